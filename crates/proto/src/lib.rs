@@ -1,1 +1,22 @@
-//! Starhop proto.
+//! The Starhop protocol, sans-IO: no clock, socket, thread, file or randomness of the operating system.
+//!
+//! From the top down: the roles [`consumer`], [`relay`] and [`producer`] share one surface, [`node::Node`].
+//! They route between small machines: [`hop`] (everything between two neighbours: loss, hopRTT, pacing, rate,
+//! scheduling) and [`cache`]. Those speak in names ([`name`]) and packets ([`wire`]). At the bottom stand
+//! [`time`], [`units`], [`rng`] and [`config`].
+#![no_std]
+
+extern crate alloc;
+
+pub mod config;
+pub mod consumer;
+pub mod name;
+pub mod node;
+pub mod producer;
+pub mod relay;
+pub mod rng;
+pub mod time;
+pub mod units;
+pub mod wire;
+
+pub use node::{Node, Transmit};

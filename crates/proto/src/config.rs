@@ -1,0 +1,225 @@
+//! Configuration: [`Settings`] as a user writes them, checked once into a [`Config`] that cannot be wrong.
+
+use crate::time::Duration;
+use crate::units::Rate;
+use core::fmt;
+use core::ops::Deref;
+
+/// A named set of mechanisms. Selecting one selects values of [`Settings`]; nothing else asks for its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Profile {
+    /// The best of all: overlapping Interests, repeated repairs, one controller per link.
+    #[default]
+    Starhop,
+    /// LEOTP as published: one packet per Interest, Void Packet Headers, one repair per hole, eq. 6-10.
+    Leotp,
+    /// INTCP as published: repairs that travel one hop, a controller per link.
+    Intcp,
+    /// INTCP without its cache: every request goes to the Producer.
+    IntcpUni,
+}
+
+/// Which rate controller decides what a hop may send.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Controller {
+    /// Ours: holds a small queue at the measured capacity.
+    Starhop,
+    /// LEOTP equations 6 to 8 as published.
+    Leotp,
+    /// The rate that the operator says the link has.
+    Fixed(Rate),
+    /// RFC 5681 between two neighbours.
+    Reno,
+    /// RFC 9438 between two neighbours.
+    Cubic,
+}
+
+/// When Void Packet Headers ([`crate::wire::Notice`]) are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notices {
+    /// Never (INTCP).
+    Never,
+    /// Ahead of every packet that skips bytes (LEOTP).
+    OnSkip,
+    /// Only as the answer to a repair request for bytes that are on their way, and after the last packet
+    /// before a pause: the hop's counter already tells the downstream who lost what.
+    OnRequest,
+}
+
+/// Everything that can be set about a node. Start from [`Profile::settings`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Largest payload of a Data packet, bytes.
+    pub payload: usize,
+    /// The rate controller of the hop towards the upstream.
+    pub controller: Controller,
+    /// One controller and grant per flow (LEOTP) instead of per link.
+    pub per_flow_control: bool,
+    /// hopRTT assumed before the first measurement.
+    pub rtt0: Duration,
+    /// Packets that a Responder may send before the first feedback.
+    pub initial_window: u32,
+    /// A hole is a loss after this many later packets of the same hop …
+    pub reorder_packets: u32,
+    /// … or after this time.
+    pub reorder_time: Duration,
+    /// How often one hop asks for a lost range before it leaves it to the Consumer.
+    pub repair_tries: u32,
+    /// How far a repair request may travel; 1 is "the neighbour only" (INTCP).
+    pub repair_hop_limit: u8,
+    /// When Notices are sent.
+    pub notices: Notices,
+    /// Fresh bytes that one more Interest asks for.
+    pub interest_step: u64,
+    /// The most bytes one Interest names: what exceeds the step repeats earlier requests.
+    pub interest_span: u64,
+    /// Bytes of cache; also the room for data in transit.
+    pub cache_bytes: u64,
+    /// Whether requests are answered from the cache.
+    pub cache_answers: bool,
+    /// Backpressure's target for a flow's queue in a relay (BLtar of eq. 9), bytes.
+    pub buffer_target: u64,
+    /// The most bytes a Consumer has asked for and not received.
+    pub receive_window: u64,
+    /// The most bytes one neighbour may have asked for and not received.
+    pub credit_per_neighbour: u64,
+    /// Consumer's timeout before the first measurement.
+    pub initial_rto: Duration,
+    /// Lower bound of the Consumer's timeout (RFC 6298 section 2.4).
+    pub min_rto: Duration,
+    /// Upper bound of the Consumer's timeout, back-off included.
+    pub max_rto: Duration,
+    /// State of a flow that carried nothing for this long is dropped.
+    pub flow_idle: Duration,
+}
+
+impl Profile {
+    /// The settings of the profile.
+    pub fn settings(self) -> Settings {
+        let starhop = Settings {
+            payload: 1350,
+            controller: Controller::Starhop,
+            per_flow_control: false,
+            rtt0: Duration::from_millis(25),
+            initial_window: 32,
+            reorder_packets: 3,
+            reorder_time: Duration::from_millis(10),
+            repair_tries: 8,
+            repair_hop_limit: crate::wire::Interest::DEFAULT_HOP_LIMIT,
+            notices: Notices::OnRequest,
+            interest_step: 16 * 1024,
+            interest_span: 64 * 1024,
+            cache_bytes: 4 * 1024 * 1024,
+            cache_answers: true,
+            buffer_target: 4 * 1350,
+            receive_window: 16 * 1024 * 1024,
+            credit_per_neighbour: 64 * 1024 * 1024,
+            initial_rto: Duration::from_secs(1),
+            min_rto: Duration::from_millis(200),
+            max_rto: Duration::from_secs(2),
+            flow_idle: Duration::from_secs(30),
+        };
+        // Both papers ask for each packet by itself and for each hole once; no Interest repeats another.
+        let published = Settings {
+            controller: Controller::Leotp,
+            repair_tries: 1,
+            interest_step: 1350,
+            interest_span: 1350,
+            buffer_target: 20 * 1350,
+            ..starhop.clone()
+        };
+        match self {
+            Self::Starhop => starhop,
+            Self::Leotp => {
+                Settings { per_flow_control: true, reorder_packets: 5, notices: Notices::OnSkip, ..published }
+            }
+            Self::Intcp => Settings { repair_hop_limit: 1, notices: Notices::Never, ..published },
+            Self::IntcpUni => Settings { cache_answers: false, ..Self::Intcp.settings() },
+        }
+    }
+}
+
+/// A setting that cannot work.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError {
+    /// The field of [`Settings`].
+    pub field: &'static str,
+    /// What is wrong with it and what would be right.
+    pub problem: &'static str,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` {}", self.field, self.problem)
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+/// [`Settings`] that were checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config(Settings);
+
+impl Config {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Names the first field that cannot work.
+    pub fn new(settings: Settings) -> Result<Self, ConfigError> {
+        let s = &settings;
+        let rules: [(bool, &str, &str); 9] = [
+            ((64..=60_000).contains(&s.payload), "payload", "must lie between 64 and 60000 bytes"),
+            (s.initial_window > 0, "initial_window", "must be at least 1 packet"),
+            (s.interest_step > 0, "interest_step", "must be at least 1 byte"),
+            (s.interest_span >= s.interest_step, "interest_span", "must not be smaller than interest_step"),
+            (s.cache_bytes >= 256 * 1024, "cache_bytes", "must be at least 256 KiB, the data in transit"),
+            (s.receive_window >= s.interest_span, "receive_window", "must not be smaller than interest_span"),
+            (s.repair_hop_limit > 0, "repair_hop_limit", "must be at least 1"),
+            (
+                !s.min_rto.is_zero() && s.min_rto <= s.max_rto,
+                "min_rto",
+                "must be above 0 and at most max_rto",
+            ),
+            (
+                s.controller != Controller::Fixed(Rate::ZERO),
+                "controller",
+                "cannot be a fixed rate of 0: nothing would ever be sent",
+            ),
+        ];
+        match rules.iter().find(|(holds, ..)| !holds) {
+            Some(&(_, field, problem)) => Err(ConfigError { field, problem }),
+            None => Ok(Self(settings)),
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self(Profile::default().settings())
+    }
+}
+
+impl Deref for Config {
+    type Target = Settings;
+    fn deref(&self) -> &Settings {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_is_a_valid_configuration() {
+        for profile in [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
+            assert!(Config::new(profile.settings()).is_ok(), "{profile:?}");
+        }
+    }
+
+    #[test]
+    fn an_impossible_setting_is_refused_by_name() {
+        let settings = Settings { interest_span: 10, ..Profile::Starhop.settings() };
+        assert_eq!(Config::new(settings).map_err(|e| e.field), Err("interest_span"));
+    }
+}

@@ -1,0 +1,41 @@
+//! The one surface of every role, for the simulator and for the real drivers.
+
+use crate::time::Instant;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+/// Where a datagram that a node appended to the driver's buffer goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// The neighbour.
+    pub to: SocketAddr,
+    /// Bytes of the datagram.
+    pub len: usize,
+}
+
+/// A role: Consumer, Relay or Producer.
+///
+/// Inputs are `handle_datagram` and `handle_timeout`; outputs are `poll_transmit`, `poll_event` and
+/// `poll_timeout`. After any input (and after any other method of a role that takes `now`) the driver takes
+/// transmits and events until there are none, then asks `poll_timeout` when to come back. `now` never goes
+/// back; calling `handle_timeout` early or twice is harmless. A timeout that is due asks for
+/// `handle_timeout(now)` and then for transmits: paced packets become available by the passing of time.
+pub trait Node {
+    /// What the role tells its application.
+    type Event;
+
+    /// A datagram arrived from the neighbour `from`. Its bytes may be changed (opened in place).
+    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]);
+
+    /// Time passed.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// Appends at most one datagram to `out` and says where it goes.
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit>;
+
+    /// The next thing that the application should know.
+    fn poll_event(&mut self) -> Option<Self::Event>;
+
+    /// When to come back if nothing else happens, in absolute time; may lie in the past.
+    fn poll_timeout(&self) -> Option<Instant>;
+}

@@ -1,0 +1,184 @@
+use super::{Header, Kind, ParseError, Reader, varint};
+use crate::name::{ByteRange, FlowId};
+use crate::time::WireTime;
+use crate::units::Rate;
+use alloc::vec::Vec;
+use core::ops::Deref;
+
+/// The most ranges that one Interest may name: a small packet never causes unbounded work.
+pub const MAX_RANGES: usize = 8;
+
+const FLAG_REPAIR: u8 = 1;
+const FLAG_COLD: u8 = 2;
+const KNOWN_FLAGS: u8 = FLAG_REPAIR | FLAG_COLD;
+
+/// A request for ranges of a flow, with the control of the hop that it travels; without ranges feedback only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interest {
+    /// Dense counter of this hop and direction.
+    pub counter: u16,
+    /// The flow asked for.
+    pub flow: FlowId,
+    /// The Requester's clock when it sent this packet.
+    pub sent: WireTime,
+    /// Answer even what was asked before: it was lost. Without it, only bytes that this neighbour never asked
+    /// for are new, so that Interests can overlap and the loss of one costs nothing.
+    pub repair: bool,
+    /// The Requester has no measurement of the hop yet: the Responder sends at most its initial window.
+    pub cold: bool,
+    /// How many more relays may pass this request on.
+    pub hop_limit: u8,
+    /// The rate granted to the Responder for all flows of this hop.
+    pub link_rate: Rate,
+    /// The rate granted for this flow alone: the backpressure bound (LEOTP eq. 9).
+    pub flow_rate: Rate,
+    /// What is asked for, at most [`MAX_RANGES`].
+    pub ranges: Ranges,
+}
+
+impl Interest {
+    /// Relays that a request may pass, unless configured otherwise.
+    pub const DEFAULT_HOP_LIMIT: u8 = 32;
+
+    /// Control of the hop with no request.
+    pub fn feedback(flow: FlowId, sent: WireTime, link_rate: Rate) -> Self {
+        Self {
+            counter: 0,
+            flow,
+            sent,
+            repair: false,
+            cold: false,
+            hop_limit: Self::DEFAULT_HOP_LIMIT,
+            link_rate,
+            flow_rate: Rate::UNLIMITED,
+            ranges: Ranges::default(),
+        }
+    }
+
+    pub(super) fn parse(header: Header, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        if header.flags & !KNOWN_FLAGS != 0 {
+            return Err(ParseError::Invalid("flags"));
+        }
+        let [hop_limit] = reader.take("hop limit")?;
+        let link_rate = decode_rate(u16::from_be_bytes(reader.take("link rate")?));
+        let flow_rate = decode_rate(u16::from_be_bytes(reader.take("flow rate")?));
+        let mut ranges = Ranges::default();
+        while !reader.rest.is_empty() {
+            let range = reader.range("ranges")?;
+            if range.is_empty() || !ranges.push(range) {
+                return Err(ParseError::Invalid("ranges"));
+            }
+        }
+        Ok(Self {
+            counter: header.counter,
+            flow: header.flow,
+            sent: header.time,
+            repair: header.flags & FLAG_REPAIR != 0,
+            cold: header.flags & FLAG_COLD != 0,
+            hop_limit,
+            link_rate,
+            flow_rate,
+            ranges,
+        })
+    }
+
+    /// Appends the packet.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let flags = if self.repair { FLAG_REPAIR } else { 0 } | if self.cold { FLAG_COLD } else { 0 };
+        let header =
+            Header { kind: Kind::Interest, flags, counter: self.counter, time: self.sent, flow: self.flow };
+        header.emit(out);
+        out.push(self.hop_limit);
+        out.extend_from_slice(&encode_rate(self.link_rate).to_be_bytes());
+        out.extend_from_slice(&encode_rate(self.flow_rate).to_be_bytes());
+        for range in self.ranges.iter() {
+            varint::write(range.start, out);
+            varint::write(range.len(), out);
+        }
+    }
+}
+
+/// Up to [`MAX_RANGES`] ranges, inline.
+#[derive(Clone, Copy, Default)]
+pub struct Ranges {
+    items: [ByteRange; MAX_RANGES],
+    count: u8,
+}
+
+impl Ranges {
+    /// Adds a range; false, and no change, when there are [`MAX_RANGES`] already.
+    pub fn push(&mut self, range: ByteRange) -> bool {
+        let Some(slot) = self.items.get_mut(usize::from(self.count)) else { return false };
+        *slot = range;
+        self.count += 1;
+        true
+    }
+}
+
+impl Deref for Ranges {
+    type Target = [ByteRange];
+    fn deref(&self) -> &[ByteRange] {
+        &self.items[..usize::from(self.count)]
+    }
+}
+
+impl PartialEq for Ranges {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Ranges {}
+
+impl core::fmt::Debug for Ranges {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// The highest rate that has a code of its own.
+const MAX_CODED_BPS: u64 = 0x7fe << 31;
+
+/// A rate in 16 bits: 5 bits of exponent, 11 of mantissa, so bit/s to 4.4 Tbit/s within 0.05 %. The highest
+/// code stands for "no bound".
+fn encode_rate(rate: Rate) -> u16 {
+    if rate.is_unlimited() {
+        return u16::MAX;
+    }
+    let bps = rate.as_bps().min(MAX_CODED_BPS);
+    let exponent = (64 - bps.leading_zeros()).saturating_sub(11);
+    let rounded = if exponent == 0 { bps } else { (bps + (1 << (exponent - 1))) >> exponent };
+    // Rounding up may carry into a twelfth bit.
+    let (mantissa, exponent) =
+        if rounded >> 11 != 0 { (rounded >> 1, exponent + 1) } else { (rounded, exponent) };
+    (((exponent as u16) << 11) | mantissa as u16).min(u16::MAX - 1)
+}
+
+fn decode_rate(code: u16) -> Rate {
+    if code == u16::MAX {
+        return Rate::UNLIMITED;
+    }
+    Rate::from_bps(u64::from(code & 0x7ff) << (code >> 11))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_extremes_of_a_rate_survive() {
+        assert_eq!(decode_rate(encode_rate(Rate::UNLIMITED)), Rate::UNLIMITED);
+        assert_eq!(decode_rate(encode_rate(Rate::ZERO)), Rate::ZERO);
+        assert_eq!(decode_rate(encode_rate(Rate::from_bps(1))), Rate::from_bps(1));
+        assert!(!decode_rate(encode_rate(Rate::from_bps(u64::MAX - 1))).is_unlimited());
+    }
+
+    proptest! {
+        #[test]
+        fn a_rate_is_kept_within_a_twentieth_of_a_percent(bps in 1u64..4_000_000_000_000) {
+            let back = decode_rate(encode_rate(Rate::from_bps(bps))).as_bps();
+            prop_assert!(back.abs_diff(bps) as f64 <= bps as f64 * 0.0005, "{bps} became {back}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The bytes on the wire, version 1. Offsets live in this module and nowhere else; `docs/PROTOCOL.md` draws them.
+//!
+//! A packet has two faces: [`Packet`], the checked view of received bytes, whose payload still lies in the
+//! datagram; and the values [`Interest`], [`DataHeader`] and [`Notice`], each with `parse` and `emit`.
+
+mod data;
+mod header;
+mod interest;
+mod notice;
+pub mod suite;
+pub mod varint;
+
+pub use data::{DataFlags, DataHeader};
+pub use header::{Header, Kind, VERSION};
+pub use interest::{Interest, MAX_RANGES, Ranges};
+pub use notice::Notice;
+pub use suite::{Plain, Refused, Suite};
+
+use core::fmt;
+
+/// What was wrong with received bytes. The sender, or the path, is to blame; nothing was changed by them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParseError {
+    /// The datagram ends inside the named field.
+    Truncated(&'static str),
+    /// The version field holds another version than [`VERSION`].
+    Version(u8),
+    /// The packet kind is not one of version 1.
+    UnknownKind(u8),
+    /// Bytes follow the last field.
+    TrailingBytes(usize),
+    /// The named field holds a value that it must not.
+    Invalid(&'static str),
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated(field) => write!(f, "the datagram ends inside the field `{field}`"),
+            Self::Version(version) => write!(f, "version {version} where {VERSION} is spoken"),
+            Self::UnknownKind(kind) => write!(f, "packet kind {kind} is unknown"),
+            Self::TrailingBytes(count) => write!(f, "{count} bytes follow the last field"),
+            Self::Invalid(field) => write!(f, "the field `{field}` holds a value that it must not"),
+        }
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+/// A received packet, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Packet<'a> {
+    /// A request, or feedback only.
+    Interest(Interest),
+    /// An answer and its payload.
+    Data(DataHeader, &'a [u8]),
+    /// News about data that is not in this packet.
+    Notice(Notice),
+}
+
+impl<'a> Packet<'a> {
+    /// Checks and reads one packet, which must fill `bytes` exactly.
+    ///
+    /// # Errors
+    /// [`ParseError`] names the field at fault.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let mut reader = Reader::new(bytes);
+        let header = Header::parse(&mut reader)?;
+        match header.kind {
+            Kind::Interest => Interest::parse(header, &mut reader).map(Self::Interest),
+            Kind::Data => {
+                DataHeader::parse(header, &mut reader).map(|(data, payload)| Self::Data(data, payload))
+            }
+            Kind::Notice => Notice::parse(header, &mut reader).map(Self::Notice),
+        }
+    }
+}
+
+/// Takes fields off the front of a datagram.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    fn take<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], ParseError> {
+        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(ParseError::Truncated(field))?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn varint(&mut self, field: &'static str) -> Result<u64, ParseError> {
+        let (value, rest) = varint::read(self.rest).ok_or(ParseError::Truncated(field))?;
+        self.rest = rest;
+        Ok(value)
+    }
+
+    fn range(&mut self, field: &'static str) -> Result<crate::name::ByteRange, ParseError> {
+        let start = self.varint(field)?;
+        let len = self.varint(field)?;
+        if start + len > crate::name::MAX_OFFSET {
+            return Err(ParseError::Invalid(field));
+        }
+        Ok(crate::name::ByteRange::at(start, len))
+    }
+
+    fn finish(&self) -> Result<(), ParseError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(ParseError::TrailingBytes(self.rest.len())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::{ByteRange, FlowId};
+    use crate::time::WireTime;
+    use crate::units::Rate;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    const FLOW: FlowId = FlowId([0xab; 16]);
+
+    fn hex(bytes: &[u8]) -> alloc::string::String {
+        bytes.iter().map(|b| alloc::format!("{b:02x}")).collect()
+    }
+
+    /// The vectors of docs/PROTOCOL.md.
+    #[test]
+    fn the_published_test_vectors_hold() {
+        let mut interest = Interest::feedback(FLOW, WireTime(0x0102_0304), Rate::from_mbps(20));
+        interest.counter = 7;
+        interest.ranges.push(ByteRange::new(65_536, 131_072));
+        let mut bytes = Vec::new();
+        interest.emit(&mut bytes);
+        assert_eq!(hex(&bytes), "40000701020304abababababababababababababababab2074c5ffff410000410000");
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Interest(interest)));
+
+        let data = DataHeader {
+            counter: 0xfffe,
+            flow: FLOW,
+            offset: 5_000_000,
+            echo: WireTime(0xffff_ffff),
+            flags: DataFlags { end: true, ..DataFlags::default() },
+        };
+        bytes.clear();
+        data.emit(&mut bytes);
+        bytes.extend_from_slice(b"hi");
+        assert_eq!(hex(&bytes), "51fffeffffffffabababababababababababababababab80004c4b406869");
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Data(data, b"hi")));
+
+        let notice = Notice { counter: 1, flow: FLOW, echo: WireTime(9), range: ByteRange::new(10, 30) };
+        bytes.clear();
+        notice.emit(&mut bytes);
+        assert_eq!(hex(&bytes), "60000100000009abababababababababababababababab0a14");
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Notice(notice)));
+    }
+
+    #[test]
+    fn a_full_data_packet_costs_at_most_28_bytes_up_to_256_gib() {
+        let data = DataHeader {
+            counter: 0,
+            flow: FLOW,
+            offset: (1 << 38) - 1,
+            echo: WireTime(0),
+            flags: DataFlags::default(),
+        };
+        let mut bytes = Vec::new();
+        data.emit(&mut bytes);
+        assert_eq!(bytes.len(), 28);
+    }
+
+    #[test]
+    fn bad_bytes_are_refused_by_field() {
+        assert_eq!(Packet::parse(&[]), Err(ParseError::Truncated("kind")));
+        assert_eq!(Packet::parse(&[0x80; 40]), Err(ParseError::Version(2)));
+        assert_eq!(Packet::parse(&[0x70; 40]), Err(ParseError::UnknownKind(3)));
+        let mut notice = Vec::new();
+        Notice { counter: 1, flow: FLOW, echo: WireTime(9), range: ByteRange::new(10, 30) }.emit(&mut notice);
+        notice.push(0);
+        assert_eq!(Packet::parse(&notice), Err(ParseError::TrailingBytes(1)));
+    }
+
+    #[test]
+    fn an_interest_with_too_many_ranges_is_refused() {
+        let mut interest = Interest::feedback(FLOW, WireTime(0), Rate::UNLIMITED);
+        for start in 0..MAX_RANGES as u64 {
+            interest.ranges.push(ByteRange::at(start * 10, 5));
+        }
+        let mut bytes = Vec::new();
+        interest.emit(&mut bytes);
+        assert!(Packet::parse(&bytes).is_ok());
+        bytes.extend_from_slice(&[1, 1]);
+        assert_eq!(Packet::parse(&bytes), Err(ParseError::Invalid("ranges")));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_or_are_refused_and_what_parses_emits_the_same_value(
+            bytes in prop::collection::vec(any::<u8>(), 0..120)
+        ) {
+            let Ok(packet) = Packet::parse(&bytes) else { return Ok(()) };
+            let mut out = Vec::new();
+            match packet {
+                Packet::Interest(interest) => interest.emit(&mut out),
+                Packet::Notice(notice) => notice.emit(&mut out),
+                Packet::Data(data, payload) => { data.emit(&mut out); out.extend_from_slice(payload); }
+            }
+            prop_assert_eq!(Packet::parse(&out), Ok(packet));
+        }
+    }
+}

@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod cache;
 pub mod config;
 pub mod consumer;
 pub mod deadlines;

@@ -1,14 +1,15 @@
 use super::LinkKey;
 use super::responder::Responder;
-use super::scheduler::{Chunk, Turn};
+use super::scheduler::Turn;
 use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::Interest;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 /// The Responders of a node, one per downstream hop, and which of them may send next.
@@ -41,16 +42,14 @@ impl Downlinks {
         }
     }
 
-    /// Takes the hop's control from an Interest and returns the hop.
-    pub fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) -> Slot {
+    /// Takes the hop's control from an Interest and returns the hop, and whether its neighbour has started anew.
+    pub fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) -> (Slot, bool) {
         let key = LinkKey::new(from, interest.flow, self.config.per_flow_control);
         let Self { links, config, rng, .. } = self;
         let link = links.find_or_insert(key, || Responder::new(now, from, config, rng));
-        if let Some(responder) = links.get_mut(link) {
-            responder.on_interest(now, interest);
-        }
+        let is_restart = links.get_mut(link).is_some_and(|responder| responder.on_interest(now, interest));
         self.reschedule(link);
-        link
+        (link, is_restart)
     }
 
     /// The Responder of a hop.
@@ -68,7 +67,7 @@ impl Downlinks {
         self.links.get_mut(link).map(|responder| responder.scheduler.open(flow))
     }
 
-    /// Closes a queue; a hop that no queue is open on and that was silent is forgotten by [`Downlinks::remove`].
+    /// Closes a queue.
     pub fn close(&mut self, link: Slot, queue: Slot) {
         if let Some(responder) = self.links.get_mut(link) {
             responder.scheduler.close(queue);
@@ -76,15 +75,21 @@ impl Downlinks {
         self.reschedule(link);
     }
 
-    /// Forgets a hop.
-    pub fn remove(&mut self, link: Slot) {
-        self.links.remove(link);
-        self.due.set(link, None);
+    /// Whether there is no hop.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
     }
 
-    /// All hops.
-    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Responder)> {
-        self.links.iter()
+    /// Forgets hops whose neighbour has said nothing for `span`. Their queues must have been closed.
+    pub fn forget_silent(&mut self, now: Instant, span: Duration) {
+        let silent: Vec<Slot> = (self.links.iter())
+            .filter(|(_, responder)| now.since(responder.last_heard()) >= span)
+            .map(|(link, _)| link)
+            .collect();
+        for link in silent {
+            self.links.remove(link);
+            self.due.set(link, None);
+        }
     }
 
     /// Queues bytes on a hop.
@@ -125,7 +130,7 @@ impl Downlinks {
         None
     }
 
-    /// As [`Chunk`], for tests and statistics: how many bytes wait in a queue.
+    /// How many bytes wait in a queue.
     pub fn queued_bytes(&self, link: Slot, queue: Slot) -> u64 {
         self.links.get(link).map_or(0, |responder| responder.scheduler.queued_bytes(queue))
     }
@@ -133,15 +138,5 @@ impl Downlinks {
     fn reschedule(&mut self, link: Slot) {
         let next = self.links.get(link).and_then(Responder::next_turn);
         self.due.set(link, next);
-    }
-}
-
-impl Due {
-    /// The chunk, when it is one.
-    pub fn chunk(&self) -> Option<Chunk> {
-        match self.turn {
-            Turn::Send(chunk) => Some(chunk),
-            Turn::Mark { .. } => None,
-        }
     }
 }

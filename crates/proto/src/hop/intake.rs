@@ -1,4 +1,5 @@
 use super::loss::{LossDetector, LossRules, Seen};
+use super::subscriber::MAX_ASKED_RANGES;
 use crate::config::Config;
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
@@ -14,10 +15,16 @@ pub struct Ask {
     pub repair: bool,
 }
 
+/// Shorter pauses are a Producer's, not an outage.
+const MIN_SILENCE: Duration = Duration::from_millis(100);
+
 /// The receiving side of one flow: what was asked of the upstream and has not arrived, and what of that is lost.
 #[derive(Debug)]
 pub struct Intake {
     expected: RangeSet,
+    /// What was ever asked of this upstream, which answers overlapping requests once: to have it again, we
+    /// must say that it was lost.
+    asked: RangeSet,
     loss: LossDetector,
     /// Number of the hop's packet that last carried something of this flow.
     last_number: Option<u64>,
@@ -38,11 +45,12 @@ impl Intake {
         };
         Self {
             expected: RangeSet::new(),
+            asked: RangeSet::new(),
             loss: LossDetector::new(rules, next),
             last_number: None,
             last_arrival: now,
             payload: config.payload as u64,
-            span: config.interest_span,
+            span: config.span_bytes(),
             trusts_counter: config.repair_tries > 1,
         }
     }
@@ -70,7 +78,15 @@ impl Intake {
 
     /// Asks for fresh bytes. The Interest also repeats what was asked just before and has not arrived, up to
     /// the span, so that its predecessor may be lost.
-    pub fn ask(&mut self, range: ByteRange) -> Ask {
+    pub fn ask(&mut self, now: Instant, range: ByteRange) -> Ask {
+        if self.asked.overlaps(range) {
+            return self.ask_again(now, range);
+        }
+        self.asked.insert(range);
+        while self.asked.range_count() > MAX_ASKED_RANGES {
+            let lowest = self.asked.first().unwrap_or_default();
+            self.asked.remove(lowest);
+        }
         self.expected.insert(range);
         let run =
             self.expected.intersect(ByteRange::new(range.end.saturating_sub(self.span), range.end)).last();
@@ -104,8 +120,14 @@ impl Intake {
             Some(last) if self.trusts_counter => missing(last, number),
             _ => 1,
         };
-        self.last_arrival = seen.now;
         self.expected.remove(seen.range);
+        // The path was silent and speaks again: what of the old requests does not come now was lost with it.
+        if seen.now.since(self.last_arrival) > seen.hop_rtt.scaled(3, 1).max(MIN_SILENCE)
+            && self.trusts_counter
+        {
+            self.loss.suspect(seen.now, &self.expected);
+        }
+        self.last_arrival = seen.now;
         self.loss.on_seen(seen, &self.expected, self.payload, repairs)
     }
 
@@ -136,10 +158,17 @@ impl Intake {
         self.loss.forget_beyond(length);
     }
 
-    /// Forgets what was asked: nobody upstream remembers it.
-    pub fn clear(&mut self) {
-        self.expected.clear();
-        self.loss.clear();
+    /// Another upstream is asked from now on, for all that is expected.
+    pub fn on_new_path(&mut self, now: Instant) {
+        self.asked = self.expected.clone();
+        self.last_number = None;
+        self.last_arrival = now;
+        self.loss.rewind(self.expected.first().map_or(u64::MAX, |first| first.start));
+    }
+
+    /// Whether anything is known to be missing.
+    pub fn has_holes(&self) -> bool {
+        self.loss.has_holes()
     }
 }
 
@@ -147,7 +176,7 @@ impl Intake {
 mod tests {
     use super::*;
 
-    const STEP: u64 = 16 * 1024;
+    const STEP: u64 = 12 * 1350;
 
     fn intake() -> Intake {
         Intake::new(Instant::ZERO, &Config::default(), 0)
@@ -157,7 +186,7 @@ mod tests {
     fn an_interest_repeats_what_has_not_arrived_up_to_the_span() {
         let mut intake = intake();
         let asked: Vec<ByteRange> =
-            (0..6).map(|n| intake.ask(ByteRange::at(n * STEP, STEP)).ranges[0]).collect();
+            (0..6).map(|n| intake.ask(Instant::ZERO, ByteRange::at(n * STEP, STEP)).ranges[0]).collect();
         assert_eq!(asked[0], ByteRange::new(0, STEP));
         assert_eq!(asked[3], ByteRange::new(0, 4 * STEP));
         assert_eq!(asked[5], ByteRange::new(2 * STEP, 6 * STEP));
@@ -166,7 +195,7 @@ mod tests {
     #[test]
     fn what_has_arrived_is_not_repeated() {
         let mut intake = intake();
-        intake.ask(ByteRange::new(0, STEP));
+        intake.ask(Instant::ZERO, ByteRange::new(0, STEP));
         let seen = Seen {
             now: Instant::ZERO,
             range: ByteRange::new(0, 1_000),
@@ -175,6 +204,9 @@ mod tests {
             hop_rtt: Duration::from_millis(20),
         };
         intake.on_seen(seen, 0, |_, _| 0, &mut Vec::new());
-        assert_eq!(intake.ask(ByteRange::at(STEP, STEP)).ranges[0], ByteRange::new(1_000, 2 * STEP));
+        assert_eq!(
+            intake.ask(Instant::ZERO, ByteRange::at(STEP, STEP)).ranges[0],
+            ByteRange::new(1_000, 2 * STEP)
+        );
     }
 }

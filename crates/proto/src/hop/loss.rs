@@ -93,7 +93,8 @@ impl LossDetector {
         payload: u64,
         repairs: &mut Vec<ByteRange>,
     ) -> u64 {
-        self.fill(seen.range);
+        let is_in_order = seen.range.start >= self.next;
+        self.fill(seen.now, seen.range);
         let mut explained = 0;
         if seen.range.start > self.next {
             let skipped = ByteRange::new(self.next, seen.range.start);
@@ -109,13 +110,13 @@ impl LossDetector {
             }
         }
         self.next = self.next.max(seen.range.end);
-        self.count_later(seen, repairs);
+        self.count_later(seen, is_in_order, repairs);
         explained.min(seen.missing_on_hop)
     }
 
     /// The upstream says that `range` is on its way (a Notice).
     pub fn on_notice(&mut self, now: Instant, range: ByteRange, expected: &RangeSet) {
-        self.fill(range);
+        self.fill(now, range);
         for range in expected.intersect(range) {
             self.track(Hole { range, state: State::Upstream, since: now });
         }
@@ -134,7 +135,7 @@ impl LossDetector {
 
     /// `range` has been asked for by other means: watch it as a repair.
     pub fn on_asked(&mut self, now: Instant, range: ByteRange) {
-        self.fill(range);
+        self.fill(now, range);
         self.track(Hole { range, state: State::Asked { later: 0, tries: 1 }, since: now });
     }
 
@@ -150,17 +151,33 @@ impl LossDetector {
         self.holes.iter().map(|hole| deadline(hole, &self.rules, hop_rtt)).min()
     }
 
-    /// Gives up on everything: the Consumer has started over.
-    pub fn clear(&mut self) {
+    /// Suspects everything expected that is not taken care of.
+    pub fn suspect(&mut self, now: Instant, expected: &RangeSet) {
+        for range in expected.iter() {
+            if !self.is_tracking(range) {
+                self.track(Hole { range, state: State::Suspected { later: 0 }, since: now });
+            }
+        }
+    }
+
+    /// Everything from `next` on comes once more, from somewhere else.
+    pub fn rewind(&mut self, next: u64) {
         self.holes.clear();
+        self.next = self.next.min(next);
+    }
+
+    /// Whether anything is missing.
+    pub fn has_holes(&self) -> bool {
+        !self.holes.is_empty()
     }
 
     /// The flow ends at `length`.
     pub fn forget_beyond(&mut self, length: u64) {
-        self.fill(ByteRange::new(length, u64::MAX));
+        self.fill(Instant::ZERO, ByteRange::new(length, u64::MAX));
     }
 
-    fn fill(&mut self, range: ByteRange) {
+    /// Bytes arrived. What lies behind them in the same hole is next: its time starts anew.
+    fn fill(&mut self, now: Instant, range: ByteRange) {
         let mut at = 0;
         while at < self.holes.len() {
             let hole = self.holes[at];
@@ -171,8 +188,11 @@ impl LossDetector {
             self.holes.swap_remove(at);
             let before = ByteRange::new(hole.range.start, range.start);
             let after = ByteRange::new(range.end.min(hole.range.end), hole.range.end);
-            for rest in [before, after].into_iter().filter(|rest| !rest.is_empty()) {
-                self.holes.push(Hole { range: rest, ..hole });
+            if !before.is_empty() {
+                self.holes.push(Hole { range: before, ..hole });
+            }
+            if !after.is_empty() {
+                self.holes.push(Hole { range: after, since: hole.since.max(now), ..hole });
             }
         }
     }
@@ -187,7 +207,7 @@ impl LossDetector {
         self.holes.push(hole);
     }
 
-    fn count_later(&mut self, seen: Seen, repairs: &mut Vec<ByteRange>) {
+    fn count_later(&mut self, seen: Seen, is_in_order: bool, repairs: &mut Vec<ByteRange>) {
         let rules = self.rules;
         self.holes.retain_mut(|hole| {
             let condemned = match &mut hole.state {
@@ -196,7 +216,8 @@ impl LossDetector {
                     *later >= rules.reorder_packets
                 }
                 State::Asked { later, .. } => {
-                    *later += u32::from(seen.answers_until > hole.since);
+                    // Repairs go first and in turn: only what is sent in order shows that ours is through.
+                    *later += u32::from(is_in_order && seen.answers_until > hole.since);
                     *later > rules.reorder_packets
                 }
                 State::Upstream => false,

@@ -9,19 +9,23 @@ pub mod counter;
 mod downlinks;
 mod intake;
 pub mod loss;
+mod outbox;
 pub mod pacer;
 pub mod rate;
 mod requester;
 mod responder;
 pub mod rtt;
 pub mod scheduler;
+mod subscriber;
 mod uplinks;
 
 pub use downlinks::{Downlinks, Due};
 pub use intake::{Ask, Intake};
+pub use outbox::{Control, Outbox, Request, emit_answer, emit_interest, finish};
 pub use requester::Requester;
 pub use responder::Responder;
-pub use uplinks::{Heard, Uplinks};
+pub use subscriber::Subscriber;
+pub use uplinks::{Heard, Received, Uplinks};
 
 use crate::name::FlowId;
 use core::net::SocketAddr;

@@ -1,3 +1,5 @@
+//! When the next packet may leave, so that a granted rate is kept.
+
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 

@@ -59,6 +59,11 @@ impl Requester {
         self.rtt.smoothed()
     }
 
+    /// Whether the hop has been measured.
+    pub fn is_measured(&self) -> bool {
+        self.rtt.is_measured()
+    }
+
     /// The smallest hopRTT of the last seconds.
     pub fn min_hop_rtt(&self) -> Duration {
         self.rtt.min()

@@ -23,10 +23,16 @@ pub struct Responder {
     counter: u16,
     /// Packets that may leave before the neighbour has measured anything.
     cold_allowance: Option<u32>,
+    initial_window: u32,
+    /// Counter of the neighbour's newest Interest.
+    heard_counter: u16,
     last_heard: Instant,
     /// Bytes that a datagram is longer than its payload, roughly: pacing counts the wire.
     overhead: u64,
 }
+
+/// Interests further apart than this were not reordered by the path.
+const PLAUSIBLE_REORDERING: u16 = 1000;
 
 /// IPv4, UDP and our header: what a payload costs beyond itself.
 const WIRE_OVERHEAD: u64 = 20 + 8 + 28;
@@ -41,20 +47,32 @@ impl Responder {
             echo: Echo::new(now, WireTime::default()),
             counter: rng.next_u64() as u16,
             cold_allowance: Some(config.initial_window),
+            initial_window: config.initial_window,
+            heard_counter: 0,
             last_heard: now,
             overhead: WIRE_OVERHEAD,
         }
     }
 
-    /// Takes the hop's control from an Interest.
-    pub fn on_interest(&mut self, now: Instant, interest: &Interest) {
+    /// Takes the hop's control from an Interest. True when the neighbour has started anew: it knew the hop, and
+    /// now neither knows it nor continues its counter.
+    pub fn on_interest(&mut self, now: Instant, interest: &Interest) -> bool {
         self.last_heard = now;
+        let is_restart = interest.cold
+            && self.cold_allowance.is_none()
+            && (interest.counter.wrapping_sub(self.heard_counter) as i16).unsigned_abs()
+                > PLAUSIBLE_REORDERING;
+        self.heard_counter = interest.counter;
+        if is_restart {
+            self.cold_allowance = Some(self.initial_window);
+        }
         self.echo = Echo::new(now, interest.sent);
         self.pacer.set_rate(interest.link_rate);
         self.pacer.cap_debt(now, 0);
         if !interest.cold {
             self.cold_allowance = None;
         }
+        is_restart
     }
 
     /// When the neighbour was last heard.

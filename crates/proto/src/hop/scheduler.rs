@@ -3,7 +3,7 @@
 
 use super::pacer::Pacer;
 use crate::deadlines::Deadlines;
-use crate::name::{ByteRange, FlowId};
+use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
@@ -44,7 +44,8 @@ struct Queue {
     flow: FlowId,
     repairs: VecDeque<ByteRange>,
     fresh: VecDeque<ByteRange>,
-    queued_bytes: u64,
+    /// The bytes of both lists: none is ever queued twice.
+    queued: RangeSet,
     deficit: u64,
     pacer: Pacer,
     /// Offset after the highest byte sent.
@@ -68,6 +69,8 @@ pub struct Scheduler {
     repair_ring: VecDeque<Slot>,
     /// Queues held by their own rate, and empty queues that owe a mark.
     waiting: Deadlines,
+    /// How many queues have something to send.
+    busy: usize,
     payload: u64,
     marks: bool,
 }
@@ -81,6 +84,7 @@ impl Scheduler {
             ring: VecDeque::new(),
             repair_ring: VecDeque::new(),
             waiting: Deadlines::default(),
+            busy: 0,
             payload: payload as u64,
             marks,
         }
@@ -92,7 +96,7 @@ impl Scheduler {
             flow,
             repairs: VecDeque::new(),
             fresh: VecDeque::new(),
-            queued_bytes: 0,
+            queued: RangeSet::new(),
             deficit: 0,
             pacer: Pacer::new(Rate::UNLIMITED, self.payload),
             sent_end: 0,
@@ -109,7 +113,8 @@ impl Scheduler {
 
     /// Drops a queue and what is in it.
     pub fn close(&mut self, slot: Slot) {
-        if self.queues.get_mut(slot.0 as usize).and_then(Option::take).is_some() {
+        if let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::take) {
+            self.busy -= usize::from(!queue.queued.is_empty());
             self.ring.retain(|&s| s != slot);
             self.repair_ring.retain(|&s| s != slot);
             self.waiting.set(slot, None);
@@ -119,7 +124,7 @@ impl Scheduler {
 
     /// Bytes waiting in a queue.
     pub fn queued_bytes(&self, slot: Slot) -> u64 {
-        self.queue(slot).map_or(0, |queue| queue.queued_bytes)
+        self.queue(slot).map_or(0, |queue| queue.queued.byte_count())
     }
 
     /// The rate of a queue.
@@ -129,7 +134,7 @@ impl Scheduler {
 
     /// Queues that have something to send, those held by their own rate included.
     pub fn busy_queues(&self) -> usize {
-        self.queues.iter().flatten().filter(|queue| queue.queued_bytes > 0).count()
+        self.busy
     }
 
     /// Whether anything but marks is waiting that may leave at `now`.
@@ -143,10 +148,9 @@ impl Scheduler {
             .map_or(0, |queue| queue.fresh.back().map_or(queue.sent_end, |last| last.end.max(queue.sent_end)))
     }
 
-    /// Whether `range` waits in a queue, whole.
-    pub fn holds(&self, slot: Slot, range: ByteRange) -> bool {
-        self.queue(slot)
-            .is_some_and(|queue| queue.repairs.iter().chain(&queue.fresh).any(|held| held.contains(range)))
+    /// The bytes that wait in a queue.
+    pub fn queued(&self, slot: Slot) -> Option<&RangeSet> {
+        self.queue(slot).map(|queue| &queue.queued)
     }
 
     /// Bounds a queue's rate (its backpressure bound).
@@ -161,10 +165,15 @@ impl Scheduler {
         }
     }
 
-    /// Queues `range`, to leave in the flow's order or ahead of it.
+    /// Queues `range`, none of which may be queued already, to leave in the flow's order or ahead of it.
     pub fn push(&mut self, slot: Slot, range: ByteRange, is_repair: bool) {
         let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::as_mut) else { return };
-        queue.queued_bytes += range.len();
+        if range.is_empty() || queue.queued.overlaps(range) {
+            debug_assert!(range.is_empty(), "{range:?} is queued twice");
+            return;
+        }
+        self.busy += usize::from(queue.queued.is_empty());
+        queue.queued.insert(range);
         queue.marks_left = 0;
         if is_repair {
             if queue.repairs.is_empty() {
@@ -228,7 +237,7 @@ impl Scheduler {
         let payload = self.payload;
         let queue = self.queues[slot.0 as usize].as_mut()?;
         let range = take_front(&mut queue.repairs, payload)?;
-        queue.queued_bytes -= range.len();
+        queue.queued.remove(range);
         // Charged to the flow, but never held by its rate: what is missing downstream goes first.
         queue.pacer.on_sent(now, range.len());
         queue.sent_end = queue.sent_end.max(range.end);
@@ -264,7 +273,7 @@ impl Scheduler {
             }
             let range = take_front(&mut queue.fresh, payload)?;
             queue.deficit -= range.len();
-            queue.queued_bytes -= range.len();
+            queue.queued.remove(range);
             queue.pacer.on_sent(now, range.len());
             let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
             queue.sent_end = queue.sent_end.max(range.end);
@@ -280,9 +289,12 @@ impl Scheduler {
     }
 
     fn after_send(&mut self, now: Instant, slot: Slot) {
-        let marks = self.marks;
-        let Some(queue) = self.queue_mut(slot) else { return };
-        if marks && queue.queued_bytes == 0 {
+        let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return };
+        if !queue.queued.is_empty() {
+            return;
+        }
+        self.busy -= 1;
+        if self.marks {
             queue.marks_left = MARK_AFTER.len() as u8;
             self.waiting.set(slot, Some(now + MARK_AFTER[1]));
         }

@@ -7,6 +7,7 @@ use crate::name::{ByteRange, FlowId};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant, WireTime};
+use crate::wire::{DataHeader, Notice};
 use core::net::SocketAddr;
 
 /// The Requesters of a node, one per upstream hop.
@@ -15,6 +16,36 @@ pub struct Uplinks {
     timeouts: Deadlines,
     config: Config,
     rng: Rng,
+}
+
+/// What stands in a packet from upstream about its hop.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    counter: u16,
+    echo: WireTime,
+    /// The bytes of the flow that it carries; empty for a Notice.
+    range: ByteRange,
+    wire_bytes: u64,
+    backlog: bool,
+}
+
+/// UDP and IPv4 below a datagram.
+const BELOW_US: u64 = 8 + 20;
+
+impl Received {
+    /// A Data packet with a payload of `payload_len` bytes.
+    pub fn data(header: &DataHeader, payload_len: usize) -> Self {
+        let wire_bytes = payload_len as u64 + DataHeader::MAX_USUAL_LEN + BELOW_US;
+        let range = header.range(payload_len);
+        Self { counter: header.counter, echo: header.echo, range, wire_bytes, backlog: header.flags.backlog }
+    }
+
+    /// A Notice: it tells how far its sender got, like Data without bytes.
+    pub fn notice(notice: &Notice) -> Self {
+        let range = ByteRange::at(notice.range.start, 0);
+        let wire_bytes = Notice::USUAL_LEN + BELOW_US;
+        Self { counter: notice.counter, echo: notice.echo, range, wire_bytes, backlog: false }
+    }
 }
 
 /// What a packet from upstream told about its hop.
@@ -77,16 +108,8 @@ impl Uplinks {
     }
 
     /// A Data packet or Notice from a hop: measures it.
-    pub fn on_packet(
-        &mut self,
-        now: Instant,
-        link: Slot,
-        counter: u16,
-        echo: WireTime,
-        range: ByteRange,
-        wire_bytes: u64,
-        backlog: bool,
-    ) -> Option<Heard> {
+    pub fn on_packet(&mut self, now: Instant, link: Slot, received: Received) -> Option<Heard> {
+        let Received { counter, echo, range, wire_bytes, backlog } = received;
         let requester = self.links.get_mut(link)?;
         let arrival = requester.on_packet(now, counter, echo, wire_bytes, backlog);
         let hop_rtt = requester.hop_rtt();

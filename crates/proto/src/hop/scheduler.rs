@@ -155,10 +155,8 @@ impl Scheduler {
 
     /// Bounds a queue's rate (its backpressure bound).
     pub fn set_queue_rate(&mut self, now: Instant, slot: Slot, rate: Rate) {
-        let payload = self.payload;
         let Some(queue) = self.queue_mut(slot) else { return };
-        queue.pacer.set_rate(rate);
-        queue.pacer.cap_debt(now, payload);
+        queue.pacer.set_rate(now, rate);
         if !queue.fresh.is_empty() && !queue.in_ring {
             let ready = queue.pacer.ready_at();
             self.waiting.set(slot, Some(ready));

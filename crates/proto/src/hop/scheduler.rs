@@ -276,10 +276,13 @@ impl Scheduler {
             let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
             queue.sent_end = queue.sent_end.max(range.end);
             let flow = queue.flow;
-            if queue.fresh.is_empty() {
-                queue.deficit = 0;
+            let ready = queue.pacer.ready_at();
+            if queue.fresh.is_empty() || ready > now {
+                queue.deficit = if queue.fresh.is_empty() { 0 } else { queue.deficit };
                 queue.in_ring = false;
                 self.ring.pop_front();
+                // A queue held by its own rate is no backlog of the link.
+                self.waiting.set(slot, (!queue.fresh.is_empty()).then_some(ready));
             }
             self.after_send(now, slot);
             return Some(Chunk { queue: slot, flow, range, is_repair: false, skipped });

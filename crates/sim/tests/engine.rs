@@ -137,7 +137,7 @@ fn a_path_switch_takes_packets_another_way() {
     // Packets between the two links of the old path find the second one gone: those that had 5 ms to go
     // to `a` when it happened. The rest arrives, half of it over each path.
     assert_eq!((1_222_000 - flow.in_order_bytes) / 1222, 5);
-    assert_eq!(flow.delays.owd.quantile(0.25).round() as u64 / 1_000_000, 11);
+    assert!((flow.delays.owd.quantile(0.25) - 11e6).abs() < 5e4);
     assert_eq!(flow.delays.owd.max(), 31_000_000);
     assert_eq!(flow.delays.queueing.max(), 0);
 }

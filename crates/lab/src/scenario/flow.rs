@@ -154,11 +154,17 @@ fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), Scenario
         put(options.optional::<Size>(name)?.map(|size| size.0), value);
     }
     let payload = s.payload as f64;
+    for (name, value) in [("interest_step", &mut s.interest_step), ("interest_span", &mut s.interest_span)] {
+        let packets = |amount| match amount {
+            PacketsOrSize::Packets(packets) => packets as u32,
+            PacketsOrSize::Bytes(bytes) => (bytes as f64 / payload).ceil() as u32,
+        };
+        put(options.optional(name)?.map(packets), value);
+    }
     for (name, value) in [
-        ("interest_step", &mut s.interest_step),
-        ("interest_span", &mut s.interest_span),
         ("buffer_target", &mut s.buffer_target),
         ("receive_window", &mut s.receive_window),
+        ("request_limit", &mut s.request_limit),
     ] {
         let bytes = |amount| match amount {
             PacketsOrSize::Packets(packets) => (packets * payload) as u64,

@@ -1,0 +1,3 @@
+//! One file per verb: each has `Args` and `run`.
+
+pub(crate) mod sim;

@@ -18,7 +18,7 @@ const MOST_CURVES: usize = 8;
 pub(super) fn figures(results: &[RunResult]) -> Vec<Plot> {
     let curves = curves(results);
     let mut plots = vec![throughput(results, &curves), delay(results, &curves), distribution(&curves)];
-    plots.push(queues(results));
+    plots.push(queues(results, &curves));
     if curves.len() > 1 {
         plots.push(shares(&curves));
         plots.push(trade(&curves));
@@ -44,8 +44,18 @@ fn curves(results: &[RunResult]) -> Vec<Curve<'_>> {
         .collect()
 }
 
+/// More points than this make a band of a line.
+const MOST_POINTS: usize = 150;
+
+/// A series as points, neighbours averaged where there are too many.
 fn over_time(step: f64, values: &[Option<f64>]) -> Vec<(f64, f64)> {
-    values.iter().enumerate().map(|(i, v)| ((i + 1) as f64 * step, v.unwrap_or(f64::NAN))).collect()
+    let width = values.len().div_ceil(MOST_POINTS).max(1);
+    let point = |(index, bin): (usize, &[Option<f64>])| {
+        let known = bin.iter().flatten();
+        let mean = known.clone().sum::<f64>() / known.count() as f64;
+        ((index * width + bin.len()) as f64 * step, mean)
+    };
+    values.chunks(width).enumerate().map(point).collect()
 }
 
 fn time_axis() -> Axis {
@@ -122,27 +132,36 @@ fn shares_of(quantiles: &[f64]) -> Vec<(f64, f64)> {
     quantiles.iter().enumerate().map(|(i, v)| (*v, i as f64 / last)).collect()
 }
 
-/// The links with the longest queues.
-fn queues(results: &[RunResult]) -> Plot {
-    let mut plot =
-        Plot::new("Queues over time, the longest", time_axis(), Axis::linear("wait, ms").from(0.0));
-    let Some((run, series)) = results.first().and_then(|run| Some((run, run.series.as_ref()?))) else {
-        return plot;
-    };
-    let mut links: Vec<(usize, &LinkResult)> =
-        run.links.iter().enumerate().filter(|(_, l)| l.packets > 0).collect();
-    links.sort_by(|a, b| b.1.mean_queue_ms.total_cmp(&a.1.mean_queue_ms));
-    for (colour, (index, link)) in links.into_iter().take(4).enumerate() {
-        let arrow = if link.direction == "forward" { "→" } else { "←" };
-        let points = over_time(series.step_s, &series.links[index].queue_ms);
-        plot.add(&format!("{} {arrow}", link.name), colour, Shape::Line, points);
+/// The links with the longest queues; of several runs the one longest of each.
+fn queues(results: &[RunResult], curves: &[Curve<'_>]) -> Plot {
+    let mut plot = Plot::new("The longest queues over time", time_axis(), Axis::linear("wait, ms").from(0.0));
+    let most = if results.len() > 1 { 1 } else { 4 };
+    for run in results {
+        let Some(series) = &run.series else { continue };
+        let of_run =
+            curves.iter().find(|curve| std::ptr::eq(curve.run, run)).map(|curve| curve.name.as_str());
+        let prefix =
+            of_run.filter(|_| results.len() > 1).map_or_else(String::new, |name| format!("{name} · "));
+        for (index, link) in longest(&run.links).into_iter().take(most) {
+            let arrow = if link.direction == "forward" { "→" } else { "←" };
+            let points = over_time(series.step_s, &series.links[index].queue_ms);
+            plot.add(&format!("{prefix}{} {arrow}", link.name), plot.layers.len(), Shape::Line, points);
+        }
     }
-    plot.marks = marks(&results[..1]);
+    plot.marks = marks(results);
     plot
 }
 
+fn longest(links: &[LinkResult]) -> Vec<(usize, &LinkResult)> {
+    let mut used: Vec<_> = links.iter().enumerate().filter(|(_, link)| link.packets > 0).collect();
+    used.sort_by(|a, b| b.1.mean_queue_ms.total_cmp(&a.1.mean_queue_ms));
+    used
+}
+
 fn shares(curves: &[Curve<'_>]) -> Plot {
-    let y = Axis::linear("goodput / ideal").from(0.0);
+    // Room for the number above the highest bar.
+    let top = curves.iter().map(|curve| curve.flow.efficiency).fold(0.0, f64::max);
+    let y = Axis::linear("goodput / ideal").from(0.0).to(top.max(1.0) * 1.12);
     let mut plot = Plot::new("Goodput as a share of the ideal", Axis::linear(""), y);
     for (colour, curve) in curves.iter().enumerate() {
         plot.categories.push(curve.name.clone());

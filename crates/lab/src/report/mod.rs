@@ -19,7 +19,9 @@ pub fn page(results: &[RunResult]) -> String {
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
          <title>{title}</title><style>{STYLE}</style></head><body><main><h1>{title}</h1>"
     );
-    results.iter().for_each(|run| html += &introduction(run));
+    let mut introductions: Vec<String> = results.iter().map(introduction).collect();
+    introductions.dedup();
+    html += &introductions.concat();
     if let [run] = results
         && let [flow] = run.flows.as_slice()
     {
@@ -178,4 +180,38 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     };
     let rows: String = rows.iter().map(row).collect();
     format!("<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::simulate;
+    use crate::scenario::Scenario;
+
+    const TEXT: &str = r#"
+title = "A <test> & more"
+duration = "1s"
+[topology]
+kind = "chain"
+hops = 1
+[topology.link]
+rate = "1Mbit"
+delay = "1ms"
+[[flow]]
+name = "a"
+transport = "cbr"
+options = { rate = "500kbit" }
+"#;
+
+    #[test]
+    fn a_page_needs_nothing_but_itself_and_survives_a_document_on_disk() {
+        let Ok(scenario) = Scenario::parse(TEXT, &|_| Err(String::new())) else { panic!("{TEXT}") };
+        let run = simulate(&scenario, |_| ());
+        let again = serde_json::to_string(&run).and_then(|json| serde_json::from_str::<RunResult>(&json));
+        let Ok(again) = again else { panic!("{again:?}") };
+        let html = page(&[run.clone(), again.clone()]);
+        assert!(html.contains("A &lt;test&gt; &amp; more") && !html.contains("<test>"));
+        assert!(!html.contains("http://") && !html.contains("https://") && !html.contains("src="));
+        assert_eq!(page(&[run]), page(&[again]));
+    }
 }

@@ -431,7 +431,8 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
             return None;
         }
         let hop_rtt = self.uplinks.hop_rtt(self.uplink);
-        let timeouts = [self.timeout_due(), self.intake.next_timeout(hop_rtt), self.uplinks.next_timeout()];
+        let timeouts =
+            [self.timeout_due(), self.intake.next_timeout(hop_rtt), self.uplinks.next_timeout().if_ever()];
         timeouts.into_iter().flatten().min()
     }
 }

@@ -56,7 +56,7 @@ impl<C: Suite> Relay<C> {
             parts.extend(subscriber.wanted.intersect(range));
             for part in parts.drain(..) {
                 subscriber.wanted.remove(part);
-                subscriber.enqueue(&mut self.downlinks, part, false, &mut self.scratch.gaps);
+                subscriber.enqueue(now, &mut self.downlinks, part, false, &mut self.scratch.gaps);
             }
         }
     }
@@ -117,7 +117,7 @@ impl<C: Suite> Relay<C> {
         chunk: Chunk,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        let flow_slot = self.flows.find(&chunk.flow)?;
+        let flow_slot = chunk.owner;
         if self.config.notices == Notices::OnSkip && self.announce_skipped(flow_slot, due, chunk) {
             return None;
         }

@@ -17,14 +17,17 @@ struct Cli {
 enum Verb {
     /// Run a scenario in virtual time and say what came of it
     Sim(verb::sim::Args),
+    /// Make one report from result documents, to compare runs
+    Report(verb::report::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Sim(args) => verb::sim::run(&args),
+        Verb::Report(args) => verb::report::run(&args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("starhop: {error:#}");
-        ExitCode::from(2)
+        ExitCode::from(1)
     })
 }

@@ -1,2 +1,34 @@
-//! The one binary: `starhop`.
-fn main() {}
+//! The one binary: `starhop`. Each verb has a file; what they do is in the other crates.
+
+mod quantity;
+mod verb;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Moves data over satellite paths, hop by hop.
+#[derive(Parser)]
+#[command(name = "starhop", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Serve(verb::serve::Args),
+    Relay(verb::relay::Args),
+    Get(verb::get::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match &Cli::parse().verb {
+        Verb::Serve(args) => verb::serve::run(args),
+        Verb::Relay(args) => verb::relay::run(args),
+        Verb::Get(args) => verb::get::run(args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("starhop: {error:#}");
+        ExitCode::FAILURE
+    })
+}

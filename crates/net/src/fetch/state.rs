@@ -43,7 +43,7 @@ impl State {
     pub(super) fn save(&mut self, path: &Path, have: &RangeSet) -> io::Result<()> {
         self.ranges = have.iter().map(|range| (range.start, range.end)).collect();
         let text = toml::to_string(self).map_err(io::Error::other)?;
-        let fresh = path.with_added_extension("new");
+        let fresh = path.with_extension("starhop-state-new");
         let mut file = std::fs::File::create(&fresh)?;
         file.write_all(text.as_bytes())?;
         file.sync_data()?;

@@ -69,10 +69,12 @@ pub struct Settings {
     pub repair_hop_limit: u8,
     /// When Notices are sent.
     pub notices: Notices,
-    /// Fresh bytes that one more Interest asks for.
-    pub interest_step: u64,
-    /// The most bytes one Interest names: what exceeds the step repeats earlier requests.
-    pub interest_span: u64,
+    /// Fresh packets that one more Interest asks for.
+    pub interest_step: u32,
+    /// The most packets that one Interest names: what exceeds the step repeats earlier requests.
+    pub interest_span: u32,
+    /// The most bytes that one Interest may name, ours or a neighbour's: what a small packet can cause.
+    pub request_limit: u64,
     /// Bytes of cache; also the room for data in transit.
     pub cache_bytes: u64,
     /// Whether requests are answered from the cache.
@@ -87,7 +89,8 @@ pub struct Settings {
     pub initial_rto: Duration,
     /// Lower bound of the Consumer's timeout (RFC 6298 section 2.4).
     pub min_rto: Duration,
-    /// Upper bound of the Consumer's timeout, back-off included.
+    /// Upper bound of the back-off: how long after an outage the Consumer finds out that it is over. A path
+    /// whose own timeout is longer is asked once per timeout.
     pub max_rto: Duration,
     /// State of a flow that carried nothing for this long is dropped.
     pub flow_idle: Duration,
@@ -107,8 +110,9 @@ impl Profile {
             repair_tries: 8,
             repair_hop_limit: crate::wire::Interest::DEFAULT_HOP_LIMIT,
             notices: Notices::OnRequest,
-            interest_step: 16 * 1024,
-            interest_span: 64 * 1024,
+            interest_step: 12,
+            interest_span: 48,
+            request_limit: 64 * 1024,
             cache_bytes: 4 * 1024 * 1024,
             cache_answers: true,
             buffer_target: 4 * 1350,
@@ -116,15 +120,15 @@ impl Profile {
             credit_per_neighbour: 64 * 1024 * 1024,
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_millis(200),
-            max_rto: Duration::from_secs(2),
+            max_rto: Duration::from_millis(600),
             flow_idle: Duration::from_secs(30),
         };
         // Both papers ask for each packet by itself and for each hole once; no Interest repeats another.
         let published = Settings {
             controller: Controller::Leotp,
             repair_tries: 1,
-            interest_step: 1350,
-            interest_span: 1350,
+            interest_step: 1,
+            interest_span: 1,
             buffer_target: 20 * 1350,
             ..starhop.clone()
         };
@@ -134,7 +138,12 @@ impl Profile {
                 Settings { per_flow_control: true, reorder_packets: 5, notices: Notices::OnSkip, ..published }
             }
             Self::Intcp => Settings { repair_hop_limit: 1, notices: Notices::Never, ..published },
-            Self::IntcpUni => Settings { cache_answers: false, ..Self::Intcp.settings() },
+            // Without a cache a neighbour has nothing to repair from: requests travel to the Producer.
+            Self::IntcpUni => Settings {
+                cache_answers: false,
+                repair_hop_limit: crate::wire::Interest::DEFAULT_HOP_LIMIT,
+                ..Self::Intcp.settings()
+            },
         }
     }
 }
@@ -167,13 +176,18 @@ impl Config {
     /// Names the first field that cannot work.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let s = &settings;
-        let rules: [(bool, &str, &str); 9] = [
+        let rules: [(bool, &str, &str); 10] = [
             ((64..=60_000).contains(&s.payload), "payload", "must lie between 64 and 60000 bytes"),
             (s.initial_window > 0, "initial_window", "must be at least 1 packet"),
-            (s.interest_step > 0, "interest_step", "must be at least 1 byte"),
+            (s.interest_step > 0, "interest_step", "must be at least 1 packet"),
             (s.interest_span >= s.interest_step, "interest_span", "must not be smaller than interest_step"),
             (s.cache_bytes >= 256 * 1024, "cache_bytes", "must be at least 256 KiB, the data in transit"),
-            (s.receive_window >= s.interest_span, "receive_window", "must not be smaller than interest_span"),
+            (
+                u64::from(s.interest_span) * s.payload as u64 <= s.request_limit,
+                "request_limit",
+                "must hold an Interest of interest_span packets",
+            ),
+            (s.receive_window >= s.request_limit, "receive_window", "must not be smaller than request_limit"),
             (s.repair_hop_limit > 0, "repair_hop_limit", "must be at least 1"),
             (
                 !s.min_rto.is_zero() && s.min_rto <= s.max_rto,
@@ -199,6 +213,18 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// Fresh bytes that one more Interest asks for.
+    pub fn step_bytes(&self) -> u64 {
+        u64::from(self.interest_step) * self.payload as u64
+    }
+
+    /// The most bytes that one Interest of ours names.
+    pub fn span_bytes(&self) -> u64 {
+        u64::from(self.interest_span) * self.payload as u64
+    }
+}
+
 impl Deref for Config {
     type Target = Settings;
     fn deref(&self) -> &Settings {
@@ -219,7 +245,7 @@ mod tests {
 
     #[test]
     fn an_impossible_setting_is_refused_by_name() {
-        let settings = Settings { interest_span: 10, ..Profile::Starhop.settings() };
+        let settings = Settings { interest_span: 1, ..Profile::Starhop.settings() };
         assert_eq!(Config::new(settings).map_err(|e| e.field), Err("interest_span"));
     }
 }

@@ -8,13 +8,17 @@
 
 extern crate alloc;
 
+pub mod cache;
 pub mod config;
 pub mod consumer;
+pub mod deadlines;
+pub mod hop;
 pub mod name;
 pub mod node;
 pub mod producer;
 pub mod relay;
 pub mod rng;
+pub mod table;
 pub mod time;
 pub mod units;
 pub mod wire;

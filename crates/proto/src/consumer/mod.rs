@@ -1,12 +1,22 @@
 //! The Consumer: asks for a flow, writes what arrives into a [`Sink`], and times out as the last resort.
 
+mod rto;
+mod window;
+
 use crate::config::Config;
+use crate::hop::{Control, Heard, Intake, Outbox, Received, Uplinks, emit_interest};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::node::{Node, Transmit};
-use crate::time::Instant;
-use crate::wire::{Plain, Suite};
+use crate::rng::Rng;
+use crate::table::Slot;
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
+use crate::wire::{DataHeader, Interest, Notice, Packet, Plain, Suite};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use rto::Rto;
+use window::Window;
 
 /// Where received bytes go: a file, a reassembly buffer, a recorder.
 pub trait Sink {
@@ -67,31 +77,120 @@ pub struct ConsumerStats {
 pub struct Consumer<S, C = Plain> {
     sink: S,
     suite: C,
-    _config: Config,
-    _request: Request,
+    config: Config,
+    flow: FlowId,
+    uplinks: Uplinks,
+    uplink: Slot,
+    intake: Intake,
+    progress: Progress,
+    window: Window,
+    rto: Rto,
+    outbox: Outbox,
+    events: VecDeque<ConsumerEvent>,
+    repairs: Vec<ByteRange>,
     stats: ConsumerStats,
 }
 
+/// How far the transfer is.
+#[derive(Debug)]
+struct Progress {
+    received: RangeSet,
+    length: Option<u64>,
+    /// Everything below has been asked for or is here.
+    asked_end: u64,
+    /// Requests whose answer times the path: the first byte and when it was asked for.
+    timed: VecDeque<(u64, Instant)>,
+    /// When the last new byte arrived, or the first request left.
+    last: Instant,
+    /// The lowest missing byte, and since when it is that one.
+    stalled: (u64, Instant),
+    is_started: bool,
+    is_over: bool,
+}
+
+impl Progress {
+    fn first_missing(&self) -> u64 {
+        self.received.first().filter(|first| first.start == 0).map_or(0, |first| first.end)
+    }
+}
+
+/// Requests timed at once; on a long path every fourth or so is enough.
+const MAX_TIMED: usize = 64;
+
 impl<S: Sink, C: Suite> Consumer<S, C> {
     /// A Consumer that will ask for `request` once [`Consumer::start`] is called.
-    pub fn new(config: Config, request: Request, sink: S, suite: C, _seed: u64) -> Self {
-        Self { sink, suite, _config: config, _request: request, stats: ConsumerStats::default() }
+    pub fn new(config: Config, request: Request, sink: S, suite: C, seed: u64) -> Self {
+        let mut uplinks = Uplinks::new(&config, Rng::new(seed));
+        let uplink = uplinks.link(request.upstream, request.flow);
+        let progress = Progress {
+            received: request.have,
+            length: request.length,
+            asked_end: 0,
+            timed: VecDeque::new(),
+            last: Instant::ZERO,
+            stalled: (0, Instant::ZERO),
+            is_started: false,
+            is_over: false,
+        };
+        Self {
+            sink,
+            suite,
+            flow: request.flow,
+            uplinks,
+            uplink,
+            intake: Intake::new(Instant::ZERO, &config, 0),
+            progress,
+            window: Window::new(config.receive_window, config.span_bytes()),
+            rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
+            outbox: Outbox::default(),
+            events: VecDeque::new(),
+            repairs: Vec::new(),
+            stats: ConsumerStats::default(),
+            config,
+        }
     }
 
     /// Begins to ask.
-    pub fn start(&mut self, _now: Instant) {}
+    pub fn start(&mut self, now: Instant) {
+        self.progress.is_started = true;
+        self.progress.last = now;
+        self.progress.stalled = (self.progress.first_missing(), now);
+        self.check_finished();
+        self.refill(now);
+    }
 
     /// Asks another neighbour from now on: the route changed.
-    pub fn set_upstream(&mut self, _now: Instant, _upstream: SocketAddr) {}
+    pub fn set_upstream(&mut self, now: Instant, upstream: SocketAddr) {
+        let uplink = self.uplinks.link(upstream, self.flow);
+        if uplink == self.uplink {
+            return;
+        }
+        self.uplink = uplink;
+        self.window.on_new_path();
+        self.progress.timed.clear();
+        self.intake.on_new_path(now);
+        self.repairs.extend(self.intake.expected().iter());
+        self.send_repairs(Interest::DEFAULT_HOP_LIMIT);
+    }
 
     /// The first offset that has not arrived: everything below is complete.
     pub fn in_order_end(&self) -> u64 {
-        0
+        self.progress.first_missing()
+    }
+
+    /// The length of the flow, once it is known.
+    pub fn length(&self) -> Option<u64> {
+        self.progress.length
     }
 
     /// Counters since the start.
     pub fn stats(&self) -> ConsumerStats {
         self.stats
+    }
+
+    /// The smoothed hopRTT to the upstream, once it is measured.
+    pub fn hop_rtt(&self) -> Option<Duration> {
+        self.uplinks.get(self.uplink).filter(|requester| requester.is_measured()).map(|r| r.hop_rtt())
     }
 
     /// The sink.
@@ -103,26 +202,221 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
     }
+
+    /// Asks for more as far as the window allows.
+    fn refill(&mut self, now: Instant) {
+        let step = self.config.step_bytes();
+        while self.progress.is_started && !self.progress.is_over {
+            let from = self.progress.asked_end;
+            let end = self.progress.length.unwrap_or(u64::MAX >> 2);
+            let room = self.window.size().saturating_sub(self.intake.expected().byte_count());
+            if from >= end || room < step {
+                return;
+            }
+            let next = ByteRange::at(from, step).intersect(ByteRange::new(0, end));
+            let Some(gap) = self.progress.received.gaps(next).next() else {
+                // What is here need not be asked for: on to the end of that piece.
+                let piece = self.progress.received.gaps(ByteRange::new(from, end)).next();
+                self.progress.asked_end = piece.map_or(end, |gap| gap.start);
+                continue;
+            };
+            self.progress.asked_end = gap.end;
+            if self.progress.timed.len() < MAX_TIMED {
+                self.progress.timed.push_back((gap.start, now));
+            }
+            let ask = self.intake.ask(now, gap);
+            self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
+        }
+    }
+
+    fn on_data(&mut self, now: Instant, from: SocketAddr, header: DataHeader, payload: &[u8]) {
+        if header.flow != self.flow || self.progress.is_over {
+            return;
+        }
+        let range = header.range(payload.len());
+        let received = Received::data(&header, payload.len());
+        let link = self.uplinks.find(from, self.flow);
+        let heard = link.and_then(|link| self.uplinks.on_packet(now, link, received));
+        if header.flags.no_such_name {
+            self.progress.is_over = true;
+            self.events.push_back(ConsumerEvent::NoSuchName);
+            return;
+        }
+        self.accept(now, range, payload);
+        if header.flags.end {
+            self.progress.length = Some(range.end);
+            self.intake.on_length(range.end);
+        }
+        if let Some(heard) = heard {
+            self.on_heard(now, &heard);
+        }
+        self.check_finished();
+        self.refill(now);
+    }
+
+    /// Writes what is new of a packet, as far as it was asked for.
+    fn accept(&mut self, now: Instant, range: ByteRange, payload: &[u8]) {
+        let asked = range.intersect(ByteRange::new(0, self.progress.asked_end));
+        let mut new_bytes = 0;
+        for gap in self.progress.received.gaps(asked) {
+            let start = (gap.start - range.start) as usize;
+            self.sink.write(now, gap, &payload[start..start + gap.len() as usize]);
+            new_bytes += gap.len();
+        }
+        self.stats.duplicate_bytes += range.len() - new_bytes;
+        if new_bytes == 0 {
+            return;
+        }
+        self.stats.received_bytes += new_bytes;
+        self.progress.received.insert(asked);
+        self.window.on_bytes(now, new_bytes);
+        self.time_path(now, range);
+        self.progress.last = now;
+        self.rto.on_progress();
+        let missing = self.progress.first_missing();
+        if missing != self.progress.stalled.0 {
+            self.progress.stalled = (missing, now);
+        }
+    }
+
+    fn time_path(&mut self, now: Instant, range: ByteRange) {
+        while let Some(&(offset, asked)) = self.progress.timed.front() {
+            if offset >= range.end {
+                return;
+            }
+            self.progress.timed.pop_front();
+            // Only the very packet times it: one that was lost, or repaired, tells about the repair.
+            if offset >= range.start && self.rto.in_a_row() == 0 {
+                self.window.on_rtt(now.since(asked));
+                self.rto.on_sample(now.since(asked));
+            }
+        }
+    }
+
+    fn on_heard(&mut self, now: Instant, heard: &Heard) {
+        if heard.link != self.uplink {
+            return;
+        }
+        let Some(requester) = self.uplinks.get_mut(heard.link) else { return };
+        let missing = |after, before| requester.missing_between(after, before);
+        let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut self.repairs);
+        requester.explain(explained);
+        if heard.unexplained > 0 {
+            self.intake.on_unexplained_loss(now, &mut self.repairs);
+        }
+        let is_feedback_due = requester.feedback_due(now);
+        self.send_repairs(self.config.repair_hop_limit);
+        if is_feedback_due && self.outbox.is_empty() && !self.progress.is_over {
+            self.outbox.feedback(self.uplink, self.flow);
+        }
+    }
+
+    fn on_notice(&mut self, now: Instant, from: SocketAddr, notice: Notice) {
+        if notice.flow != self.flow || self.progress.is_over {
+            return;
+        }
+        let Some(link) = self.uplinks.find(from, self.flow) else { return };
+        let Some(heard) = self.uplinks.on_packet(now, link, Received::notice(&notice)) else { return };
+        self.on_heard(now, &heard);
+        if !notice.range.is_empty() {
+            self.intake.on_notice(now, notice.range);
+            // LEOTP section III.B: a Void Packet Header restarts the timer of what it names.
+            self.progress.stalled.1 = now;
+        }
+    }
+
+    fn send_repairs(&mut self, hop_limit: u8) {
+        if hop_limit == self.config.repair_hop_limit {
+            self.stats.repairs += self.repairs.len() as u64;
+        }
+        self.outbox.ask_repairs(self.uplink, self.flow, &self.repairs, self.config.request_limit, hop_limit);
+        self.repairs.clear();
+    }
+
+    fn check_finished(&mut self) {
+        let Some(length) = self.progress.length else { return };
+        if !self.progress.is_over && self.progress.first_missing() >= length {
+            self.progress.is_over = true;
+            self.events.push_back(ConsumerEvent::Finished { length });
+        }
+    }
+
+    /// When the end-to-end timeout passes: nothing arrives at all, or everything but one piece does.
+    fn timeout_due(&self) -> Option<Instant> {
+        if !self.progress.is_started || self.progress.is_over || self.intake.expected().is_empty() {
+            return None;
+        }
+        let silent = self.rto.due(self.progress.last);
+        // The hops have twice the time for a single hole: they repair it themselves, and say so.
+        let stuck = self.progress.stalled.1 + self.rto.timeout().scaled(2, 1);
+        Some(silent.min(stuck))
+    }
+
+    /// The last resort: asks for the first missing piece once more, all the way up.
+    fn on_timeout(&mut self, now: Instant) {
+        let Some(first) = self.intake.expected().first() else { return };
+        self.stats.timeouts += 1;
+        let count = self.rto.on_timeout();
+        self.events.push_back(ConsumerEvent::TimedOut { count });
+        self.progress.timed.clear();
+        self.progress.last = now;
+        self.progress.stalled.1 = now;
+        let ask = self.intake.ask_again(now, first.prefix(self.config.request_limit));
+        self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
+    }
 }
 
 impl<S: Sink, C: Suite> Node for Consumer<S, C> {
     type Event = ConsumerEvent;
 
-    fn handle_datagram(&mut self, _now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        let _ = self.suite.open(from, datagram);
+    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
+        let Some(packet) = self.suite.open(from, datagram).ok().and_then(|bytes| Packet::parse(bytes).ok())
+        else {
+            self.stats.bad_datagrams += 1;
+            return;
+        };
+        match packet {
+            Packet::Data(header, payload) => self.on_data(now, from, header, payload),
+            Packet::Notice(notice) => self.on_notice(now, from, notice),
+            // Nobody asks a Consumer.
+            Packet::Interest(_) => self.stats.bad_datagrams += 1,
+        }
     }
 
-    fn handle_timeout(&mut self, _now: Instant) {}
+    fn handle_timeout(&mut self, now: Instant) {
+        while self.uplinks.on_timeout(now).is_some() {
+            self.intake.on_unexplained_loss(now, &mut self.repairs);
+        }
+        let hop_rtt = self.uplinks.hop_rtt(self.uplink);
+        self.intake.on_timeout(now, hop_rtt, &mut self.repairs);
+        self.send_repairs(self.config.repair_hop_limit);
+        if self.timeout_due().is_some_and(|at| at <= now) {
+            self.on_timeout(now);
+        }
+    }
 
-    fn poll_transmit(&mut self, _now: Instant, _out: &mut Vec<u8>) -> Option<Transmit> {
-        None
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        loop {
+            let Control::Interest(request) = self.outbox.pop()? else { continue };
+            let sent = emit_interest(&mut self.uplinks, &mut self.suite, now, request, Rate::UNLIMITED, out);
+            if let Some(transmit) = sent {
+                self.stats.interests_sent += 1;
+                self.stats.sent_bytes += transmit.len as u64;
+                return Some(transmit);
+            }
+        }
     }
 
     fn poll_event(&mut self) -> Option<ConsumerEvent> {
-        None
+        self.events.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        None
+        if self.progress.is_over {
+            return None;
+        }
+        let hop_rtt = self.uplinks.hop_rtt(self.uplink);
+        let timeouts = [self.timeout_due(), self.intake.next_timeout(hop_rtt), self.uplinks.next_timeout()];
+        timeouts.into_iter().flatten().min()
     }
 }

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, Default)]
 pub struct RangeSet {
     ranges: Vec<ByteRange>,
+    bytes: u64,
 }
 
 impl PartialEq for RangeSet {
@@ -19,7 +20,7 @@ impl PartialEq for RangeSet {
 impl RangeSet {
     /// The empty set.
     pub const fn new() -> Self {
-        Self { ranges: Vec::new() }
+        Self { ranges: Vec::new(), bytes: 0 }
     }
 
     /// Whether it holds no byte.
@@ -34,7 +35,7 @@ impl RangeSet {
 
     /// The number of bytes.
     pub fn byte_count(&self) -> u64 {
-        self.ranges.iter().map(|range| range.len()).sum()
+        self.bytes
     }
 
     /// The ranges in ascending order.
@@ -74,10 +75,13 @@ impl RangeSet {
         let to = from + self.ranges[from..].partition_point(|r| r.start <= range.end);
         if from == to {
             self.ranges.insert(from, range);
+            self.bytes += range.len();
             return;
         }
+        self.bytes -= self.ranges[from..to].iter().map(|r| r.len()).sum::<u64>();
         let merged =
             ByteRange::new(range.start.min(self.ranges[from].start), range.end.max(self.ranges[to - 1].end));
+        self.bytes += merged.len();
         self.ranges[from] = merged;
         self.ranges.drain(from + 1..to);
     }
@@ -92,6 +96,7 @@ impl RangeSet {
         if from == to {
             return;
         }
+        self.bytes -= self.ranges[from..to].iter().map(|r| r.intersect(range).len()).sum::<u64>();
         let left = ByteRange::new(self.ranges[from].start, range.start.max(self.ranges[from].start));
         let right = ByteRange::new(range.end.min(self.ranges[to - 1].end), self.ranges[to - 1].end);
         match (left.is_empty(), right.is_empty()) {
@@ -123,6 +128,7 @@ impl RangeSet {
     /// Removes all bytes, keeping the memory.
     pub fn clear(&mut self) {
         self.ranges.clear();
+        self.bytes = 0;
     }
 
     fn replace(&mut self, from: usize, to: usize, with: ByteRange) {

@@ -1,10 +1,14 @@
 //! The Producer: answers Interests from a [`Source`].
 
 use crate::config::Config;
+use crate::hop::scheduler::{Chunk, Turn};
+use crate::hop::{Control, Downlinks, Due, Outbox, Subscriber, emit_answer, finish};
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
+use crate::rng::Rng;
+use crate::table::{Slot, Table};
 use crate::time::Instant;
-use crate::wire::{Plain, Suite};
+use crate::wire::{DataFlags, DataHeader, Interest, Packet, Plain, Suite};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -47,22 +51,49 @@ pub struct ProducerStats {
     pub sent_bytes: u64,
     /// Packets sent again.
     pub repairs: u64,
+    /// Requested bytes that were refused because the neighbour had too much outstanding.
+    pub over_credit: u64,
     /// Datagrams that were refused or did not parse.
     pub bad_datagrams: u64,
+}
+
+struct Flow {
+    length: Option<u64>,
+    is_volatile: bool,
+    subscribers: Vec<Subscriber>,
+    last_used: Instant,
 }
 
 /// Serves the flows of one [`Source`].
 pub struct Producer<S, C = Plain> {
     source: S,
     suite: C,
-    _config: Config,
+    config: Config,
+    flows: Table<FlowId, Flow>,
+    downlinks: Downlinks,
+    outbox: Outbox,
+    next_sweep: Option<Instant>,
+    parts: Vec<ByteRange>,
+    gaps: Vec<ByteRange>,
     stats: ProducerStats,
 }
 
 impl<S: Source, C: Suite> Producer<S, C> {
     /// A Producer for `source`.
-    pub fn new(config: Config, source: S, suite: C, _seed: u64) -> Self {
-        Self { source, suite, _config: config, stats: ProducerStats::default() }
+    pub fn new(config: Config, source: S, suite: C, seed: u64) -> Self {
+        let rng = Rng::new(seed);
+        Self {
+            source,
+            suite,
+            flows: Table::new(rng.fork(3).next_u64()),
+            downlinks: Downlinks::new(&config, rng),
+            outbox: Outbox::default(),
+            next_sweep: None,
+            parts: Vec::new(),
+            gaps: Vec::new(),
+            stats: ProducerStats::default(),
+            config,
+        }
     }
 
     /// Counters since the start.
@@ -79,20 +110,188 @@ impl<S: Source, C: Suite> Producer<S, C> {
     pub fn source_mut(&mut self) -> &mut S {
         &mut self.source
     }
+
+    fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
+        self.stats.interests_in += 1;
+        let (link, is_restart) = self.downlinks.on_interest(now, from, interest);
+        if is_restart {
+            for (_, flow) in self.flows.iter_mut() {
+                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
+            }
+        }
+        if interest.ranges.is_empty() {
+            self.on_feedback(now, link, interest);
+            return;
+        }
+        match self.source.lookup(interest.flow) {
+            Lookup::NotYet => {}
+            Lookup::Unknown => self.answer(link, interest.flow, 0, Ending::NoSuchName),
+            Lookup::Found { length, is_volatile } => {
+                self.next_sweep.get_or_insert(now + self.config.flow_idle);
+                let flow = self.flows.find_or_insert(interest.flow, || Flow {
+                    length,
+                    is_volatile,
+                    subscribers: Vec::new(),
+                    last_used: now,
+                });
+                self.on_request(now, link, flow, interest);
+            }
+        }
+    }
+
+    fn on_feedback(&mut self, now: Instant, link: Slot, interest: &Interest) {
+        let flow = self.flows.find(&interest.flow).and_then(|slot| self.flows.get(slot));
+        let subscriber = flow.and_then(|flow| flow.subscribers.iter().find(|s| s.link == link));
+        if let Some(subscriber) = subscriber {
+            self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
+        }
+    }
+
+    fn on_request(&mut self, now: Instant, link: Slot, flow_slot: Slot, interest: &Interest) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        flow.last_used = now;
+        let length = flow.length;
+        let subscribers = &mut flow.subscribers;
+        let Some(subscriber) =
+            Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, interest.flow)
+        else {
+            return;
+        };
+        self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
+        let mut allowance = self.config.request_limit;
+        let mut is_beyond_end = false;
+        for &range in interest.ranges.iter() {
+            let range = range.prefix(allowance);
+            allowance -= range.len();
+            subscriber.take_request(range, interest.repair, &mut self.parts);
+            is_beyond_end |= length.is_some_and(|length| range.end > length && range.start >= length);
+        }
+        for part in self.parts.drain(..) {
+            let part = ByteRange::new(part.start, length.map_or(part.end, |length| part.end.min(length)));
+            if part.is_empty() {
+                continue;
+            }
+            if self.downlinks.queued_bytes(link, subscriber.queue) + part.len()
+                > self.config.credit_per_neighbour
+            {
+                self.stats.over_credit += part.len();
+                continue;
+            }
+            self.stats.repairs += u64::from(interest.repair);
+            subscriber.enqueue(&mut self.downlinks, part, interest.repair, &mut self.gaps);
+        }
+        if is_beyond_end {
+            self.answer(link, interest.flow, length.unwrap_or(0), Ending::End);
+        }
+    }
+
+    fn answer(&mut self, link: Slot, flow: FlowId, offset: u64, ending: Ending) {
+        let flags = DataFlags {
+            end: ending == Ending::End,
+            no_such_name: ending == Ending::NoSuchName,
+            ..DataFlags::default()
+        };
+        self.outbox.push(Control::Answer { link, flow, offset, flags });
+    }
+
+    fn emit_chunk(&mut self, now: Instant, due: &Due, chunk: Chunk, out: &mut Vec<u8>) -> Option<Transmit> {
+        let flow = self.flows.find(&chunk.flow).and_then(|slot| self.flows.get(slot))?;
+        let flags = DataFlags {
+            end: flow.length == Some(chunk.range.end),
+            backlog: due.backlog,
+            is_volatile: flow.is_volatile,
+            no_such_name: false,
+        };
+        let responder = self.downlinks.get_mut(due.link)?;
+        let (counter, echo) = responder.stamp(now);
+        let header = DataHeader { counter, flow: chunk.flow, offset: chunk.range.start, echo, flags };
+        let (to, source, start) = (responder.addr, &mut self.source, out.len());
+        let mut is_read = false;
+        let transmit = finish(&mut self.suite, to, out, |out| {
+            header.emit(out);
+            is_read = source.read(now, chunk.flow, chunk.range, out);
+        });
+        if !is_read {
+            out.truncate(start);
+            self.withdraw(chunk.flow);
+            return None;
+        }
+        self.stats.data_sent += 1;
+        self.stats.payload_sent += chunk.range.len();
+        Some(transmit)
+    }
+
+    /// The source no longer has what it promised: everybody who waits for the flow is told so.
+    fn withdraw(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.find(&id).and_then(|slot| self.flows.remove(slot)) else { return };
+        for subscriber in flow.subscribers {
+            self.downlinks.close(subscriber.link, subscriber.queue);
+            self.answer(subscriber.link, id, 0, Ending::NoSuchName);
+        }
+    }
+
+    /// Forgets flows and neighbours that were silent.
+    fn sweep(&mut self, now: Instant) {
+        let idle = self.config.flow_idle;
+        let silent: Vec<Slot> = (self.flows.iter())
+            .filter(|(_, flow)| now.since(flow.last_used) >= idle)
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in silent {
+            for subscriber in self.flows.remove(slot).map(|flow| flow.subscribers).unwrap_or_default() {
+                self.downlinks.close(subscriber.link, subscriber.queue);
+            }
+        }
+        self.downlinks.forget_silent(now, idle.scaled(2, 1));
+        self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + idle);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    End,
+    NoSuchName,
 }
 
 impl<S: Source, C: Suite> Node for Producer<S, C> {
     /// A Producer has nothing to tell.
     type Event = core::convert::Infallible;
 
-    fn handle_datagram(&mut self, _now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        let _ = self.suite.open(from, datagram);
+    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
+        let packet = self.suite.open(from, datagram).ok().map(Packet::parse);
+        match packet {
+            Some(Ok(Packet::Interest(interest))) => self.on_interest(now, from, &interest),
+            // Data and Notices are for those who ask.
+            Some(Ok(Packet::Data(..) | Packet::Notice(_)) | Err(_)) | None => self.stats.bad_datagrams += 1,
+        }
     }
 
-    fn handle_timeout(&mut self, _now: Instant) {}
+    fn handle_timeout(&mut self, now: Instant) {
+        if self.next_sweep.is_some_and(|at| at <= now) {
+            self.sweep(now);
+        }
+    }
 
-    fn poll_transmit(&mut self, _now: Instant, _out: &mut Vec<u8>) -> Option<Transmit> {
-        None
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        loop {
+            let transmit = if let Some(control) = self.outbox.pop() {
+                emit_answer(&mut self.downlinks, &mut self.suite, now, control, out)
+            } else {
+                let due = self.downlinks.poll(now)?;
+                match due.turn {
+                    Turn::Send(chunk) => self.emit_chunk(now, &due, chunk, out),
+                    Turn::Mark { flow, offset } => {
+                        let range = ByteRange::at(offset, 0);
+                        self.outbox.push(Control::Notice { link: due.link, flow, range });
+                        None
+                    }
+                }
+            };
+            if let Some(transmit) = transmit {
+                self.stats.sent_bytes += transmit.len as u64;
+                return Some(transmit);
+            }
+        }
     }
 
     fn poll_event(&mut self) -> Option<Self::Event> {
@@ -100,6 +299,6 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.downlinks.next_turn().into_iter().chain(self.next_sweep).min()
     }
 }

@@ -1,12 +1,26 @@
-//! The Relay: answers from its cache, passes the rest on, repairs the hop above it. All state is soft.
+//! The Relay: answers from its cache, passes the rest on, repairs the hop above it. All state is soft: a relay
+//! may be killed, replaced or left out at any moment, and the bytes still arrive.
 
+mod data;
+mod flow;
+mod interest;
+mod notice;
+
+use crate::cache::Cache;
 use crate::config::Config;
-use crate::name::FlowId;
+use crate::deadlines::Deadlines;
+use crate::hop::scheduler::Turn;
+use crate::hop::{Control, Downlinks, Due, Outbox, Uplinks, emit_answer, emit_interest};
+use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
+use crate::rng::Rng;
+use crate::table::{Slot, Table};
 use crate::time::Instant;
-use crate::wire::{Plain, Suite};
+use crate::wire::{Packet, Plain, Suite};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use flow::Flow;
 
 /// Counters of a Relay since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,34 +45,107 @@ pub struct RelayStats {
     pub sent_bytes: u64,
     /// Ranges asked for again on the upstream hop.
     pub repairs: u64,
+    /// Requested bytes that were refused because the neighbour had too much outstanding.
+    pub over_credit: u64,
     /// Flows with state now.
     pub flows: u64,
     /// Datagrams that were refused or did not parse.
     pub bad_datagrams: u64,
 }
 
+/// Where requests for a flow go.
+#[derive(Debug)]
+struct Routes {
+    default: SocketAddr,
+    by_flow: BTreeMap<FlowId, SocketAddr>,
+}
+
+impl Routes {
+    fn upstream(&self, flow: FlowId) -> SocketAddr {
+        self.by_flow.get(&flow).copied().unwrap_or(self.default)
+    }
+}
+
 /// Relays any number of flows between neighbours.
 pub struct Relay<C = Plain> {
     suite: C,
-    _config: Config,
+    config: Config,
+    routes: Routes,
+    flows: Table<FlowId, Flow>,
+    uplinks: Uplinks,
+    downlinks: Downlinks,
+    cache: Cache,
+    outbox: Outbox,
+    /// When each flow's intake has something to ask again.
+    timeouts: Deadlines,
+    next_sweep: Option<Instant>,
+    scratch: Scratch,
     stats: RelayStats,
+}
+
+/// Lists that are filled and emptied with every packet, kept for their memory.
+#[derive(Debug, Default)]
+struct Scratch {
+    parts: Vec<ByteRange>,
+    found: Vec<ByteRange>,
+    repairs: Vec<ByteRange>,
+    gaps: Vec<ByteRange>,
+    /// A chunk whose Notice had to leave first (LEOTP).
+    after_notice: Option<Due>,
 }
 
 impl<C: Suite> Relay<C> {
     /// A relay that asks `upstream` for every flow without a route of its own.
-    pub fn new(config: Config, _upstream: SocketAddr, suite: C, _seed: u64) -> Self {
-        Self { suite, _config: config, stats: RelayStats::default() }
+    pub fn new(config: Config, upstream: SocketAddr, suite: C, seed: u64) -> Self {
+        let rng = Rng::new(seed);
+        Self {
+            suite,
+            routes: Routes { default: upstream, by_flow: BTreeMap::new() },
+            flows: Table::new(rng.fork(3).next_u64()),
+            cache: Cache::new(config.cache_bytes, rng.fork(4).next_u64()),
+            uplinks: Uplinks::new(&config, rng.fork(5)),
+            downlinks: Downlinks::new(&config, rng),
+            outbox: Outbox::default(),
+            timeouts: Deadlines::default(),
+            next_sweep: None,
+            scratch: Scratch::default(),
+            stats: RelayStats::default(),
+            config,
+        }
     }
 
     /// Changes the neighbour that is asked for flows without a route of their own.
-    pub fn set_upstream(&mut self, _now: Instant, _upstream: SocketAddr) {}
+    pub fn set_upstream(&mut self, now: Instant, upstream: SocketAddr) {
+        self.routes.default = upstream;
+        self.reroute(now);
+    }
 
     /// Changes the neighbour that is asked for `flow`.
-    pub fn set_route(&mut self, _now: Instant, _flow: FlowId, _upstream: SocketAddr) {}
+    pub fn set_route(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
+        self.routes.by_flow.insert(flow, upstream);
+        self.reroute(now);
+    }
 
     /// Counters since the start.
     pub fn stats(&self) -> RelayStats {
-        self.stats
+        RelayStats { cache_bytes: self.cache.used_bytes(), flows: self.flows.len() as u64, ..self.stats }
+    }
+
+    fn emit_control(&mut self, now: Instant, control: Control, out: &mut Vec<u8>) -> Option<Transmit> {
+        let Control::Interest(request) = control else {
+            return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
+        };
+        let bound = self.flow_rate(request.link, request.flow);
+        self.stats.interests_out += 1;
+        emit_interest(&mut self.uplinks, &mut self.suite, now, request, bound, out)
+    }
+
+    fn reschedule(&mut self, flow_slot: Slot) {
+        let next = self
+            .flows
+            .get(flow_slot)
+            .and_then(|flow| flow.intake.next_timeout(self.uplinks.hop_rtt(flow.uplink)));
+        self.timeouts.set(flow_slot, next);
     }
 }
 
@@ -66,14 +153,60 @@ impl<C: Suite> Node for Relay<C> {
     /// A Relay has nothing to tell.
     type Event = core::convert::Infallible;
 
-    fn handle_datagram(&mut self, _now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        let _ = self.suite.open(from, datagram);
+    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
+        let Some(packet) = self.suite.open(from, datagram).ok().and_then(|bytes| Packet::parse(bytes).ok())
+        else {
+            self.stats.bad_datagrams += 1;
+            return;
+        };
+        match packet {
+            Packet::Interest(interest) => self.on_interest(now, from, &interest),
+            Packet::Data(header, payload) => self.on_data(now, from, header, payload),
+            Packet::Notice(notice) => self.on_notice(now, from, notice),
+        }
     }
 
-    fn handle_timeout(&mut self, _now: Instant) {}
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some(link) = self.uplinks.on_timeout(now) {
+            self.on_unexplained_loss(now, link);
+        }
+        while let Some((at, flow_slot)) = self.timeouts.first() {
+            if at > now {
+                break;
+            }
+            self.on_flow_timeout(now, flow_slot);
+        }
+        if self.next_sweep.is_some_and(|at| at <= now) {
+            self.sweep(now);
+        }
+    }
 
-    fn poll_transmit(&mut self, _now: Instant, _out: &mut Vec<u8>) -> Option<Transmit> {
-        None
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        loop {
+            let transmit = if let Some(control) = self.outbox.pop() {
+                self.emit_control(now, control, out)
+            } else {
+                let due = match self.scratch.after_notice.take() {
+                    Some(due) => due,
+                    None => self.downlinks.poll(now)?,
+                };
+                match due.turn {
+                    Turn::Send(chunk) => self.emit_chunk(now, due, chunk, out),
+                    Turn::Mark { flow, offset } => {
+                        self.outbox.push(Control::Notice {
+                            link: due.link,
+                            flow,
+                            range: ByteRange::at(offset, 0),
+                        });
+                        None
+                    }
+                }
+            };
+            if let Some(transmit) = transmit {
+                self.stats.sent_bytes += transmit.len as u64;
+                return Some(transmit);
+            }
+        }
     }
 
     fn poll_event(&mut self) -> Option<Self::Event> {
@@ -81,6 +214,12 @@ impl<C: Suite> Node for Relay<C> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        None
+        let timeouts = [
+            self.downlinks.next_turn(),
+            self.uplinks.next_timeout(),
+            self.timeouts.first().map(|(at, _)| at),
+            self.next_sweep,
+        ];
+        timeouts.into_iter().flatten().min()
     }
 }

@@ -37,6 +37,9 @@ pub struct DataHeader {
 }
 
 impl DataHeader {
+    /// Bytes of the header up to an offset of 256 GiB.
+    pub const MAX_USUAL_LEN: u64 = 28;
+
     /// The range that `payload_len` bytes of this packet cover.
     pub const fn range(&self, payload_len: usize) -> ByteRange {
         ByteRange::at(self.offset, payload_len as u64)

@@ -130,7 +130,7 @@ mod tests {
     /// The vectors of docs/PROTOCOL.md.
     #[test]
     fn the_published_test_vectors_hold() {
-        let mut interest = Interest::feedback(FLOW, WireTime(0x0102_0304), Rate::from_mbps(20));
+        let mut interest = Interest::feedback(FLOW, WireTime(0x0102_0304), Rate::from_bps(20_004_864));
         interest.counter = 7;
         interest.ranges.push(ByteRange::new(65_536, 131_072));
         let mut bytes = Vec::new();

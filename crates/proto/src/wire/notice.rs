@@ -19,6 +19,9 @@ pub struct Notice {
 }
 
 impl Notice {
+    /// Bytes of a Notice of some packets up to an offset of 256 GiB.
+    pub const USUAL_LEN: u64 = 31;
+
     pub(super) fn parse(header: Header, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
         if header.flags != 0 {
             return Err(ParseError::Invalid("flags"));

@@ -1,0 +1,261 @@
+//! The cache of a relay, which is also the room for data in transit.
+//!
+//! Data lies in blocks of 4096 bytes (LEOTP section IV.A), found by (flow, block number) in O(1) and evicted
+//! least recently used first. The memory is bounded by configuration and, once used, never given back.
+
+mod block;
+
+use crate::name::{ByteRange, FlowId};
+use crate::table::{Slot, Table};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use block::Valid;
+
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;
+
+const NONE: Slot = Slot(u32::MAX);
+
+struct Block {
+    bytes: Box<[u8; BLOCK as usize]>,
+    /// Which of the bytes were written. Set after the bytes are in place, never before.
+    valid: Valid,
+    newer: Slot,
+    older: Slot,
+}
+
+/// Bytes of flows by name.
+pub struct Cache {
+    blocks: Table<(FlowId, u64), Block>,
+    /// Memory of evicted blocks, to be used again.
+    spare: Vec<Box<[u8; BLOCK as usize]>>,
+    newest: Slot,
+    oldest: Slot,
+    capacity: usize,
+}
+
+impl Cache {
+    /// A cache of at most `bytes` (at least one block), with a hash keyed by `seed`.
+    pub fn new(bytes: u64, seed: u64) -> Self {
+        let capacity = (bytes / BLOCK).max(1) as usize;
+        Self { blocks: Table::new(seed), spare: Vec::new(), newest: NONE, oldest: NONE, capacity }
+    }
+
+    /// Bytes of memory in use for blocks.
+    pub fn used_bytes(&self) -> u64 {
+        self.blocks.len() as u64 * BLOCK
+    }
+
+    /// Keeps `bytes`, which stand at `offset` of `flow`. What is there already stays: first writer wins.
+    pub fn insert(&mut self, flow: FlowId, offset: u64, bytes: &[u8]) {
+        let mut rest = bytes;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let within = (at % BLOCK) as usize;
+            let (piece, tail) = rest.split_at(rest.len().min(BLOCK as usize - within));
+            let slot = self.block_for((flow, at / BLOCK));
+            if let Some(block) = self.blocks.get_mut(slot) {
+                block.valid.write(&mut block.bytes[..], within, piece);
+            }
+            at += piece.len() as u64;
+            rest = tail;
+        }
+    }
+
+    /// Adds to `found` which parts of `range` are here, ascending.
+    pub fn find(&self, flow: FlowId, range: ByteRange, found: &mut Vec<ByteRange>) {
+        for number in range.start / BLOCK..range.end.div_ceil(BLOCK) {
+            let Some(block) = self.blocks.find(&(flow, number)).and_then(|slot| self.blocks.get(slot)) else {
+                continue;
+            };
+            for (start, end) in block.valid.iter() {
+                let part = ByteRange::new(number * BLOCK + start as u64, number * BLOCK + end as u64)
+                    .intersect(range);
+                match found.last_mut() {
+                    Some(last) if last.end == part.start => last.end = part.end,
+                    _ if part.is_empty() => {}
+                    _ => found.push(part),
+                }
+            }
+        }
+    }
+
+    /// Appends the bytes of `range` to `out`; false, and nothing appended, when some of them are not here.
+    pub fn read(&mut self, flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
+        let start_len = out.len();
+        let mut at = range.start;
+        while at < range.end {
+            let within = (at % BLOCK) as usize;
+            let len = (range.end - at).min(BLOCK - within as u64) as usize;
+            let slot = self.blocks.find(&(flow, at / BLOCK));
+            let block = slot.and_then(|slot| self.blocks.get(slot));
+            let Some(block) = block.filter(|block| block.valid.contains(within, within + len)) else {
+                out.truncate(start_len);
+                return false;
+            };
+            out.extend_from_slice(&block.bytes[within..within + len]);
+            at += len as u64;
+            if let Some(slot) = slot {
+                self.touch(slot);
+            }
+        }
+        true
+    }
+
+    /// Forgets the bytes of `range`.
+    pub fn remove(&mut self, flow: FlowId, range: ByteRange) {
+        for number in range.start / BLOCK..range.end.div_ceil(BLOCK) {
+            let Some(slot) = self.blocks.find(&(flow, number)) else { continue };
+            let Some(block) = self.blocks.get_mut(slot) else { continue };
+            let part = range.intersect(ByteRange::at(number * BLOCK, BLOCK));
+            block.valid.remove((part.start % BLOCK) as usize, ((part.end - 1) % BLOCK) as usize + 1);
+            if block.valid.is_empty() {
+                self.evict(slot);
+            }
+        }
+    }
+
+    fn block_for(&mut self, key: (FlowId, u64)) -> Slot {
+        if let Some(slot) = self.blocks.find(&key) {
+            self.touch(slot);
+            return slot;
+        }
+        if self.blocks.len() == self.capacity {
+            self.evict(self.oldest);
+        }
+        let spare = &mut self.spare;
+        let slot = self.blocks.find_or_insert(key, || Block {
+            bytes: spare.pop().unwrap_or_else(|| Box::new([0; BLOCK as usize])),
+            valid: Valid::default(),
+            newer: NONE,
+            older: NONE,
+        });
+        self.link_newest(slot);
+        slot
+    }
+
+    fn touch(&mut self, slot: Slot) {
+        if self.newest != slot {
+            self.unlink(slot);
+            self.link_newest(slot);
+        }
+    }
+
+    fn evict(&mut self, slot: Slot) {
+        self.unlink(slot);
+        if let Some(block) = self.blocks.remove(slot) {
+            self.spare.push(block.bytes);
+        }
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        let Some(block) = self.blocks.get(slot) else { return };
+        let (newer, older) = (block.newer, block.older);
+        match self.blocks.get_mut(newer) {
+            Some(block) => block.older = older,
+            None => self.newest = older,
+        }
+        match self.blocks.get_mut(older) {
+            Some(block) => block.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    fn link_newest(&mut self, slot: Slot) {
+        let before = self.newest;
+        if let Some(block) = self.blocks.get_mut(slot) {
+            block.newer = NONE;
+            block.older = before;
+        }
+        match self.blocks.get_mut(before) {
+            Some(block) => block.newer = slot,
+            None => self.oldest = slot,
+        }
+        self.newest = slot;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    const FLOW: FlowId = FlowId([1; 16]);
+
+    #[test]
+    fn bytes_never_written_are_never_read() {
+        let mut cache = Cache::new(1 << 20, 1);
+        cache.insert(FLOW, 100, &[7; 50]);
+        let mut out = Vec::new();
+        assert!(!cache.read(FLOW, ByteRange::new(90, 150), &mut out));
+        assert!(out.is_empty());
+        assert!(cache.read(FLOW, ByteRange::new(100, 150), &mut out));
+        assert_eq!(out, [7; 50]);
+    }
+
+    #[test]
+    fn the_least_recently_used_block_goes_first_and_memory_is_bounded() {
+        let mut cache = Cache::new(3 * BLOCK, 1);
+        for number in 0..3 {
+            cache.insert(FLOW, number * BLOCK, &[number as u8; 10]);
+        }
+        assert!(cache.read(FLOW, ByteRange::new(0, 10), &mut Vec::new()), "block 0 is used again");
+        cache.insert(FLOW, 3 * BLOCK, &[3; 10]);
+        assert_eq!(cache.used_bytes(), 3 * BLOCK);
+        let mut here = Vec::new();
+        cache.find(FLOW, ByteRange::new(0, 4 * BLOCK), &mut here);
+        assert_eq!(here.iter().map(|r| r.start / BLOCK).collect::<Vec<_>>(), [0, 2, 3]);
+    }
+
+    #[test]
+    fn the_first_writer_wins() {
+        let mut cache = Cache::new(1 << 20, 1);
+        cache.insert(FLOW, 0, &[1; 10]);
+        cache.insert(FLOW, 5, &[2; 10]);
+        let mut out = Vec::new();
+        assert!(cache.read(FLOW, ByteRange::new(0, 15), &mut out));
+        assert_eq!(out, [&[1u8; 10][..], &[2; 5]].concat());
+    }
+
+    proptest! {
+        /// A cache may forget, but what it returns was written there, and not removed since.
+        #[test]
+        fn a_cache_never_lies(ops in prop::collection::vec((0u8..3, 0u64..40_000, 1usize..6_000), 1..80)) {
+            let mut cache = Cache::new(5 * BLOCK, 1);
+            let mut written: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+            for (step, (op, offset, len)) in ops.into_iter().enumerate() {
+                let range = ByteRange::at(offset, len as u64);
+                match op {
+                    0 => {
+                        let bytes: Vec<u8> = (0..len).map(|i| (step * 31 + i) as u8).collect();
+                        cache.insert(FLOW, offset, &bytes);
+                        for (i, &byte) in bytes.iter().enumerate() {
+                            written.entry(offset + i as u64).or_default().push(byte);
+                        }
+                    }
+                    1 => {
+                        cache.remove(FLOW, range);
+                        written.retain(|byte, _| !range.contains(ByteRange::at(*byte, 1)));
+                    }
+                    _ => {
+                        let mut out = Vec::new();
+                        if cache.read(FLOW, range, &mut out) {
+                            for (i, byte) in out.iter().enumerate() {
+                                let candidates = written.get(&(offset + i as u64));
+                                prop_assert!(candidates.is_some_and(|bytes| bytes.contains(byte)));
+                            }
+                        }
+                    }
+                }
+                prop_assert!(cache.used_bytes() <= 5 * BLOCK);
+                let mut here = Vec::new();
+                cache.find(FLOW, ByteRange::new(0, 50_000), &mut here);
+                for range in here {
+                    let mut out = Vec::new();
+                    prop_assert!(cache.read(FLOW, range, &mut out));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The dense counter of a hop: which packets of a neighbour arrived, and which were lost on the way from it.
+
+/// How many of the newest packets are remembered.
+const WINDOW: u64 = 1024;
+const WORDS: usize = WINDOW as usize / 64;
+/// A counter further than this from the newest one is a neighbour that started anew.
+const PLAUSIBLE_JUMP: i16 = 4096;
+
+/// What the counter of one arrival says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// The packet's number, extended to 64 bits.
+    pub number: u64,
+    /// By how much it is newer than the newest before it; 0 for a straggler, 1 for the next.
+    pub advance: u32,
+    /// Packets that were still missing, and are counted as lost with this arrival.
+    pub lost: u32,
+    /// Whether the packet had arrived before.
+    pub is_duplicate: bool,
+}
+
+/// The newest packets of one neighbour, as a bitmap over their numbers.
+#[derive(Clone, Debug)]
+pub struct Arrivals {
+    /// Number after the newest arrival; zero before the first.
+    next: u64,
+    seen: [u64; WORDS],
+    /// A number this far behind the newest is lost if it has not arrived.
+    reorder: u64,
+}
+
+impl Arrivals {
+    /// A window in which a packet is lost once `reorder` later ones have arrived.
+    pub fn new(reorder: u32) -> Self {
+        Self { next: 0, seen: [0; WORDS], reorder: u64::from(reorder).clamp(1, WINDOW / 2) }
+    }
+
+    /// A packet with the wire counter `counter` arrived.
+    pub fn on_arrival(&mut self, counter: u16) -> Arrival {
+        if self.next == 0 {
+            return self.restart(counter);
+        }
+        let ahead = counter.wrapping_sub((self.next - 1) as u16) as i16;
+        if ahead.unsigned_abs() > PLAUSIBLE_JUMP.unsigned_abs() {
+            return self.restart(counter);
+        }
+        if ahead > 0 {
+            return self.advance(self.next + ahead as u64 - 1);
+        }
+        let number = self.next.saturating_sub(1 + u64::from(ahead.unsigned_abs()));
+        let is_duplicate = number + WINDOW < self.next || self.has(number);
+        if !is_duplicate {
+            self.mark(number);
+        }
+        Arrival { number, advance: 0, lost: 0, is_duplicate }
+    }
+
+    /// How many packets between `after` and `before`, both excluded, have not arrived. What lies further back
+    /// than the window counts as missing.
+    pub fn missing_between(&self, after: u64, before: u64) -> u64 {
+        let from = (after + 1).max(self.next.saturating_sub(WINDOW));
+        let forgotten = from - (after + 1);
+        forgotten + (from..before).filter(|&number| !self.has(number)).count() as u64
+    }
+
+    /// The packets still missing among the last few, which later arrivals have not condemned yet: their
+    /// reordering time has passed. They are counted once.
+    pub fn condemn_rest(&mut self) -> u32 {
+        let from = self.next.saturating_sub(self.reorder);
+        let missing = (from..self.next).filter(|&number| !self.has(number)).count() as u32;
+        (from..self.next).for_each(|number| self.mark(number));
+        missing
+    }
+
+    /// Whether a packet is missing among the last few.
+    pub fn has_open_gap(&self) -> bool {
+        (self.next.saturating_sub(self.reorder)..self.next).any(|number| !self.has(number))
+    }
+
+    fn restart(&mut self, counter: u16) -> Arrival {
+        // A fresh epoch well beyond the old one: nothing before it counts as missing.
+        let epoch = ((self.next >> 16) + 2) << 16;
+        self.next = epoch | u64::from(counter);
+        self.seen = [u64::MAX; WORDS];
+        self.next += 1;
+        Arrival { number: self.next - 1, advance: 1, lost: 0, is_duplicate: false }
+    }
+
+    fn advance(&mut self, number: u64) -> Arrival {
+        let condemned_before = self.next.saturating_sub(self.reorder);
+        let condemned_after = (number + 1).saturating_sub(self.reorder);
+        let mut lost = 0;
+        // Numbers that leave the reordering span: those known are in the bitmap, those jumped over never came.
+        for candidate in condemned_before..condemned_after.min(self.next) {
+            lost += u32::from(!self.has(candidate));
+        }
+        lost += condemned_after.saturating_sub(self.next.max(condemned_before)) as u32;
+        let advance = (number + 1 - self.next) as u32;
+        for jumped in self.next..number {
+            self.clear(jumped);
+        }
+        self.next = number + 1;
+        self.mark(number);
+        Arrival { number, advance, lost, is_duplicate: false }
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.seen[(number / 64) as usize % WORDS] & (1 << (number % 64)) != 0
+    }
+
+    fn mark(&mut self, number: u64) {
+        self.seen[(number / 64) as usize % WORDS] |= 1 << (number % 64);
+    }
+
+    fn clear(&mut self, number: u64) {
+        self.seen[(number / 64) as usize % WORDS] &= !(1 << (number % 64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn lost_by(counters: &[u16]) -> Vec<u32> {
+        let mut arrivals = Arrivals::new(3);
+        counters.iter().map(|&c| arrivals.on_arrival(c).lost).collect()
+    }
+
+    #[test]
+    fn a_gap_is_a_loss_once_three_later_packets_arrived() {
+        assert_eq!(lost_by(&[10, 12, 13, 14]), [0, 0, 0, 1]);
+        assert_eq!(lost_by(&[10, 12, 13, 11, 14, 15]), [0; 6]);
+        assert_eq!(lost_by(&[10, 20]), [0, 7]);
+    }
+
+    #[test]
+    fn the_counter_wraps_without_a_gap() {
+        let mut arrivals = Arrivals::new(3);
+        for n in 0..200_000u32 {
+            assert_eq!(arrivals.on_arrival((n + 65_000) as u16).lost, 0);
+        }
+    }
+
+    #[test]
+    fn duplicates_and_stragglers_are_told_apart() {
+        let mut arrivals = Arrivals::new(3);
+        for c in [1, 2, 4] {
+            arrivals.on_arrival(c);
+        }
+        assert!(arrivals.on_arrival(2).is_duplicate);
+        assert!(!arrivals.on_arrival(3).is_duplicate);
+        assert!(arrivals.on_arrival(3).is_duplicate);
+    }
+
+    #[test]
+    fn a_neighbour_that_restarts_loses_nothing() {
+        assert_eq!(lost_by(&[10, 11, 40_000, 40_001]), [0; 4]);
+    }
+
+    #[test]
+    fn missing_packets_are_counted_between_two_numbers() {
+        let mut arrivals = Arrivals::new(3);
+        let first = arrivals.on_arrival(5).number;
+        let last = arrivals.on_arrival(9).number;
+        assert_eq!(arrivals.missing_between(first, last), 3);
+        arrivals.on_arrival(7);
+        assert_eq!(arrivals.missing_between(first, last), 2);
+        assert!(arrivals.has_open_gap());
+        assert_eq!(arrivals.condemn_rest(), 1);
+        assert!(!arrivals.has_open_gap());
+    }
+}

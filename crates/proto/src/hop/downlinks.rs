@@ -1,0 +1,142 @@
+use super::LinkKey;
+use super::responder::Responder;
+use super::scheduler::Turn;
+use crate::config::Config;
+use crate::deadlines::Deadlines;
+use crate::name::{ByteRange, FlowId};
+use crate::rng::Rng;
+use crate::table::{Slot, Table};
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
+use crate::wire::Interest;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+/// The Responders of a node, one per downstream hop, and which of them may send next.
+pub struct Downlinks {
+    links: Table<LinkKey, Responder>,
+    due: Deadlines,
+    config: Config,
+    rng: Rng,
+}
+
+/// What a Responder has to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    /// The hop.
+    pub link: Slot,
+    /// What to send.
+    pub turn: Turn,
+    /// Whether more could leave if the rate allowed it.
+    pub backlog: bool,
+}
+
+impl Downlinks {
+    /// No hops yet.
+    pub fn new(config: &Config, rng: Rng) -> Self {
+        Self {
+            links: Table::new(rng.fork(2).next_u64()),
+            due: Deadlines::default(),
+            config: config.clone(),
+            rng,
+        }
+    }
+
+    /// Takes the hop's control from an Interest and returns the hop, and whether its neighbour has started anew.
+    pub fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) -> (Slot, bool) {
+        let key = LinkKey::new(from, interest.flow, self.config.per_flow_control);
+        let Self { links, config, rng, .. } = self;
+        let link = links.find_or_insert(key, || Responder::new(now, from, config, rng));
+        let is_restart = links.get_mut(link).is_some_and(|responder| responder.on_interest(now, interest));
+        self.reschedule(link);
+        (link, is_restart)
+    }
+
+    /// The Responder of a hop.
+    pub fn get(&self, link: Slot) -> Option<&Responder> {
+        self.links.get(link)
+    }
+
+    /// The Responder of a hop; changes to its queues go through [`Downlinks`].
+    pub fn get_mut(&mut self, link: Slot) -> Option<&mut Responder> {
+        self.links.get_mut(link)
+    }
+
+    /// Opens a queue for `flow` on a hop.
+    pub fn open(&mut self, link: Slot, flow: FlowId) -> Option<Slot> {
+        self.links.get_mut(link).map(|responder| responder.scheduler.open(flow))
+    }
+
+    /// Closes a queue.
+    pub fn close(&mut self, link: Slot, queue: Slot) {
+        if let Some(responder) = self.links.get_mut(link) {
+            responder.scheduler.close(queue);
+        }
+        self.reschedule(link);
+    }
+
+    /// Whether there is no hop.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// Forgets hops whose neighbour has said nothing for `span`. Their queues must have been closed.
+    pub fn forget_silent(&mut self, now: Instant, span: Duration) {
+        let silent: Vec<Slot> = (self.links.iter())
+            .filter(|(_, responder)| now.since(responder.last_heard()) >= span)
+            .map(|(link, _)| link)
+            .collect();
+        for link in silent {
+            self.links.remove(link);
+            self.due.set(link, None);
+        }
+    }
+
+    /// Queues bytes on a hop.
+    pub fn push(&mut self, link: Slot, queue: Slot, range: ByteRange, is_repair: bool) {
+        if let Some(responder) = self.links.get_mut(link) {
+            responder.scheduler.push(queue, range, is_repair);
+        }
+        self.reschedule(link);
+    }
+
+    /// Bounds the rate of a queue.
+    pub fn set_queue_rate(&mut self, now: Instant, link: Slot, queue: Slot, rate: Rate) {
+        if let Some(responder) = self.links.get_mut(link) {
+            responder.scheduler.set_queue_rate(now, queue, rate);
+        }
+        self.reschedule(link);
+    }
+
+    /// When [`Downlinks::poll`] has something if no input arrives first.
+    pub fn next_turn(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| at)
+    }
+
+    /// What to send at `now`.
+    pub fn poll(&mut self, now: Instant) -> Option<Due> {
+        while let Some((at, link)) = self.due.first() {
+            if at > now {
+                return None;
+            }
+            let responder = self.links.get_mut(link)?;
+            let turn = responder.poll(now);
+            let backlog = responder.scheduler.has_backlog();
+            self.reschedule(link);
+            if let Some(turn) = turn {
+                return Some(Due { link, turn, backlog });
+            }
+        }
+        None
+    }
+
+    /// How many bytes wait in a queue.
+    pub fn queued_bytes(&self, link: Slot, queue: Slot) -> u64 {
+        self.links.get(link).map_or(0, |responder| responder.scheduler.queued_bytes(queue))
+    }
+
+    fn reschedule(&mut self, link: Slot) {
+        let next = self.links.get(link).and_then(Responder::next_turn);
+        self.due.set(link, next);
+    }
+}

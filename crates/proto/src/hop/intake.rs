@@ -1,0 +1,212 @@
+use super::loss::{LossDetector, LossRules, Seen};
+use super::subscriber::MAX_ASKED_RANGES;
+use crate::config::Config;
+use crate::name::{ByteRange, RangeSet};
+use crate::time::{Duration, Instant};
+use crate::wire::Ranges;
+use alloc::vec::Vec;
+
+/// What an Interest should ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ask {
+    /// The bytes.
+    pub ranges: Ranges,
+    /// Whether they were asked for before and lost.
+    pub repair: bool,
+}
+
+/// Shorter pauses are a Producer's, not an outage.
+const MIN_SILENCE: Duration = Duration::from_millis(100);
+
+/// The receiving side of one flow: what was asked of the upstream and has not arrived, and what of that is lost.
+#[derive(Debug)]
+pub struct Intake {
+    expected: RangeSet,
+    /// What was ever asked of this upstream, which answers overlapping requests once: to have it again, we
+    /// must say that it was lost.
+    asked: RangeSet,
+    loss: LossDetector,
+    /// Number of the hop's packet that last carried something of this flow.
+    last_number: Option<u64>,
+    last_arrival: Instant,
+    payload: u64,
+    span: u64,
+    /// Whether the hop's counter says whose loss a hole is.
+    trusts_counter: bool,
+}
+
+impl Intake {
+    /// An intake that will ask for bytes from `next` on first.
+    pub fn new(now: Instant, config: &Config, next: u64) -> Self {
+        let rules = LossRules {
+            reorder_packets: config.reorder_packets,
+            reorder_time: config.reorder_time,
+            tries: config.repair_tries,
+        };
+        Self {
+            expected: RangeSet::new(),
+            asked: RangeSet::new(),
+            loss: LossDetector::new(rules, next),
+            last_number: None,
+            last_arrival: now,
+            payload: config.payload as u64,
+            span: config.span_bytes(),
+            trusts_counter: config.repair_tries > 1,
+        }
+    }
+
+    /// What was asked for and has not arrived.
+    pub fn expected(&self) -> &RangeSet {
+        &self.expected
+    }
+
+    /// Offset after the highest byte that arrived.
+    pub fn seen_end(&self) -> u64 {
+        self.loss.next()
+    }
+
+    /// When something of this flow last arrived.
+    pub fn last_arrival(&self) -> Instant {
+        self.last_arrival
+    }
+
+    /// Whether `range` needs nobody's help: it is in order and still to come, or its loss is being repaired.
+    pub fn is_on_its_way(&self, range: ByteRange, now: Instant, patience: Duration) -> bool {
+        let still_to_come = range.start >= self.loss.next() && now.since(self.last_arrival) < patience;
+        self.expected.contains(range) && (still_to_come || self.loss.is_tracking(range))
+    }
+
+    /// Asks for fresh bytes. The Interest also repeats what was asked just before and has not arrived, up to
+    /// the span, so that its predecessor may be lost.
+    pub fn ask(&mut self, now: Instant, range: ByteRange) -> Ask {
+        if self.asked.overlaps(range) {
+            return self.ask_again(now, range);
+        }
+        self.asked.insert(range);
+        while self.asked.range_count() > MAX_ASKED_RANGES {
+            let lowest = self.asked.first().unwrap_or_default();
+            self.asked.remove(lowest);
+        }
+        self.expected.insert(range);
+        let run =
+            self.expected.intersect(ByteRange::new(range.end.saturating_sub(self.span), range.end)).last();
+        let mut ranges = Ranges::default();
+        ranges.push(run.filter(|run| run.contains(range)).unwrap_or(range));
+        Ask { ranges, repair: false }
+    }
+
+    /// Asks again for bytes that somebody misses.
+    pub fn ask_again(&mut self, now: Instant, range: ByteRange) -> Ask {
+        self.expected.insert(range);
+        self.loss.on_asked(now, range);
+        let mut ranges = Ranges::default();
+        ranges.push(range);
+        Ask { ranges, repair: true }
+    }
+
+    /// A packet or mark of this flow arrived as number `number` of the hop; `missing` counts the hop's missing
+    /// packets between two numbers. Bytes to ask for again are added to `repairs`. Returns how many missing
+    /// packets are accounted for.
+    pub fn on_seen(
+        &mut self,
+        mut seen: Seen,
+        number: u64,
+        missing: impl FnOnce(u64, u64) -> u64,
+        repairs: &mut Vec<ByteRange>,
+    ) -> u64 {
+        let last = self.last_number.replace(self.last_number.map_or(number, |last| last.max(number)));
+        // Without an earlier packet to count from, a hole may well be ours.
+        seen.missing_on_hop = match last {
+            Some(last) if self.trusts_counter => missing(last, number),
+            _ => 1,
+        };
+        self.expected.remove(seen.range);
+        // The path was silent and speaks again: what of the old requests does not come now was lost with it.
+        if seen.now.since(self.last_arrival) > seen.hop_rtt.scaled(3, 1).max(MIN_SILENCE)
+            && self.trusts_counter
+        {
+            self.loss.suspect(seen.now, &self.expected);
+        }
+        self.last_arrival = seen.now;
+        self.loss.on_seen(seen, &self.expected, self.payload, repairs)
+    }
+
+    /// The upstream says that `range` is on its way.
+    pub fn on_notice(&mut self, now: Instant, range: ByteRange) {
+        self.last_arrival = now;
+        self.loss.on_notice(now, range, &self.expected);
+    }
+
+    /// Packets were lost on the hop that no hole accounts for.
+    pub fn on_unexplained_loss(&mut self, now: Instant, repairs: &mut Vec<ByteRange>) {
+        self.loss.on_unexplained_loss(now, repairs);
+    }
+
+    /// When [`Intake::on_timeout`] has something to ask.
+    pub fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
+        self.loss.next_timeout(hop_rtt)
+    }
+
+    /// Adds to `repairs` what has to be asked for again by now.
+    pub fn on_timeout(&mut self, now: Instant, hop_rtt: Duration, repairs: &mut Vec<ByteRange>) {
+        self.loss.on_timeout(now, hop_rtt, repairs);
+    }
+
+    /// The flow ends at `length`: nothing beyond it will come.
+    pub fn on_length(&mut self, length: u64) {
+        self.expected.remove(ByteRange::new(length, u64::MAX));
+        self.loss.forget_beyond(length);
+    }
+
+    /// Another upstream is asked from now on, for all that is expected.
+    pub fn on_new_path(&mut self, now: Instant) {
+        self.asked = self.expected.clone();
+        self.last_number = None;
+        self.last_arrival = now;
+        self.loss.rewind(self.expected.first().map_or(u64::MAX, |first| first.start));
+    }
+
+    /// Whether anything is known to be missing.
+    pub fn has_holes(&self) -> bool {
+        self.loss.has_holes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: u64 = 12 * 1350;
+
+    fn intake() -> Intake {
+        Intake::new(Instant::ZERO, &Config::default(), 0)
+    }
+
+    #[test]
+    fn an_interest_repeats_what_has_not_arrived_up_to_the_span() {
+        let mut intake = intake();
+        let asked: Vec<ByteRange> =
+            (0..6).map(|n| intake.ask(Instant::ZERO, ByteRange::at(n * STEP, STEP)).ranges[0]).collect();
+        assert_eq!(asked[0], ByteRange::new(0, STEP));
+        assert_eq!(asked[3], ByteRange::new(0, 4 * STEP));
+        assert_eq!(asked[5], ByteRange::new(2 * STEP, 6 * STEP));
+    }
+
+    #[test]
+    fn what_has_arrived_is_not_repeated() {
+        let mut intake = intake();
+        intake.ask(Instant::ZERO, ByteRange::new(0, STEP));
+        let seen = Seen {
+            now: Instant::ZERO,
+            range: ByteRange::new(0, 1_000),
+            answers_until: Instant::ZERO,
+            missing_on_hop: 0,
+            hop_rtt: Duration::from_millis(20),
+        };
+        intake.on_seen(seen, 0, |_, _| 0, &mut Vec::new());
+        assert_eq!(
+            intake.ask(Instant::ZERO, ByteRange::at(STEP, STEP)).ranges[0],
+            ByteRange::new(1_000, 2 * STEP)
+        );
+    }
+}

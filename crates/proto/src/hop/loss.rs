@@ -1,0 +1,389 @@
+//! What is missing from a flow on one hop, who has to repair it, and when to ask again.
+//!
+//! LEOTP's Sequence Hole Retransmission (algorithm 1) with two additions. A repair that is lost is found lost
+//! and asked for again: a packet that the Responder sent after it had received our request must come after
+//! the repair, so `reorder` such packets condemn it. And where the hop's counter has no gap, a hole is not
+//! this hop's loss: somebody upstream is repairing it, with no Void Packet Header needed to say so.
+
+use crate::name::{ByteRange, RangeSet};
+use crate::time::{Duration, Instant};
+use alloc::vec::Vec;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Perhaps only late: `later` packets have passed it.
+    Suspected { later: u32 },
+    /// Asked for again, `tries` times.
+    Asked { later: u32, tries: u32 },
+    /// Not lost on this hop: it is on its way from further upstream.
+    Upstream,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    range: ByteRange,
+    state: State,
+    /// When the state was entered.
+    since: Instant,
+}
+
+/// When a hole is a loss, and how often to ask.
+#[derive(Clone, Copy, Debug)]
+pub struct LossRules {
+    /// Later packets that confirm a hole.
+    pub reorder_packets: u32,
+    /// Time that confirms a hole.
+    pub reorder_time: Duration,
+    /// Requests per hole; one is what the papers do.
+    pub tries: u32,
+}
+
+/// One arrival, as the detector needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// When it arrived.
+    pub now: Instant,
+    /// Its bytes; empty for a mark.
+    pub range: ByteRange,
+    /// The sender had, when it sent this, received what we sent before this time of our clock.
+    pub answers_until: Instant,
+    /// Packets of this hop that are missing since the flow's last arrival: zero means that a hole is not ours.
+    pub missing_on_hop: u64,
+    /// The hop's round trip.
+    pub hop_rtt: Duration,
+}
+
+/// The most holes kept; beyond it the oldest are left to the Consumer's timeout.
+const MAX_HOLES: usize = 256;
+/// A hole that is repaired upstream is asked about after this many hopRTTs, at least [`UPSTREAM_MIN`].
+const UPSTREAM_RTTS: u64 = 4;
+const UPSTREAM_MIN: Duration = Duration::from_millis(200);
+
+/// Finds the losses of one flow on one hop.
+#[derive(Debug)]
+pub struct LossDetector {
+    rules: LossRules,
+    /// Offset after the highest byte seen (LEOTP's lastByte).
+    next: u64,
+    holes: Vec<Hole>,
+}
+
+impl LossDetector {
+    /// A detector that expects the flow from `next` on.
+    pub fn new(rules: LossRules, next: u64) -> Self {
+        Self { rules, next, holes: Vec::new() }
+    }
+
+    /// Offset after the highest byte seen.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether some of `range` is known to be missing and taken care of.
+    pub fn is_tracking(&self, range: ByteRange) -> bool {
+        self.holes.iter().any(|hole| hole.range.overlaps(range))
+    }
+
+    /// A packet or a mark arrived. `expected` is what was asked for and has not arrived, without this packet;
+    /// what must be asked for again is added to `repairs`. Returns how many missing packets new holes explain.
+    pub fn on_seen(
+        &mut self,
+        seen: Seen,
+        expected: &RangeSet,
+        payload: u64,
+        repairs: &mut Vec<ByteRange>,
+    ) -> u64 {
+        let is_in_order = seen.range.start >= self.next;
+        self.fill(seen.now, seen.range);
+        let mut explained = 0;
+        if seen.range.start > self.next {
+            let skipped = ByteRange::new(self.next, seen.range.start);
+            let state = if seen.missing_on_hop > 0 { State::Suspected { later: 0 } } else { State::Upstream };
+            for range in expected.intersect(skipped) {
+                if !self.is_tracking(range) {
+                    self.track(Hole { range, state, since: seen.now });
+                    explained += range.len().div_ceil(payload);
+                }
+            }
+            if state == State::Upstream {
+                explained = 0;
+            }
+        }
+        self.next = self.next.max(seen.range.end);
+        self.count_later(seen, is_in_order, repairs);
+        explained.min(seen.missing_on_hop)
+    }
+
+    /// The upstream says that `range` is on its way (a Notice).
+    pub fn on_notice(&mut self, now: Instant, range: ByteRange, expected: &RangeSet) {
+        self.fill(now, range);
+        for range in expected.intersect(range) {
+            self.track(Hole { range, state: State::Upstream, since: now });
+        }
+        self.next = self.next.max(range.end);
+    }
+
+    /// Packets were lost on this hop that no hole explains: they may have been late arrivals from further
+    /// upstream, so ask for all of those that have been waited for longer than a packet is under way.
+    pub fn on_unexplained_loss(&mut self, now: Instant, repairs: &mut Vec<ByteRange>) {
+        for hole in self.holes.iter_mut().filter(|hole| hole.state == State::Upstream) {
+            repairs.push(hole.range);
+            hole.state = State::Asked { later: 0, tries: 1 };
+            hole.since = now;
+        }
+    }
+
+    /// `range` has been asked for by other means: watch it as a repair.
+    pub fn on_asked(&mut self, now: Instant, range: ByteRange) {
+        self.fill(now, range);
+        self.track(Hole { range, state: State::Asked { later: 0, tries: 1 }, since: now });
+    }
+
+    /// Holes whose time has come. As [`LossDetector::on_seen`].
+    pub fn on_timeout(&mut self, now: Instant, hop_rtt: Duration, repairs: &mut Vec<ByteRange>) {
+        let rules = self.rules;
+        self.holes
+            .retain_mut(|hole| deadline(hole, &rules, hop_rtt) > now || ask(hole, now, &rules, repairs));
+    }
+
+    /// When the next hole's time comes.
+    pub fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
+        self.holes.iter().map(|hole| deadline(hole, &self.rules, hop_rtt)).min()
+    }
+
+    /// Suspects everything expected that is not taken care of.
+    pub fn suspect(&mut self, now: Instant, expected: &RangeSet) {
+        for range in expected.iter() {
+            if !self.is_tracking(range) {
+                self.track(Hole { range, state: State::Suspected { later: 0 }, since: now });
+            }
+        }
+    }
+
+    /// Everything from `next` on comes once more, from somewhere else.
+    pub fn rewind(&mut self, next: u64) {
+        self.holes.clear();
+        self.next = self.next.min(next);
+    }
+
+    /// Whether anything is missing.
+    pub fn has_holes(&self) -> bool {
+        !self.holes.is_empty()
+    }
+
+    /// The flow ends at `length`.
+    pub fn forget_beyond(&mut self, length: u64) {
+        self.fill(Instant::ZERO, ByteRange::new(length, u64::MAX));
+    }
+
+    /// Bytes arrived. What lies behind them in the same hole is next: its time starts anew.
+    fn fill(&mut self, now: Instant, range: ByteRange) {
+        let mut at = 0;
+        while at < self.holes.len() {
+            let hole = self.holes[at];
+            if !hole.range.overlaps(range) {
+                at += 1;
+                continue;
+            }
+            self.holes.swap_remove(at);
+            let before = ByteRange::new(hole.range.start, range.start);
+            let after = ByteRange::new(range.end.min(hole.range.end), hole.range.end);
+            if !before.is_empty() {
+                self.holes.push(Hole { range: before, ..hole });
+            }
+            if !after.is_empty() {
+                self.holes.push(Hole { range: after, since: hole.since.max(now), ..hole });
+            }
+        }
+    }
+
+    fn track(&mut self, hole: Hole) {
+        if self.holes.len() == MAX_HOLES {
+            let oldest = self.holes.iter().enumerate().min_by_key(|(_, hole)| hole.since);
+            if let Some((index, _)) = oldest {
+                self.holes.swap_remove(index);
+            }
+        }
+        self.holes.push(hole);
+    }
+
+    fn count_later(&mut self, seen: Seen, is_in_order: bool, repairs: &mut Vec<ByteRange>) {
+        let rules = self.rules;
+        self.holes.retain_mut(|hole| {
+            let condemned = match &mut hole.state {
+                State::Suspected { later } => {
+                    *later += u32::from(seen.range.start >= hole.range.end && !seen.range.is_empty());
+                    *later >= rules.reorder_packets
+                }
+                State::Asked { later, .. } => {
+                    // Repairs go first and in turn: only what is sent in order shows that ours is through.
+                    *later += u32::from(is_in_order && seen.answers_until > hole.since);
+                    *later > rules.reorder_packets
+                }
+                State::Upstream => false,
+            };
+            !condemned || ask(hole, seen.now, &rules, repairs)
+        });
+    }
+}
+
+fn deadline(hole: &Hole, rules: &LossRules, hop_rtt: Duration) -> Instant {
+    hole.since
+        + match hole.state {
+            State::Suspected { .. } => rules.reorder_time,
+            // The answer, and as much again as packets may be late.
+            State::Asked { .. } => hop_rtt.scaled(3, 2) + rules.reorder_time,
+            State::Upstream => hop_rtt.scaled(UPSTREAM_RTTS, 1).max(UPSTREAM_MIN),
+        }
+}
+
+/// Asks (again) for a hole; false when its tries are used up.
+fn ask(hole: &mut Hole, now: Instant, rules: &LossRules, repairs: &mut Vec<ByteRange>) -> bool {
+    let tries = if let State::Asked { tries, .. } = hole.state { tries } else { 0 };
+    if tries >= rules.tries {
+        return false;
+    }
+    repairs.push(hole.range);
+    hole.state = State::Asked { later: 0, tries: tries + 1 };
+    hole.since = now;
+    // With a single try (the papers) nothing is watched after it.
+    rules.tries > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(20);
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn rules(tries: u32) -> LossRules {
+        LossRules { reorder_packets: 3, reorder_time: Duration::from_millis(10), tries }
+    }
+
+    struct Rig {
+        detector: LossDetector,
+        expected: RangeSet,
+        repairs: Vec<ByteRange>,
+    }
+
+    impl Rig {
+        fn new(tries: u32) -> Self {
+            let mut expected = RangeSet::new();
+            expected.insert(ByteRange::new(0, 1_000_000));
+            Self { detector: LossDetector::new(rules(tries), 0), expected, repairs: Vec::new() }
+        }
+
+        /// Packet `n` of 100 bytes arrives; the Responder had heard us until `heard`.
+        fn packet(&mut self, ms: u64, n: u64, missing_on_hop: u64, heard: u64) -> Vec<ByteRange> {
+            let range = ByteRange::at(n * 100, 100);
+            self.expected.remove(range);
+            let seen = Seen { now: at(ms), range, answers_until: at(heard), missing_on_hop, hop_rtt: RTT };
+            self.detector.on_seen(seen, &self.expected, 100, &mut self.repairs);
+            core::mem::take(&mut self.repairs)
+        }
+    }
+
+    #[test]
+    fn a_hole_is_asked_for_after_three_later_packets() {
+        let mut rig = Rig::new(8);
+        assert_eq!(rig.packet(100, 0, 0, 0), []);
+        assert_eq!(rig.packet(101, 2, 1, 0), []);
+        assert_eq!(rig.packet(102, 3, 0, 0), []);
+        assert_eq!(rig.packet(103, 4, 0, 0), [ByteRange::new(100, 200)]);
+    }
+
+    #[test]
+    fn a_reordered_packet_is_not_asked_for() {
+        let mut rig = Rig::new(8);
+        for (ms, n) in [(1, 0), (2, 2), (3, 3), (4, 1), (5, 4), (6, 5), (7, 6)] {
+            assert_eq!(rig.packet(ms, n, u64::from(n == 2), 0), [], "packet {n}");
+        }
+        assert_eq!(rig.detector.next_timeout(RTT), None);
+    }
+
+    #[test]
+    fn a_hole_without_a_later_packet_is_asked_for_after_the_reordering_time() {
+        let mut rig = Rig::new(8);
+        rig.packet(0, 0, 0, 0);
+        rig.packet(1, 2, 1, 0);
+        assert_eq!(rig.detector.next_timeout(RTT), Some(at(11)));
+        rig.detector.on_timeout(at(11), RTT, &mut rig.repairs);
+        assert_eq!(rig.repairs, [ByteRange::new(100, 200)]);
+    }
+
+    #[test]
+    fn a_lost_repair_is_asked_for_again_by_packets_sent_after_the_request() {
+        let mut rig = Rig::new(8);
+        rig.packet(0, 0, 0, 0);
+        for n in 2..5 {
+            rig.packet(n, n, u64::from(n == 2), 0);
+        }
+        // Asked at 4 ms. Packets that left before the request arrived prove nothing …
+        for n in 5..15 {
+            assert_eq!(rig.packet(n, n, 0, 3), [], "packet {n}");
+        }
+        // … those that left after it do.
+        for n in 15..18 {
+            assert_eq!(rig.packet(n + 10, n, 0, 5), [], "packet {n}");
+        }
+        assert_eq!(rig.packet(28, 18, 0, 5), [ByteRange::new(100, 200)]);
+    }
+
+    #[test]
+    fn a_lost_repair_is_asked_for_again_by_time_and_given_up_after_the_last_try() {
+        let mut rig = Rig::new(3);
+        rig.packet(0, 0, 0, 0);
+        rig.packet(1, 2, 1, 0);
+        let mut asked = 0;
+        while let Some(due) = rig.detector.next_timeout(RTT) {
+            rig.detector.on_timeout(due, RTT, &mut rig.repairs);
+            asked += rig.repairs.len();
+            rig.repairs.clear();
+        }
+        assert_eq!(asked, 3);
+    }
+
+    #[test]
+    fn as_published_a_hole_is_asked_for_once_and_forgotten() {
+        let mut rig = Rig::new(1);
+        rig.packet(0, 0, 0, 0);
+        rig.packet(1, 2, 1, 0);
+        rig.detector.on_timeout(at(11), RTT, &mut rig.repairs);
+        assert_eq!(rig.repairs.len(), 1);
+        assert_eq!(rig.detector.next_timeout(RTT), None);
+    }
+
+    #[test]
+    fn a_hole_with_no_gap_in_the_hops_counter_is_left_to_the_upstream() {
+        let mut rig = Rig::new(8);
+        rig.packet(0, 0, 0, 0);
+        for n in 2..30 {
+            assert_eq!(rig.packet(n, n, 0, n), [], "packet {n}");
+        }
+        rig.detector.on_unexplained_loss(at(31), &mut rig.repairs);
+        assert_eq!(rig.repairs, [ByteRange::new(100, 200)], "its late arrival may be what was lost");
+    }
+
+    #[test]
+    fn a_notice_quiets_a_hole() {
+        let mut rig = Rig::new(8);
+        rig.packet(0, 0, 0, 0);
+        rig.detector.on_notice(at(1), ByteRange::new(100, 200), &rig.expected);
+        for n in 2..10 {
+            assert_eq!(rig.packet(n, n, 1, 0), [], "packet {n}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_holes_is_bounded() {
+        let mut rig = Rig::new(8);
+        for n in 0..2_000 {
+            rig.packet(0, n * 2, 0, 0);
+        }
+        assert_eq!(rig.detector.holes.len(), MAX_HOLES);
+    }
+}

@@ -1,0 +1,47 @@
+//! Everything between two neighbours.
+//!
+//! The receiving side of a hop is the [`Requester`]: it measures (`rtt`, `counter`), decides the rate (`rate`)
+//! and finds losses per flow ([`Intake`], `loss`). The sending side is the [`Responder`]: it sends what its
+//! `scheduler` picks when its `pacer` allows. A relay has one of the first per upstream ([`Uplinks`]) and one of
+//! the second per downstream neighbour ([`Downlinks`]).
+
+pub mod counter;
+mod downlinks;
+mod intake;
+pub mod loss;
+mod outbox;
+pub mod pacer;
+pub mod rate;
+mod requester;
+mod responder;
+pub mod rtt;
+pub mod scheduler;
+mod subscriber;
+mod uplinks;
+
+pub use downlinks::{Downlinks, Due};
+pub use intake::{Ask, Intake};
+pub use outbox::{Control, Outbox, Request, emit_answer, emit_interest, finish};
+pub use requester::Requester;
+pub use responder::Responder;
+pub use subscriber::Subscriber;
+pub use uplinks::{Heard, Received, Uplinks};
+
+use crate::name::FlowId;
+use core::net::SocketAddr;
+
+/// Names one controlled hop: a neighbour, and the flow where control is per flow (LEOTP as published).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LinkKey {
+    /// The neighbour.
+    pub addr: SocketAddr,
+    /// The flow, or `None` for all flows together.
+    pub flow: Option<FlowId>,
+}
+
+impl LinkKey {
+    /// The hop that carries `flow` to or from `addr`.
+    pub fn new(addr: SocketAddr, flow: FlowId, per_flow: bool) -> Self {
+        Self { addr, flow: per_flow.then_some(flow) }
+    }
+}

@@ -1,0 +1,193 @@
+use super::intake::Ask;
+use super::{Downlinks, Uplinks};
+use crate::name::{ByteRange, FlowId};
+use crate::node::Transmit;
+use crate::table::Slot;
+use crate::time::Instant;
+use crate::units::Rate;
+use crate::wire::{DataFlags, DataHeader, Interest, Notice, Ranges, Suite};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// An Interest that waits to leave: a request or, with no ranges, feedback.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The hop.
+    pub link: Slot,
+    /// The flow.
+    pub flow: FlowId,
+    /// What is asked for.
+    pub ask: Ask,
+    /// How far it may travel.
+    pub hop_limit: u8,
+}
+
+/// A packet without payload that waits to leave. Its counter, clock and rate are written when it leaves.
+#[derive(Clone, Copy, Debug)]
+pub enum Control {
+    /// A request or feedback.
+    Interest(Request),
+    /// News of a range.
+    Notice {
+        /// The hop.
+        link: Slot,
+        /// The flow.
+        flow: FlowId,
+        /// The range.
+        range: ByteRange,
+    },
+    /// Data without payload: the end, or no such name.
+    Answer {
+        /// The hop.
+        link: Slot,
+        /// The flow.
+        flow: FlowId,
+        /// The length of the flow.
+        offset: u64,
+        /// What it says.
+        flags: DataFlags,
+    },
+}
+
+/// Packets without payload, in order. They are not paced: each is the answer to something that was.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    queue: VecDeque<Control>,
+}
+
+impl Outbox {
+    /// Adds a packet.
+    pub fn push(&mut self, control: Control) {
+        self.queue.push_back(control);
+    }
+
+    /// Asks a hop.
+    pub fn ask(&mut self, link: Slot, flow: FlowId, ask: Ask, hop_limit: u8) {
+        self.push(Control::Interest(Request { link, flow, ask, hop_limit }));
+    }
+
+    /// Asks a hop again for lost bytes, in as few Interests as `limit` bytes each allow.
+    pub fn ask_repairs(
+        &mut self,
+        link: Slot,
+        flow: FlowId,
+        repairs: &[ByteRange],
+        limit: u64,
+        hop_limit: u8,
+    ) {
+        let mut ask = Ask { ranges: Ranges::default(), repair: true };
+        let mut bytes = 0;
+        for &repair in repairs {
+            let mut rest = repair;
+            while !rest.is_empty() {
+                let piece = rest.prefix(limit - bytes);
+                if bytes == limit || !ask.ranges.push(piece) {
+                    self.ask(link, flow, ask, hop_limit);
+                    ask.ranges = Ranges::default();
+                    bytes = 0;
+                    continue;
+                }
+                bytes += piece.len();
+                rest.start = piece.end;
+            }
+        }
+        if !ask.ranges.is_empty() {
+            self.ask(link, flow, ask, hop_limit);
+        }
+    }
+
+    /// Gives feedback to a hop.
+    pub fn feedback(&mut self, link: Slot, flow: FlowId) {
+        self.ask(link, flow, Ask { ranges: Ranges::default(), repair: false }, Interest::DEFAULT_HOP_LIMIT);
+    }
+
+    /// The next packet.
+    pub fn pop(&mut self) -> Option<Control> {
+        self.queue.pop_front()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+/// Writes an Interest for a hop; `flow_rate` is the flow's backpressure bound.
+pub fn emit_interest<C: Suite>(
+    uplinks: &mut Uplinks,
+    suite: &mut C,
+    now: Instant,
+    request: Request,
+    flow_rate: Rate,
+    out: &mut Vec<u8>,
+) -> Option<Transmit> {
+    let requester = uplinks.get_mut(request.link)?;
+    let interest = Interest {
+        repair: request.ask.repair,
+        ranges: request.ask.ranges,
+        hop_limit: request.hop_limit,
+        flow_rate,
+        ..requester.stamp(now, request.flow)
+    };
+    let to = requester.addr;
+    Some(finish(suite, to, out, |out| interest.emit(out)))
+}
+
+/// Writes a Notice or an empty Data packet for a hop.
+pub fn emit_answer<C: Suite>(
+    downlinks: &mut Downlinks,
+    suite: &mut C,
+    now: Instant,
+    control: Control,
+    out: &mut Vec<u8>,
+) -> Option<Transmit> {
+    let (Control::Notice { link, .. } | Control::Answer { link, .. }) = control else { return None };
+    let responder = downlinks.get_mut(link)?;
+    let (counter, echo) = responder.stamp(now);
+    let to = responder.addr;
+    Some(finish(suite, to, out, |out| match control {
+        Control::Notice { flow, range, .. } => Notice { counter, flow, echo, range }.emit(out),
+        Control::Answer { flow, offset, flags, .. } => {
+            DataHeader { counter, flow, offset, echo, flags }.emit(out);
+        }
+        Control::Interest(_) => {}
+    }))
+}
+
+/// Writes one packet behind what `out` holds and seals it.
+pub fn finish<C: Suite>(
+    suite: &mut C,
+    to: core::net::SocketAddr,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Transmit {
+    let start = out.len();
+    write(out);
+    suite.seal(to, out, start);
+    Transmit { to, len: out.len() - start }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_repairs_are_split_and_small_ones_share_an_interest() {
+        let mut outbox = Outbox::default();
+        let repairs = [ByteRange::at(0, 150), ByteRange::at(500, 10), ByteRange::at(600, 10)];
+        outbox.ask_repairs(Slot(0), FlowId([0; 16]), &repairs, 100, 1);
+        let mut sent = Vec::new();
+        while let Some(Control::Interest(Request { ask, .. })) = outbox.pop() {
+            assert!(ask.repair);
+            assert!(ask.ranges.iter().map(|r| r.len()).sum::<u64>() <= 100);
+            sent.push(ask.ranges.to_vec());
+        }
+        assert_eq!(
+            sent,
+            [
+                alloc::vec![ByteRange::at(0, 100)],
+                alloc::vec![ByteRange::at(100, 50), ByteRange::at(500, 10), ByteRange::at(600, 10)]
+            ]
+        );
+    }
+}

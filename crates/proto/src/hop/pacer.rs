@@ -1,0 +1,117 @@
+//! When the next packet may leave, so that a granted rate is kept.
+
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
+
+/// A token bucket, kept as the time at which the next packet conforms (the virtual scheduling form of the
+/// generic cell rate algorithm, ITU-T I.371): no tokens to refill, no rounding that accumulates.
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    rate: Rate,
+    /// How far ahead of its time a packet may leave.
+    tolerance: Duration,
+    /// When everything sent so far would have left at exactly `rate`.
+    conforms_at: Instant,
+    burst: u64,
+}
+
+/// The least that may leave back to back: two full packets.
+const MIN_BURST_PACKETS: u64 = 2;
+/// From the rate where this is more than the least burst, batches for segmentation offload can form.
+const BURST_TIME: Duration = Duration::from_micros(250);
+
+impl Pacer {
+    /// A pacer that lets packets of at most `packet` bytes leave at `rate`.
+    pub fn new(rate: Rate, packet: u64) -> Self {
+        let mut pacer = Self {
+            rate,
+            tolerance: Duration::ZERO,
+            conforms_at: Instant::ZERO,
+            burst: (MIN_BURST_PACKETS - 1) * packet,
+        };
+        pacer.set_rate(rate);
+        pacer
+    }
+
+    /// The rate in force.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Changes the rate from now on.
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.rate = rate;
+        // At a few bits per second the burst would take hours: one second bounds what a mistake can cost.
+        self.tolerance = rate.time_for(self.burst).max(BURST_TIME).min(Duration::from_secs(1));
+    }
+
+    /// When the next packet may leave.
+    pub fn ready_at(&self) -> Instant {
+        if self.rate == Rate::ZERO {
+            Instant::from_nanos(u64::MAX)
+        } else {
+            self.conforms_at.before(self.tolerance)
+        }
+    }
+
+    /// `bytes` left at `now`.
+    pub fn on_sent(&mut self, now: Instant, bytes: u64) {
+        self.conforms_at = self.conforms_at.max(now) + self.rate.time_for(bytes);
+    }
+
+    /// Forgets a debt that a lower rate left behind: after a raise the next packet need not wait for it.
+    pub fn cap_debt(&mut self, now: Instant, bytes: u64) {
+        self.conforms_at = self.conforms_at.min(now + self.tolerance + self.rate.time_for(bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent_within(pacer: &mut Pacer, from: Instant, span: Duration, packet: u64) -> u64 {
+        let mut sent = 0;
+        let mut now = from;
+        while now < from + span {
+            now = now.max(pacer.ready_at());
+            if now >= from + span {
+                break;
+            }
+            pacer.on_sent(now, packet);
+            sent += packet;
+        }
+        sent
+    }
+
+    #[test]
+    fn a_second_carries_the_rate_and_one_burst() {
+        let rate = Rate::from_mbps(20);
+        let mut pacer = Pacer::new(rate, 1400);
+        let sent =
+            sent_within(&mut pacer, Instant::ZERO + Duration::from_secs(9), Duration::from_secs(1), 1400);
+        assert!((2_500_000..=2_500_000 + 3 * 1400).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn an_idle_second_saves_no_more_than_one_burst() {
+        let mut pacer = Pacer::new(Rate::from_mbps(20), 1400);
+        let now = Instant::ZERO + Duration::from_secs(100);
+        assert_eq!(sent_within(&mut pacer, now, Duration::from_nanos(1), 1400), 2 * 1400);
+    }
+
+    #[test]
+    fn at_rate_zero_nothing_is_ever_ready() {
+        assert_eq!(Pacer::new(Rate::ZERO, 1400).ready_at(), Instant::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn a_raised_rate_takes_effect_at_once() {
+        let now = Instant::ZERO + Duration::from_secs(1);
+        let mut pacer = Pacer::new(Rate::from_bps(1000), 1400);
+        pacer.on_sent(now, 1400);
+        pacer.on_sent(now, 1400);
+        pacer.set_rate(Rate::from_mbps(20));
+        pacer.cap_debt(now, 1400);
+        assert!(pacer.ready_at() <= now + Duration::from_millis(1), "{:?}", pacer.ready_at());
+    }
+}

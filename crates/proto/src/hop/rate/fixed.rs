@@ -1,0 +1,15 @@
+use super::{Delivery, RateController};
+use crate::hop::rtt::HopRtt;
+use crate::units::Rate;
+
+/// The rate that the operator or the modem says the link has: nothing to probe.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixed(pub Rate);
+
+impl RateController for Fixed {
+    fn on_delivery(&mut self, _delivery: Delivery, _rtt: &mut HopRtt) {}
+
+    fn rate(&self) -> Rate {
+        self.0
+    }
+}

@@ -1,0 +1,59 @@
+//! Rate controllers: what a hop may send. One file each.
+
+mod cubic;
+mod fixed;
+mod leotp;
+mod reno;
+mod starhop;
+
+pub use cubic::Cubic;
+pub use fixed::Fixed;
+pub use leotp::Leotp;
+pub use reno::Reno;
+pub use starhop::Starhop;
+
+use super::rtt::HopRtt;
+use crate::config::{Config, Controller};
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
+use alloc::boxed::Box;
+
+/// One packet that arrived over the hop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delivery {
+    /// When.
+    pub now: Instant,
+    /// Its bytes on the wire.
+    pub bytes: u64,
+    /// Packets that are counted as lost with its arrival.
+    pub lost: u32,
+    /// Packets that the sender's counter advanced by: this one and those missing before it; 0 for a straggler.
+    pub advance: u32,
+    /// Its hopRTT.
+    pub hop_rtt: Duration,
+    /// Its sender had more to send and was held by the granted rate.
+    pub backlog: bool,
+}
+
+/// Decides the rate of one hop from what arrives over it.
+pub trait RateController {
+    /// A packet arrived; `rtt` includes it already. A controller that finds that the path itself has become
+    /// longer says so with [`HopRtt::rebase`].
+    fn on_delivery(&mut self, delivery: Delivery, rtt: &mut HopRtt);
+
+    /// What the sender may send, bits per second on the wire.
+    fn rate(&self) -> Rate;
+}
+
+/// The controller that the configuration names.
+pub fn controller(config: &Config) -> Box<dyn RateController + Send> {
+    let packet = config.payload as u64 + 56;
+    let initial = Rate::of(u64::from(config.initial_window) * packet, config.rtt0);
+    match config.controller {
+        Controller::Starhop => Box::new(Starhop::new(initial, packet)),
+        Controller::Leotp => Box::new(Leotp::new(packet, config.rtt0)),
+        Controller::Fixed(rate) => Box::new(Fixed(rate)),
+        Controller::Reno => Box::new(Reno::new(packet, config.rtt0)),
+        Controller::Cubic => Box::new(Cubic::new(packet, config.rtt0)),
+    }
+}

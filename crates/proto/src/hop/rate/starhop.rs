@@ -1,0 +1,233 @@
+use super::{Delivery, RateController};
+use crate::hop::rtt::HopRtt;
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
+
+/// The standing queue that is aimed at on a link of [`TARGET_AT_BPS`]; it goes with the inverse square root of
+/// the rate. Large enough to see, small against a hop. That it falls with the rate is what makes controllers
+/// that share a link without sharing an estimate converge: the faster one aims at less queue and gives way
+/// (the argument of FAST, Wei et al. 2006, with a gentler slope).
+const TARGET_QUEUE: f64 = 1.0e-3;
+const TARGET_AT_BPS: f64 = 20.0e6;
+/// Below this, clocks and schedulers of real machines make queues that are none.
+const MIN_TARGET: f64 = 0.3e-3;
+/// The target is never less than this many packets: a packet sees those of its own burst before it.
+const MIN_TARGET_PACKETS: f64 = 1.5;
+/// From this share of the target on, the link counts as full and its rate as measured.
+const QUEUE_SEEN: f64 = 0.3;
+
+/// Growth per hopRTT while the link is not full: doubling until it was full once, afterwards from 4 % doubling
+/// up to 25 %, so that a link that regains a fifth of its capacity is full again after three hopRTTs.
+const STARTUP_GROWTH: f64 = 2.0;
+const FIRST_GROWTH: f64 = 0.04;
+const MAX_GROWTH: f64 = 0.25;
+/// A rate is never granted further above what arrives than this, nor lowered faster.
+const MAX_LEAD: f64 = 2.0;
+const MAX_RAISE: f64 = 0.05;
+const MAX_CUT: f64 = 0.4;
+/// Room that a hop keeps above what it carries when it is not the bottleneck: repairs and a bottleneck that
+/// opens up must not find it closed.
+const HEADROOM: f64 = 1.5;
+
+/// A block of packets is judged for loss; loss well above the usual means a policer or a short queue, which
+/// delay does not show.
+const LOSS_BLOCK: u32 = 128;
+const LOSS_ALARM: f64 = 0.15;
+
+/// An interval must hold this many packets to be judged.
+const MIN_PACKETS: u32 = 4;
+/// The least that may be granted: a hop must be able to find out that it got better.
+const MIN_RATE: f64 = 16_000.0;
+
+/// What arrived since the interval began.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    from: Instant,
+    packets: u32,
+    /// Bytes that left the sender, by its counter: what a lossy link carried, it had capacity for.
+    sent_bytes: u64,
+    received_bytes: u64,
+    /// Packets whose sender was held by the grant.
+    held: u32,
+    min_hop_rtt: Duration,
+}
+
+impl Interval {
+    fn starting(at: Instant) -> Self {
+        Self { from: at, packets: 0, sent_bytes: 0, received_bytes: 0, held: 0, min_hop_rtt: Duration::MAX }
+    }
+}
+
+/// Ours: measures the capacity of a link while a small queue shows that it is full, and holds that queue.
+///
+/// Every half hopRTT the smallest hopRTT of the interval tells the standing queue (a jitter of milliseconds on
+/// single packets does not), and the counter of the hop tells what the link carried, losses included. With a
+/// queue, `rate = carried · (1 + (target - queue) / horizon)`; without one and with a sender that is held by the
+/// grant, the rate grows; without one and with a sender that has no more to send, it keeps room.
+#[derive(Debug)]
+pub struct Starhop {
+    packet_bits: f64,
+    rate: f64,
+    growth: f64,
+    in_startup: bool,
+    interval: Option<Interval>,
+    raised_at: Option<Instant>,
+    /// Packets in a row that saw a long queue during startup.
+    queued_in_a_row: u32,
+    /// Since when the queue has not come down although the rate has.
+    stuck_since: Option<Instant>,
+    usual_loss: f64,
+    block_sent: u32,
+    block_lost: u32,
+    calm_until: Instant,
+}
+
+impl Starhop {
+    /// Starts at `initial`, with packets of `packet` bytes on the wire.
+    pub fn new(initial: Rate, packet: u64) -> Self {
+        Self {
+            packet_bits: packet as f64 * 8.0,
+            rate: initial.as_bps() as f64,
+            growth: STARTUP_GROWTH - 1.0,
+            in_startup: true,
+            interval: None,
+            raised_at: None,
+            queued_in_a_row: 0,
+            stuck_since: None,
+            usual_loss: 0.0,
+            block_sent: 0,
+            block_lost: 0,
+            calm_until: Instant::ZERO,
+        }
+    }
+
+    fn target(&self, carried: f64) -> f64 {
+        let by_rate = TARGET_QUEUE * libm::sqrt(TARGET_AT_BPS / carried);
+        by_rate.max(MIN_TARGET).max(MIN_TARGET_PACKETS * self.packet_bits / carried)
+    }
+
+    /// The doubling overshoots within one hopRTT: it ends with the first packets that see a queue, not with
+    /// the interval.
+    fn watch_startup(&mut self, delivery: &Delivery, rtt: &HopRtt, carried: Option<f64>) {
+        let limit = (rtt.min().as_secs_f64() / 8.0).max(2.0 * self.target(self.rate));
+        let queue = delivery.hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
+        self.queued_in_a_row = if queue > limit { self.queued_in_a_row + 1 } else { 0 };
+        if self.queued_in_a_row >= MIN_PACKETS {
+            self.leave_startup();
+            self.rate = carried.unwrap_or(self.rate / STARTUP_GROWTH).min(self.rate);
+        }
+    }
+
+    fn leave_startup(&mut self) {
+        self.in_startup = false;
+        self.growth = FIRST_GROWTH;
+    }
+
+    /// A full link: hold the queue at its target.
+    fn steer(&mut self, carried: f64, queue: f64, is_held: bool, rtt: &HopRtt, span: f64) {
+        let target = self.target(carried);
+        let horizon = 2.0 * (rtt.min().as_secs_f64() + span);
+        let rate = carried * (1.0 + ((target - queue) / horizon).clamp(-MAX_CUT, MAX_RAISE));
+        // A sender that has no more to send says nothing about what the link could carry, unless it queues.
+        self.rate = if is_held || queue > target { rate } else { self.rate.max(rate) };
+        self.growth = FIRST_GROWTH;
+        self.in_startup = false;
+    }
+
+    /// A link that is not full.
+    fn grow(&mut self, now: Instant, carried: f64, is_held: bool, rtt: &HopRtt) {
+        if now < self.calm_until || self.raised_at.is_some_and(|at| now.since(at) < rtt.smoothed()) {
+            return;
+        }
+        self.raised_at = Some(now);
+        if is_held {
+            self.rate = (self.rate.max(carried) * (1.0 + self.growth)).min(self.rate.max(MAX_LEAD * carried));
+            if !self.in_startup {
+                self.growth = (2.0 * self.growth).min(MAX_GROWTH);
+            }
+        } else {
+            self.rate = self.rate.max(HEADROOM * carried);
+            self.growth = if self.in_startup { self.growth } else { FIRST_GROWTH };
+        }
+    }
+
+    fn end_interval(&mut self, now: Instant, interval: Interval, rtt: &mut HopRtt) {
+        let span = now.since(interval.from).as_secs_f64();
+        let carried = (interval.sent_bytes as f64 * 8.0 / span).max(MIN_RATE);
+        let queue = interval.min_hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
+        let is_held = 2 * interval.held >= interval.packets;
+        if queue >= QUEUE_SEEN * self.target(carried) {
+            self.steer(carried, queue, is_held, rtt, span);
+        } else {
+            self.grow(now, carried, is_held, rtt);
+        }
+        self.watch_path(now, queue, carried, interval.min_hop_rtt, rtt);
+        self.rate = self.rate.max(MIN_RATE);
+    }
+
+    /// A queue that does not drain although the rate is below what the link carries is no queue: the path has
+    /// become longer (a handover).
+    fn watch_path(&mut self, now: Instant, queue: f64, carried: f64, shortest: Duration, rtt: &mut HopRtt) {
+        if queue <= 3.0 * self.target(carried) {
+            self.stuck_since = None;
+            return;
+        }
+        let since = *self.stuck_since.get_or_insert(now);
+        let patience = rtt.smoothed().scaled(12, 1).max(Duration::from_millis(300));
+        if now.since(since) > patience {
+            rtt.rebase(shortest);
+            self.stuck_since = None;
+        }
+    }
+
+    fn watch_loss(&mut self, delivery: &Delivery, received: Option<f64>, rtt: &HopRtt) {
+        self.block_sent += delivery.advance;
+        self.block_lost += delivery.lost;
+        if self.block_sent < LOSS_BLOCK {
+            return;
+        }
+        let loss = f64::from(self.block_lost) / f64::from(self.block_sent);
+        (self.block_sent, self.block_lost) = (0, 0);
+        if loss > LOSS_ALARM + 1.5 * self.usual_loss {
+            self.leave_startup();
+            self.rate = received.unwrap_or(self.rate / 2.0).min(self.rate);
+            self.calm_until = delivery.now + rtt.smoothed().scaled(8, 1);
+        } else {
+            self.usual_loss += (loss - self.usual_loss) / 8.0;
+        }
+    }
+}
+
+impl RateController for Starhop {
+    fn on_delivery(&mut self, delivery: Delivery, rtt: &mut HopRtt) {
+        let now = delivery.now;
+        let Some(interval) = &mut self.interval else {
+            self.interval = Some(Interval::starting(now));
+            return;
+        };
+        interval.packets += 1;
+        interval.sent_bytes += delivery.bytes * u64::from(delivery.advance);
+        interval.received_bytes += delivery.bytes;
+        interval.held += u32::from(delivery.backlog);
+        interval.min_hop_rtt = interval.min_hop_rtt.min(delivery.hop_rtt);
+        let interval = *interval;
+        let span = now.since(interval.from);
+        let per_second = |bytes: u64| {
+            (interval.packets >= MIN_PACKETS && !span.is_zero())
+                .then(|| bytes as f64 * 8.0 / span.as_secs_f64())
+        };
+        if self.in_startup {
+            self.watch_startup(&delivery, rtt, per_second(interval.sent_bytes));
+        }
+        self.watch_loss(&delivery, per_second(interval.received_bytes), rtt);
+        let length = rtt.min().scaled(1, 2).max(Duration::from_millis(1)).min(Duration::from_millis(50));
+        if interval.packets >= MIN_PACKETS && span >= length {
+            self.end_interval(now, interval, rtt);
+            self.interval = Some(Interval::starting(now));
+        }
+    }
+
+    fn rate(&self) -> Rate {
+        Rate::from_bps(self.rate as u64)
+    }
+}

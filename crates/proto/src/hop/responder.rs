@@ -1,0 +1,114 @@
+use super::pacer::Pacer;
+use super::rtt::Echo;
+use super::scheduler::{Scheduler, Turn};
+use crate::config::{Config, Notices};
+use crate::rng::Rng;
+use crate::time::{Instant, WireTime};
+use crate::units::Rate;
+use crate::wire::Interest;
+use core::net::SocketAddr;
+
+/// The sending side of a hop: answers one neighbour at the rate that this neighbour grants.
+///
+/// Inputs: [`Responder::on_interest`] and pushes into the [`Scheduler`]. Outputs: [`Responder::poll`], due at
+/// [`Responder::next_turn`].
+#[derive(Debug)]
+pub struct Responder {
+    /// The neighbour.
+    pub addr: SocketAddr,
+    /// What waits for it.
+    pub scheduler: Scheduler,
+    pacer: Pacer,
+    echo: Echo,
+    counter: u16,
+    /// Packets that may leave before the neighbour has measured anything.
+    cold_allowance: Option<u32>,
+    initial_window: u32,
+    /// Counter of the neighbour's newest Interest.
+    heard_counter: u16,
+    last_heard: Instant,
+    /// Bytes that a datagram is longer than its payload, roughly: pacing counts the wire.
+    overhead: u64,
+}
+
+/// Interests further apart than this were not reordered by the path.
+const PLAUSIBLE_REORDERING: u16 = 1000;
+
+/// IPv4, UDP and our header: what a payload costs beyond itself.
+const WIRE_OVERHEAD: u64 = 20 + 8 + 28;
+
+impl Responder {
+    /// The Responder for a neighbour from which `interest` just came.
+    pub fn new(now: Instant, addr: SocketAddr, config: &Config, rng: &mut Rng) -> Self {
+        Self {
+            addr,
+            scheduler: Scheduler::new(config.payload, config.notices == Notices::OnRequest),
+            pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD),
+            echo: Echo::new(now, WireTime::default()),
+            counter: rng.next_u64() as u16,
+            cold_allowance: Some(config.initial_window),
+            initial_window: config.initial_window,
+            heard_counter: 0,
+            last_heard: now,
+            overhead: WIRE_OVERHEAD,
+        }
+    }
+
+    /// Takes the hop's control from an Interest. True when the neighbour has started anew: it knew the hop, and
+    /// now neither knows it nor continues its counter.
+    pub fn on_interest(&mut self, now: Instant, interest: &Interest) -> bool {
+        self.last_heard = now;
+        let is_restart = interest.cold
+            && self.cold_allowance.is_none()
+            && (interest.counter.wrapping_sub(self.heard_counter) as i16).unsigned_abs()
+                > PLAUSIBLE_REORDERING;
+        self.heard_counter = interest.counter;
+        if is_restart {
+            self.cold_allowance = Some(self.initial_window);
+        }
+        self.echo = Echo::new(now, interest.sent);
+        self.pacer.set_rate(interest.link_rate);
+        self.pacer.cap_debt(now, 0);
+        if !interest.cold {
+            self.cold_allowance = None;
+        }
+        is_restart
+    }
+
+    /// When the neighbour was last heard.
+    pub fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
+    /// The rate granted for the whole link.
+    pub fn link_rate(&self) -> Rate {
+        self.pacer.rate()
+    }
+
+    /// When [`Responder::poll`] has something if no input arrives first.
+    pub fn next_turn(&self) -> Option<Instant> {
+        if self.cold_allowance == Some(0) {
+            return None;
+        }
+        self.scheduler.next_turn().map(|at| at.max(self.pacer.ready_at()))
+    }
+
+    /// What to send at `now`, charged against the rate.
+    pub fn poll(&mut self, now: Instant) -> Option<Turn> {
+        if self.next_turn().is_none_or(|at| at > now) {
+            return None;
+        }
+        let turn = self.scheduler.poll(now)?;
+        if let Turn::Send(chunk) = turn {
+            self.pacer.on_sent(now, chunk.range.len() + self.overhead);
+            self.cold_allowance = self.cold_allowance.map(|left| left.saturating_sub(1));
+        }
+        Some(turn)
+    }
+
+    /// The counter and echo for a packet that leaves now.
+    pub fn stamp(&mut self, now: Instant) -> (u16, WireTime) {
+        self.counter = self.counter.wrapping_add(1);
+        (self.counter, self.echo.at(now))
+    }
+}

@@ -1,0 +1,99 @@
+use super::Downlinks;
+use crate::name::{ByteRange, FlowId, RangeSet};
+use crate::table::Slot;
+use crate::time::Instant;
+use alloc::vec::Vec;
+
+/// The most disjoint ranges remembered of what a neighbour asked. Forgetting one costs a second answer.
+pub(super) const MAX_ASKED_RANGES: usize = 64;
+
+/// One downstream neighbour's interest in one flow.
+#[derive(Debug)]
+pub struct Subscriber {
+    /// Its hop.
+    pub link: Slot,
+    /// The flow's queue on that hop.
+    pub queue: Slot,
+    /// What it asked for and is still to be sent to the queue.
+    pub wanted: RangeSet,
+    /// When it last asked.
+    pub last_heard: Instant,
+    asked: RangeSet,
+}
+
+impl Subscriber {
+    /// Finds the neighbour on `link` among the subscribers of `flow`, or adds it.
+    pub fn find_or_add<'a>(
+        subscribers: &'a mut Vec<Self>,
+        downlinks: &mut Downlinks,
+        now: Instant,
+        link: Slot,
+        flow: FlowId,
+    ) -> Option<&'a mut Self> {
+        let index = match subscribers.iter().position(|subscriber| subscriber.link == link) {
+            Some(index) => index,
+            None => {
+                let queue = downlinks.open(link, flow)?;
+                subscribers.push(Self {
+                    link,
+                    queue,
+                    wanted: RangeSet::new(),
+                    last_heard: now,
+                    asked: RangeSet::new(),
+                });
+                subscribers.len() - 1
+            }
+        };
+        subscribers[index].last_heard = now;
+        subscribers.get_mut(index)
+    }
+
+    /// Adds to `parts` what of `range` has to be answered now: all of it when it was lost, and otherwise only
+    /// what this neighbour never asked for, because Interests overlap.
+    pub fn take_request(&mut self, range: ByteRange, repair: bool, parts: &mut Vec<ByteRange>) {
+        if repair {
+            parts.push(range);
+        } else {
+            parts.extend(self.asked.gaps(range));
+        }
+        self.asked.insert(range);
+        while self.asked.range_count() > MAX_ASKED_RANGES {
+            let lowest = self.asked.first().unwrap_or_default();
+            self.asked.remove(lowest);
+        }
+    }
+
+    /// Takes the neighbour on `link` out of `subscribers`, with its queue: it has started anew and remembers
+    /// no request.
+    pub fn drop_link(subscribers: &mut Vec<Self>, downlinks: &mut Downlinks, link: Slot) {
+        subscribers.retain(|subscriber| {
+            if subscriber.link == link {
+                downlinks.close(link, subscriber.queue);
+            }
+            subscriber.link != link
+        });
+    }
+
+    /// Queues those of the bytes at hand that do not wait there already. Bytes below what was sent go first.
+    pub fn enqueue(
+        &self,
+        downlinks: &mut Downlinks,
+        range: ByteRange,
+        repair: bool,
+        gaps: &mut Vec<ByteRange>,
+    ) {
+        let Some(responder) = downlinks.get(self.link) else { return };
+        let Some(queued) = responder.scheduler.queued(self.queue) else { return };
+        let is_late = repair || range.start < responder.scheduler.frontier(self.queue);
+        gaps.extend(queued.gaps(range));
+        for gap in gaps.drain(..) {
+            downlinks.push(self.link, self.queue, gap, is_late);
+        }
+    }
+
+    /// Whether all of `range` waits to be sent to the neighbour.
+    pub fn has_queued(&self, downlinks: &Downlinks, range: ByteRange) -> bool {
+        let queued = downlinks.get(self.link).and_then(|responder| responder.scheduler.queued(self.queue));
+        queued.is_some_and(|queued| queued.contains(range))
+    }
+}

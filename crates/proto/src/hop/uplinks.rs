@@ -1,0 +1,145 @@
+use super::LinkKey;
+use super::loss::Seen;
+use super::requester::Requester;
+use crate::config::Config;
+use crate::deadlines::Deadlines;
+use crate::name::{ByteRange, FlowId};
+use crate::rng::Rng;
+use crate::table::{Slot, Table};
+use crate::time::{Duration, Instant, WireTime};
+use crate::wire::{DataHeader, Notice};
+use core::net::SocketAddr;
+
+/// The Requesters of a node, one per upstream hop.
+pub struct Uplinks {
+    links: Table<LinkKey, Requester>,
+    timeouts: Deadlines,
+    config: Config,
+    rng: Rng,
+}
+
+/// What stands in a packet from upstream about its hop.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    counter: u16,
+    echo: WireTime,
+    /// The bytes of the flow that it carries; empty for a Notice.
+    range: ByteRange,
+    wire_bytes: u64,
+    backlog: bool,
+}
+
+/// UDP and IPv4 below a datagram.
+const BELOW_US: u64 = 8 + 20;
+
+impl Received {
+    /// A Data packet with a payload of `payload_len` bytes.
+    pub fn data(header: &DataHeader, payload_len: usize) -> Self {
+        let wire_bytes = payload_len as u64 + DataHeader::MAX_USUAL_LEN + BELOW_US;
+        let range = header.range(payload_len);
+        Self { counter: header.counter, echo: header.echo, range, wire_bytes, backlog: header.flags.backlog }
+    }
+
+    /// A Notice: it tells how far its sender got, like Data without bytes.
+    pub fn notice(notice: &Notice) -> Self {
+        let range = ByteRange::at(notice.range.start, 0);
+        let wire_bytes = Notice::USUAL_LEN + BELOW_US;
+        Self { counter: notice.counter, echo: notice.echo, range, wire_bytes, backlog: false }
+    }
+}
+
+/// What a packet from upstream told about its hop.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard {
+    /// The hop.
+    pub link: Slot,
+    /// The packet's number on it.
+    pub number: u64,
+    /// Whether the packet had arrived before.
+    pub is_duplicate: bool,
+    /// Packets lost on the hop that no flow accounts for.
+    pub unexplained: u32,
+    /// For the flow's [`super::Intake`], but for the flow's own count of missing packets.
+    pub seen: Seen,
+}
+
+impl Uplinks {
+    /// No hops yet.
+    pub fn new(config: &Config, rng: Rng) -> Self {
+        Self {
+            links: Table::new(rng.fork(1).next_u64()),
+            timeouts: Deadlines::default(),
+            config: config.clone(),
+            rng,
+        }
+    }
+
+    /// The hop to `addr` for `flow`, made when there is none.
+    pub fn link(&mut self, addr: SocketAddr, flow: FlowId) -> Slot {
+        let key = LinkKey::new(addr, flow, self.config.per_flow_control);
+        let Self { links, config, rng, .. } = self;
+        links.find_or_insert(key, || Requester::new(addr, config, rng))
+    }
+
+    /// The hop to `addr` for `flow`, if there is one.
+    pub fn find(&self, addr: SocketAddr, flow: FlowId) -> Option<Slot> {
+        self.links.find(&LinkKey::new(addr, flow, self.config.per_flow_control))
+    }
+
+    /// The Requester of a hop.
+    pub fn get(&self, link: Slot) -> Option<&Requester> {
+        self.links.get(link)
+    }
+
+    /// The Requester of a hop, to change it.
+    pub fn get_mut(&mut self, link: Slot) -> Option<&mut Requester> {
+        self.links.get_mut(link)
+    }
+
+    /// Forgets a hop.
+    pub fn remove(&mut self, link: Slot) {
+        self.links.remove(link);
+        self.timeouts.set(link, None);
+    }
+
+    /// The hopRTT of a hop.
+    pub fn hop_rtt(&self, link: Slot) -> Duration {
+        self.links.get(link).map_or(self.config.rtt0, Requester::hop_rtt)
+    }
+
+    /// A Data packet or Notice from a hop: measures it.
+    pub fn on_packet(&mut self, now: Instant, link: Slot, received: Received) -> Option<Heard> {
+        let Received { counter, echo, range, wire_bytes, backlog } = received;
+        let requester = self.links.get_mut(link)?;
+        let arrival = requester.on_packet(now, counter, echo, wire_bytes, backlog);
+        let hop_rtt = requester.hop_rtt();
+        let next = requester.next_timeout();
+        self.timeouts.set(link, next);
+        Some(Heard {
+            link,
+            number: arrival.number,
+            is_duplicate: arrival.is_duplicate,
+            unexplained: arrival.lost,
+            seen: Seen { now, range, answers_until: echo.to_instant(now), missing_on_hop: 0, hop_rtt },
+        })
+    }
+
+    /// When [`Uplinks::on_timeout`] has something to say.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timeouts.first().map(|(at, _)| at)
+    }
+
+    /// A hop on which packets were lost, by time, that nothing accounts for.
+    pub fn on_timeout(&mut self, now: Instant) -> Option<Slot> {
+        while let Some((at, link)) = self.timeouts.first() {
+            if at > now {
+                return None;
+            }
+            self.timeouts.set(link, None);
+            if self.links.get_mut(link).is_some_and(|requester| requester.on_timeout(now) > 0) {
+                return Some(link);
+            }
+        }
+        None
+    }
+}

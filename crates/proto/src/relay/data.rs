@@ -1,0 +1,188 @@
+//! Data at a relay: kept, passed to those who want it, and sent when their hop allows.
+
+use super::{Flow, Relay};
+use crate::config::Notices;
+use crate::hop::scheduler::Chunk;
+use crate::hop::{Control, Due, Heard, Received, finish};
+use crate::name::ByteRange;
+use crate::node::Transmit;
+use crate::table::Slot;
+use crate::time::Instant;
+use crate::wire::{DataFlags, DataHeader, Suite};
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+impl<C: Suite> Relay<C> {
+    pub(super) fn on_data(&mut self, now: Instant, from: SocketAddr, header: DataHeader, payload: &[u8]) {
+        self.stats.data_in += 1;
+        let Some(flow_slot) = self.flows.find(&header.flow) else {
+            self.stats.unasked += 1;
+            return;
+        };
+        let range = header.range(payload.len());
+        let received = Received::data(&header, payload.len());
+        let link = self.uplinks.find(from, header.flow);
+        let heard = link.and_then(|link| self.uplinks.on_packet(now, link, received));
+        if header.flags.no_such_name {
+            self.refuse(flow_slot);
+            return;
+        }
+        self.accept(now, flow_slot, header, payload);
+        if header.flags.end {
+            self.on_length(flow_slot, range.end);
+        }
+        if let Some(heard) = heard {
+            self.on_heard(now, flow_slot, &heard);
+        }
+    }
+
+    /// Keeps what was asked for of a packet and queues it for those who want it.
+    fn accept(&mut self, now: Instant, flow_slot: Slot, header: DataHeader, payload: &[u8]) {
+        let range = header.range(payload.len());
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        flow.last_used = now;
+        flow.is_volatile |= header.flags.is_volatile;
+        if !flow.intake.expected().overlaps(range) {
+            self.stats.unasked += u64::from(!range.is_empty());
+            return;
+        }
+        for piece in flow.intake.expected().intersect(range) {
+            let start = (piece.start - range.start) as usize;
+            let bytes = &payload[start..start + piece.len() as usize];
+            self.cache.insert(header.flow, piece.start, bytes);
+        }
+        let parts = &mut self.scratch.parts;
+        for subscriber in &mut flow.subscribers {
+            parts.extend(subscriber.wanted.intersect(range));
+            for part in parts.drain(..) {
+                subscriber.wanted.remove(part);
+                subscriber.enqueue(&mut self.downlinks, part, false, &mut self.scratch.gaps);
+            }
+        }
+    }
+
+    /// What the packet tells about its hop and its flow: losses to repair, feedback to give.
+    pub(super) fn on_heard(&mut self, now: Instant, flow_slot: Slot, heard: &Heard) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        let Some(requester) = self.uplinks.get_mut(heard.link) else { return };
+        let missing = |after, before| requester.missing_between(after, before);
+        let explained = flow.intake.on_seen(heard.seen, heard.number, missing, &mut self.scratch.repairs);
+        requester.explain(explained);
+        if requester.feedback_due(now) && self.outbox.is_empty() && self.scratch.repairs.is_empty() {
+            self.outbox.feedback(heard.link, flow.id);
+        }
+        if !self.scratch.repairs.is_empty() {
+            self.send_repairs(flow_slot);
+        }
+        self.reschedule(flow_slot);
+        if heard.unexplained > 0 {
+            self.on_unexplained_loss(now, heard.link);
+        }
+    }
+
+    /// The flow ends at `length`: whoever wants bytes beyond it is told so.
+    fn on_length(&mut self, flow_slot: Slot, length: u64) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        flow.length = Some(length);
+        flow.intake.on_length(length);
+        let beyond = ByteRange::new(length, u64::MAX);
+        for subscriber in flow.subscribers.iter_mut().filter(|s| s.wanted.overlaps(beyond)) {
+            subscriber.wanted.remove(beyond);
+            if subscriber.wanted.is_empty()
+                && self.downlinks.queued_bytes(subscriber.link, subscriber.queue) == 0
+            {
+                let flags = DataFlags { end: true, ..DataFlags::default() };
+                let link = subscriber.link;
+                self.outbox.push(Control::Answer { link, flow: flow.id, offset: length, flags });
+            }
+        }
+    }
+
+    /// There is no such flow: everybody who asked is told, and nothing is remembered.
+    fn refuse(&mut self, flow_slot: Slot) {
+        let Some(Flow { id, subscribers, .. }) = self.flows.remove(flow_slot) else { return };
+        self.timeouts.set(flow_slot, None);
+        for subscriber in subscribers {
+            self.downlinks.close(subscriber.link, subscriber.queue);
+            let flags = DataFlags { no_such_name: true, ..DataFlags::default() };
+            self.outbox.push(Control::Answer { link: subscriber.link, flow: id, offset: 0, flags });
+        }
+    }
+
+    /// Writes the Data packet that a hop is due to send.
+    pub(super) fn emit_chunk(
+        &mut self,
+        now: Instant,
+        due: Due,
+        chunk: Chunk,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let flow_slot = self.flows.find(&chunk.flow)?;
+        if self.config.notices == Notices::OnSkip && self.announce_skipped(flow_slot, due, chunk) {
+            return None;
+        }
+        let flow = self.flows.get(flow_slot)?;
+        let flags = DataFlags {
+            end: flow.length == Some(chunk.range.end),
+            backlog: due.backlog,
+            is_volatile: flow.is_volatile,
+            no_such_name: false,
+        };
+        let keeps = self.config.cache_answers && !flow.is_volatile;
+        let responder = self.downlinks.get_mut(due.link)?;
+        let (counter, echo) = responder.stamp(now);
+        let header = DataHeader { counter, flow: chunk.flow, offset: chunk.range.start, echo, flags };
+        let (to, cache, start) = (responder.addr, &mut self.cache, out.len());
+        let mut is_here = false;
+        let transmit = finish(&mut self.suite, to, out, |out| {
+            header.emit(out);
+            is_here = cache.read(chunk.flow, chunk.range, out);
+        });
+        if !is_here {
+            out.truncate(start);
+            self.refetch(now, flow_slot, due.link, chunk);
+            return None;
+        }
+        if !keeps {
+            self.drop_sent(flow_slot, chunk);
+        }
+        self.stats.data_out += 1;
+        Some(transmit)
+    }
+
+    /// LEOTP's Void Packet Header: tells the neighbour, ahead of a packet that skips bytes, that these are
+    /// being fetched. True when there was something to tell; the packet itself then follows.
+    fn announce_skipped(&mut self, flow_slot: Slot, due: Due, chunk: Chunk) -> bool {
+        let Some(flow) = self.flows.get(flow_slot) else { return false };
+        let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == due.link) else { return false };
+        let mut is_any = false;
+        for range in subscriber.wanted.intersect(chunk.skipped) {
+            self.outbox.push(Control::Notice { link: due.link, flow: chunk.flow, range });
+            is_any = true;
+        }
+        if is_any {
+            let told = Chunk { skipped: ByteRange::default(), ..chunk };
+            self.scratch.after_notice = Some(Due { turn: crate::hop::scheduler::Turn::Send(told), ..due });
+        }
+        is_any
+    }
+
+    /// The cache has forgotten bytes before they could be sent: the upstream is asked once more.
+    fn refetch(&mut self, now: Instant, flow_slot: Slot, link: Slot, chunk: Chunk) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        let Some(subscriber) = flow.subscribers.iter_mut().find(|s| s.link == link) else { return };
+        subscriber.wanted.insert(chunk.range);
+        let ask = flow.intake.ask_again(now, chunk.range);
+        self.outbox.ask(flow.uplink, flow.id, ask, self.config.repair_hop_limit);
+        self.reschedule(flow_slot);
+    }
+
+    /// Bytes that are not to be kept go once nobody waits for them.
+    fn drop_sent(&mut self, flow_slot: Slot, chunk: Chunk) {
+        let Some(flow) = self.flows.get(flow_slot) else { return };
+        let is_queued = flow.subscribers.iter().any(|s| s.has_queued(&self.downlinks, chunk.range));
+        if !is_queued {
+            self.cache.remove(chunk.flow, chunk.range);
+        }
+    }
+}

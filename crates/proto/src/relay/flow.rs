@@ -1,0 +1,157 @@
+//! One flow through a relay: its upstream side, its subscribers, and its life.
+
+use super::Relay;
+use crate::config::Config;
+use crate::hop::{Downlinks, Intake, Subscriber};
+use crate::name::FlowId;
+use crate::table::Slot;
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
+use crate::wire::{Interest, Suite};
+use alloc::vec::Vec;
+
+/// The state of a flow: the pending table's row (who wants what) and the intake that fetches it.
+pub(super) struct Flow {
+    pub(super) id: FlowId,
+    pub(super) uplink: Slot,
+    pub(super) intake: Intake,
+    pub(super) subscribers: Vec<Subscriber>,
+    /// The flow's length, once a packet has told it.
+    pub(super) length: Option<u64>,
+    /// Its bytes are passed on and not kept.
+    pub(super) is_volatile: bool,
+    pub(super) last_used: Instant,
+}
+
+impl Flow {
+    pub(super) fn new(now: Instant, id: FlowId, uplink: Slot, config: &Config) -> Self {
+        Self {
+            id,
+            uplink,
+            intake: Intake::new(now, config, 0),
+            subscribers: Vec::new(),
+            length: None,
+            is_volatile: false,
+            last_used: now,
+        }
+    }
+}
+
+/// The shortest time over which a queue is brought back to its target: on very short hops a whole queue would
+/// otherwise be answered within microseconds.
+const MIN_REACTION: Duration = Duration::from_millis(2);
+
+impl<C: Suite> Relay<C> {
+    /// The state of `id`, made when there is none.
+    pub(super) fn flow(&mut self, now: Instant, id: FlowId) -> Slot {
+        if let Some(slot) = self.flows.find(&id) {
+            return slot;
+        }
+        let uplink = self.uplinks.link(self.routes.upstream(id), id);
+        self.next_sweep.get_or_insert(now + self.config.flow_idle);
+        let config = &self.config;
+        self.flows.find_or_insert(id, || Flow::new(now, id, uplink, config))
+    }
+
+    /// The backpressure bound for what a flow's upstream may send (LEOTP eq. 9): what its fastest subscriber
+    /// takes, corrected by how far that one's queue is from its target. A slower subscriber is served from
+    /// the cache.
+    pub(super) fn flow_rate(&self, uplink: Slot, id: FlowId) -> Rate {
+        let Some(flow) = self.flows.find(&id).and_then(|slot| self.flows.get(slot)) else {
+            return Rate::UNLIMITED;
+        };
+        let reaction = self.uplinks.hop_rtt(uplink).max(MIN_REACTION);
+        let target = self.config.buffer_target;
+        let bounds =
+            flow.subscribers.iter().map(|subscriber| bound(&self.downlinks, subscriber, target, reaction));
+        bounds.max().unwrap_or(Rate::UNLIMITED)
+    }
+
+    pub(super) fn on_flow_timeout(&mut self, now: Instant, flow_slot: Slot) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else {
+            self.timeouts.set(flow_slot, None);
+            return;
+        };
+        let hop_rtt = self.uplinks.hop_rtt(flow.uplink);
+        flow.intake.on_timeout(now, hop_rtt, &mut self.scratch.repairs);
+        self.send_repairs(flow_slot);
+        self.reschedule(flow_slot);
+    }
+
+    /// Packets were lost on `link` that no hole accounts for: late arrivals, of any of its flows.
+    pub(super) fn on_unexplained_loss(&mut self, now: Instant, link: Slot) {
+        let late: Vec<Slot> = (self.flows.iter())
+            .filter(|(_, flow)| flow.uplink == link && flow.intake.has_holes())
+            .map(|(slot, _)| slot)
+            .collect();
+        for flow_slot in late {
+            if let Some(flow) = self.flows.get_mut(flow_slot) {
+                flow.intake.on_unexplained_loss(now, &mut self.scratch.repairs);
+            }
+            self.send_repairs(flow_slot);
+            self.reschedule(flow_slot);
+        }
+    }
+
+    /// Asks the upstream for what the scratch list of repairs holds.
+    pub(super) fn send_repairs(&mut self, flow_slot: Slot) {
+        let Some(flow) = self.flows.get(flow_slot) else { return };
+        let repairs = &mut self.scratch.repairs;
+        self.stats.repairs += repairs.len() as u64;
+        let (limit, hops) = (self.config.request_limit, self.config.repair_hop_limit);
+        self.outbox.ask_repairs(flow.uplink, flow.id, repairs, limit, hops);
+        repairs.clear();
+    }
+
+    /// After a change of routes: flows whose upstream changed ask the new one for all that is missing.
+    pub(super) fn reroute(&mut self, now: Instant) {
+        let slots: Vec<Slot> = self.flows.iter().map(|(slot, _)| slot).collect();
+        for flow_slot in slots {
+            let Some(flow) = self.flows.get_mut(flow_slot) else { continue };
+            let uplink = self.uplinks.link(self.routes.upstream(flow.id), flow.id);
+            if uplink == flow.uplink {
+                continue;
+            }
+            flow.uplink = uplink;
+            flow.intake.on_new_path(now);
+            self.scratch.repairs.extend(flow.intake.expected().iter());
+            let (limit, hops) = (self.config.request_limit, Interest::DEFAULT_HOP_LIMIT);
+            self.outbox.ask_repairs(uplink, flow.id, &self.scratch.repairs, limit, hops);
+            self.scratch.repairs.clear();
+            self.reschedule(flow_slot);
+        }
+    }
+
+    /// Forgets flows and neighbours that were silent.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        let idle = self.config.flow_idle;
+        let silent: Vec<Slot> = (self.flows.iter())
+            .filter(|(_, flow)| now.since(flow.last_used) >= idle)
+            .map(|(slot, _)| slot)
+            .collect();
+        for flow_slot in silent {
+            let Some(flow) = self.flows.remove(flow_slot) else { continue };
+            self.timeouts.set(flow_slot, None);
+            for subscriber in flow.subscribers {
+                self.downlinks.close(subscriber.link, subscriber.queue);
+            }
+            // A hop per flow goes with its flow.
+            if self.config.per_flow_control {
+                self.uplinks.remove(flow.uplink);
+            }
+        }
+        self.downlinks.forget_silent(now, idle.scaled(2, 1));
+        self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + idle);
+    }
+}
+
+fn bound(downlinks: &Downlinks, subscriber: &Subscriber, target: u64, reaction: Duration) -> Rate {
+    let Some(responder) = downlinks.get(subscriber.link) else { return Rate::ZERO };
+    let scheduler = &responder.scheduler;
+    let queued = scheduler.queued_bytes(subscriber.queue);
+    let others = scheduler.busy_queues() - usize::from(queued > 0);
+    let share = Rate::from_bps(responder.link_rate().as_bps() / (others as u64 + 1));
+    let next_hop = share.min(scheduler.queue_rate(subscriber.queue));
+    let correction = (target as f64 - queued as f64) * 8.0 / reaction.as_secs_f64();
+    Rate::from_bps((next_hop.as_bps() as f64 + correction).max(0.0) as u64)
+}

@@ -1,0 +1,136 @@
+//! An Interest at a relay: answered from the cache, joined to what is under way, or passed on.
+
+use super::Relay;
+use crate::hop::{Control, Subscriber};
+use crate::name::ByteRange;
+use crate::table::Slot;
+use crate::time::Instant;
+use crate::wire::{DataFlags, Interest, Suite};
+use core::net::SocketAddr;
+
+impl<C: Suite> Relay<C> {
+    pub(super) fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
+        self.stats.interests_in += 1;
+        let (link, is_restart) = self.downlinks.on_interest(now, from, interest);
+        if is_restart {
+            for (_, flow) in self.flows.iter_mut() {
+                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
+            }
+        }
+        if interest.ranges.is_empty() {
+            self.on_feedback(now, link, interest);
+            return;
+        }
+        let flow_slot = self.flow(now, interest.flow);
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        flow.last_used = now;
+        let Some(subscriber) =
+            Subscriber::find_or_add(&mut flow.subscribers, &mut self.downlinks, now, link, flow.id)
+        else {
+            return;
+        };
+        self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
+        let mut allowance = self.config.request_limit;
+        let mut parts = core::mem::take(&mut self.scratch.parts);
+        for &range in interest.ranges.iter() {
+            let range = range.prefix(allowance);
+            allowance -= range.len();
+            subscriber.take_request(range, interest.repair, &mut parts);
+        }
+        let (queue, wanted) = (subscriber.queue, subscriber.wanted.byte_count());
+        let mut room = self
+            .config
+            .credit_per_neighbour
+            .saturating_sub(wanted + self.downlinks.queued_bytes(link, queue));
+        for part in parts.drain(..) {
+            if part.len() > room {
+                self.stats.over_credit += part.len();
+                continue;
+            }
+            room -= part.len();
+            self.serve(now, flow_slot, link, part, interest);
+        }
+        self.scratch.parts = parts;
+        self.reschedule(flow_slot);
+    }
+
+    fn on_feedback(&mut self, now: Instant, link: Slot, interest: &Interest) {
+        let flow = self.flows.find(&interest.flow).and_then(|slot| self.flows.get(slot));
+        let subscriber = flow.and_then(|flow| flow.subscribers.iter().find(|s| s.link == link));
+        if let Some(subscriber) = subscriber {
+            self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
+        }
+    }
+
+    /// Answers one requested range as far as it is here, and asks for the rest.
+    fn serve(&mut self, now: Instant, flow_slot: Slot, link: Slot, part: ByteRange, interest: &Interest) {
+        let Some(flow) = self.flows.get(flow_slot) else { return };
+        let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };
+        if let Some(length) = flow.length.filter(|&length| part.end > length) {
+            if part.start >= length {
+                let flags = DataFlags { end: true, ..DataFlags::default() };
+                self.outbox.push(Control::Answer { link, flow: flow.id, offset: length, flags });
+                return;
+            }
+            self.serve(now, flow_slot, link, ByteRange::new(part.start, length), interest);
+            return;
+        }
+        let mut found = core::mem::take(&mut self.scratch.found);
+        if self.config.cache_answers && !flow.is_volatile {
+            self.cache.find(flow.id, part, &mut found);
+        }
+        let mut from = part.start;
+        for &hit in &found {
+            self.stats.cache_hit_bytes += hit.len();
+            subscriber.enqueue(&mut self.downlinks, hit, interest.repair, &mut self.scratch.gaps);
+        }
+        for hit in found.drain(..).chain([ByteRange::at(part.end, 0)]) {
+            let miss = ByteRange::new(from, hit.start);
+            from = hit.end;
+            if !miss.is_empty() {
+                self.fetch(now, flow_slot, link, miss, interest);
+            }
+        }
+        self.scratch.found = found;
+    }
+
+    /// Asks the upstream for bytes that are not here, unless they are under way.
+    fn fetch(&mut self, now: Instant, flow_slot: Slot, link: Slot, miss: ByteRange, interest: &Interest) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        let Some(subscriber) = flow.subscribers.iter_mut().find(|s| s.link == link) else { return };
+        // Queued bytes of a volatile flow are here, although the cache does not answer with them.
+        if subscriber.has_queued(&self.downlinks, miss) {
+            return;
+        }
+        if interest.repair {
+            let patience = self.uplinks.hop_rtt(flow.uplink).scaled(2, 1).max(self.config.reorder_time);
+            if flow.intake.is_on_its_way(miss, now, patience) {
+                subscriber.wanted.insert(miss);
+                self.stats.aggregated_bytes += miss.len();
+                if self.config.notices != crate::config::Notices::Never {
+                    self.outbox.push(Control::Notice { link, flow: flow.id, range: miss });
+                }
+                return;
+            }
+        }
+        if interest.hop_limit <= 1 {
+            return;
+        }
+        subscriber.wanted.insert(miss);
+        let hop_limit = interest.hop_limit - 1;
+        if interest.repair {
+            let ask = flow.intake.ask_again(now, miss);
+            self.outbox.ask(flow.uplink, flow.id, ask, hop_limit);
+            return;
+        }
+        let new: u64 = flow.intake.expected().gaps(miss).map(ByteRange::len).sum();
+        self.stats.aggregated_bytes += miss.len() - new;
+        let mut gaps = core::mem::take(&mut self.scratch.gaps);
+        gaps.extend(flow.intake.expected().gaps(miss));
+        for gap in gaps.drain(..) {
+            let ask = flow.intake.ask(now, gap);
+            self.outbox.ask(flow.uplink, flow.id, ask, hop_limit);
+        }
+        self.scratch.gaps = gaps;
+    }
+}

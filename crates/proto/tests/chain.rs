@@ -1,0 +1,166 @@
+//! Whole transfers over chains of the real roles.
+
+mod support;
+
+use starhop_proto::config::{Config, Profile};
+use starhop_proto::consumer::ConsumerEvent;
+use starhop_proto::name::{ByteRange, FlowId, RangeSet};
+use support::{Path, Rig, addr, ms};
+
+const MB: u64 = 1_000_000;
+
+fn profile(profile: Profile) -> Config {
+    Config::new(profile.settings()).expect("a profile is valid")
+}
+
+fn assert_whole(rig: &mut Rig, length: u64) {
+    let sink = rig.client().sink();
+    assert_eq!(sink.wrong, 0, "wrong bytes");
+    assert_eq!(sink.got.iter().collect::<Vec<_>>(), [ByteRange::new(0, length)]);
+}
+
+#[test]
+fn a_file_crosses_five_clean_hops_at_the_links_rate() {
+    let mut rig = Rig::chain(5, Config::default(), Some(5 * MB), Path::default());
+    rig.start();
+    let took = rig.finish(ms(10_000)).expect("finished");
+    assert_whole(&mut rig, 5 * MB);
+    let stats = rig.client().stats();
+    println!("{took:?} {stats:?}");
+    // 5 MB at 20 Mbit/s with 4 % of headers are 2.08 s; start and path add some 250 ms.
+    assert!(took < ms(2_450), "{took:?}");
+    assert_eq!((stats.timeouts, stats.repairs, stats.duplicate_bytes), (0, 0, 0));
+}
+
+#[test]
+fn a_file_crosses_five_lossy_hops_without_an_end_to_end_timeout() {
+    let mut rig = Rig::chain(5, Config::default(), Some(20 * MB), Path { loss: 0.01, ..Path::default() });
+    rig.start();
+    let took = rig.finish(ms(30_000)).expect("finished");
+    assert_whole(&mut rig, 20 * MB);
+    let stats = rig.client().stats();
+    println!("{took:?} {stats:?} forward {:?} backward {:?}", rig.forward, rig.backward);
+    assert!(took < ms(9_200), "{took:?}");
+    assert_eq!(stats.timeouts, 0);
+    assert!(rig.backward.1 * 100 <= rig.forward.1, "return bytes");
+}
+
+#[test]
+fn every_profile_delivers_every_byte_over_loss() {
+    for which in [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
+        let mut rig = Rig::chain(4, profile(which), Some(2 * MB), Path { loss: 0.02, ..Path::default() });
+        rig.start();
+        let took = rig.finish(ms(60_000));
+        println!("{which:?} {took:?} {:?}", rig.client().stats());
+        assert!(took.is_some(), "{which:?}");
+        assert_whole(&mut rig, 2 * MB);
+    }
+}
+
+#[test]
+fn reordering_duplication_and_corruption_leave_the_bytes_whole() {
+    let path = Path { loss: 0.01, duplicate: 0.05, reorder: 0.05, ..Path::default() };
+    let mut rig = Rig::chain(4, Config::default(), Some(3 * MB), path);
+    rig.start();
+    assert!(rig.finish(ms(20_000)).is_some());
+    assert_whole(&mut rig, 3 * MB);
+}
+
+#[test]
+fn in_order_delivery_goes_on_after_the_first_loss() {
+    let mut rig = Rig::chain(1, Config::default(), None, Path { loss: 0.01, ..Path::default() });
+    rig.start();
+    rig.run(ms(5_000), |_| false);
+    // 5 s at 20 Mbit/s: the prefix that is whole must be nearly all of it.
+    assert!(rig.client().in_order_end() > 11 * MB, "{}", rig.client().in_order_end());
+}
+
+#[test]
+fn a_relay_that_is_killed_and_restarted_loses_nothing() {
+    let mut rig = Rig::chain(5, Config::default(), Some(8 * MB), Path { loss: 0.01, ..Path::default() });
+    rig.start();
+    rig.run(ms(1_000), |_| false);
+    rig.kill(2);
+    rig.run(ms(300), |_| false);
+    rig.restart(2, 1, 77);
+    let took = rig.finish(ms(20_000)).expect("finished");
+    assert_whole(&mut rig, 8 * MB);
+    println!("{took:?} {:?}", rig.client().stats());
+    assert!(took < ms(4_500), "{took:?}");
+}
+
+#[test]
+fn a_relay_left_out_in_mid_transfer_loses_nothing() {
+    let mut rig = Rig::chain(3, Config::default(), Some(8 * MB), Path { loss: 0.01, ..Path::default() });
+    rig.start();
+    rig.run(ms(1_000), |_| false);
+    rig.kill(2);
+    let now = rig.now;
+    rig.client().set_upstream(now, addr(1));
+    let client = rig.roles.len() - 1;
+    rig.drain(client);
+    let took = rig.finish(ms(20_000)).expect("finished");
+    assert_whole(&mut rig, 8 * MB);
+    println!("{took:?} {:?}", rig.client().stats());
+    assert!(took < ms(3_800), "{took:?}");
+}
+
+#[test]
+fn an_outage_of_the_whole_path_ends_within_a_second_of_its_return() {
+    let mut rig = Rig::chain(4, Config::default(), None, Path::default());
+    rig.start();
+    rig.run(ms(2_000), |_| false);
+    rig.path.loss = 1.0;
+    rig.run(ms(10_000), |_| false);
+    rig.path.loss = 0.0;
+    let before = rig.client().in_order_end();
+    rig.run(ms(1_500), |_| false);
+    let after = rig.client().in_order_end();
+    rig.run(ms(1_000), |_| false);
+    let last = rig.client().in_order_end();
+    println!("{} then {} in the second after", after - before, last - after);
+    assert!(last - after > 2_300_000, "the old rate");
+}
+
+#[test]
+fn a_name_that_nobody_has_is_refused_within_a_round_trip() {
+    let mut rig =
+        Rig::with_request(4, Config::default(), None, Path::default(), RangeSet::new(), FlowId([9; 16]));
+    rig.start();
+    rig.run(ms(1_000), |rig| !rig.events.is_empty());
+    assert_eq!(rig.events[0].1, ConsumerEvent::NoSuchName);
+    assert!(rig.now.since(starhop_proto::time::Instant::ZERO).as_secs_f64() < 1000.1);
+}
+
+#[test]
+fn an_empty_object_is_finished_at_once() {
+    let mut rig = Rig::chain(3, Config::default(), Some(0), Path::default());
+    rig.start();
+    assert!(rig.finish(ms(500)).is_some());
+}
+
+#[test]
+fn what_is_here_already_is_not_fetched_again() {
+    let mut have = RangeSet::new();
+    have.insert(ByteRange::new(0, MB));
+    have.insert(ByteRange::new(MB + 100_000, 2 * MB));
+    let mut rig =
+        Rig::with_request(3, Config::default(), Some(2 * MB + 5), Path::default(), have, support::FLOW);
+    rig.start();
+    assert!(rig.finish(ms(3_000)).is_some());
+    assert_eq!(rig.client().stats().received_bytes, 100_005);
+    assert_eq!(rig.server().source().reads, 100_005);
+}
+
+#[test]
+fn clocks_hours_apart_change_nothing() {
+    let run = |offsets: &[u64]| {
+        let mut rig = Rig::chain(3, Config::default(), Some(3 * MB), Path { loss: 0.01, ..Path::default() });
+        for (index, secs) in offsets.iter().enumerate() {
+            rig.clock_offset[index] = ms(secs * 1_000);
+        }
+        rig.start();
+        rig.finish(ms(10_000)).expect("finished")
+    };
+    assert_eq!(run(&[0, 0, 0, 0]), run(&[7_200, 3, 86_400, 1_000_000]));
+}

@@ -19,6 +19,7 @@ enum Verb {
     Serve(verb::serve::Args),
     Relay(verb::relay::Args),
     Get(verb::get::Args),
+    Demo(verb::demo::Args),
 }
 
 fn main() -> ExitCode {
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Verb::Serve(args) => verb::serve::run(args),
         Verb::Relay(args) => verb::relay::run(args),
         Verb::Get(args) => verb::get::run(args),
+        Verb::Demo(args) => verb::demo::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("starhop: {error:#}");

@@ -1,1 +1,3 @@
-//! Starhop lab.
+//! Experiments: what shows that Starhop does what it says.
+
+pub mod demo;

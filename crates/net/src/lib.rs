@@ -19,3 +19,4 @@ pub mod trace;
 
 pub use driver::{Driver, DriverStats};
 pub use endpoint::Endpoint;
+pub use starhop_proto as proto;

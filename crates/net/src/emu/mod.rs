@@ -16,7 +16,7 @@ pub use chain::{Chain, Hop, chain};
 pub use forward::{Accuracy, Counters, Emulator, Report, Running};
 pub use link::{Link, PlainLink, Verdict};
 pub use namespace::{Namespace, Process};
-pub use privilege::{Privilege, enter};
+pub use privilege::{Privilege, enter, scratch};
 
 use std::io;
 

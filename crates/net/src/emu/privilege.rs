@@ -2,6 +2,7 @@ use super::EmuError;
 use nix::sched::{CloneFlags, unshare};
 use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 
 /// By which right this process makes namespaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,4 +43,21 @@ fn keep_mounts_private() {
     use nix::mount::{MsFlags, mount};
     // Refused where it is so already.
     let _ = mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
+}
+
+/// A directory in memory for up to `bytes`, which nobody else sees and which goes with this process. Call
+/// [`enter`] before.
+///
+/// # Errors
+/// When nothing may be mounted here.
+pub fn scratch(bytes: u64) -> Result<PathBuf, EmuError> {
+    use nix::mount::{MsFlags, mount};
+    // Directories that every system has, and that hold nothing of ours; covered in this mount namespace only.
+    let places = ["/mnt", "/media", "/srv", "/opt"].iter().map(Path::new);
+    let place = places.filter(|place| place.is_dir()).find(|place| {
+        let options = format!("size={bytes},mode=0700");
+        mount(Some("starhop"), *place, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).is_ok()
+    });
+    let problem = || io::Error::other("no tmpfs may be mounted on /mnt, /media, /srv or /opt");
+    place.map(Path::to_owned).ok_or_else(problem).map_err(EmuError::system("cannot make a scratch directory"))
 }

@@ -321,7 +321,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         if !notice.range.is_empty() {
             self.intake.on_notice(now, notice.range);
             // LEOTP section III.B: a Void Packet Header restarts the timer of what it names.
-            self.progress.stalled.1 = now;
+            if notice.range.contains(ByteRange::at(self.progress.stalled.0, 1)) {
+                self.progress.stalled.1 = now;
+            }
         }
     }
 

@@ -29,7 +29,7 @@ impl Pacer {
             conforms_at: Instant::ZERO,
             burst: (MIN_BURST_PACKETS - 1) * packet,
         };
-        pacer.set_rate(rate);
+        pacer.set_rate(Instant::ZERO, rate);
         pacer
     }
 
@@ -38,8 +38,13 @@ impl Pacer {
         self.rate
     }
 
-    /// Changes the rate from now on.
-    pub fn set_rate(&mut self, rate: Rate) {
+    /// Changes the rate from now on. What is owed for packets that have left is owed in bytes, not in time.
+    pub fn set_rate(&mut self, now: Instant, rate: Rate) {
+        if self.rate == Rate::ZERO {
+            self.conforms_at = self.conforms_at.min(now);
+        } else if rate != Rate::ZERO && self.conforms_at > now {
+            self.conforms_at = now + rate.time_for(self.rate.bytes_in(self.conforms_at.since(now)));
+        }
         self.rate = rate;
         // At a few bits per second the burst would take hours: one second bounds what a mistake can cost.
         self.tolerance = rate.time_for(self.burst).max(BURST_TIME).min(Duration::from_secs(1));
@@ -57,11 +62,6 @@ impl Pacer {
     /// `bytes` left at `now`.
     pub fn on_sent(&mut self, now: Instant, bytes: u64) {
         self.conforms_at = self.conforms_at.max(now) + self.rate.time_for(bytes);
-    }
-
-    /// Forgets a debt that a lower rate left behind: after a raise the next packet need not wait for it.
-    pub fn cap_debt(&mut self, now: Instant, bytes: u64) {
-        self.conforms_at = self.conforms_at.min(now + self.tolerance + self.rate.time_for(bytes));
     }
 }
 
@@ -105,13 +105,39 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_is_confirmed_all_the_time_gives_nothing_away() {
+        let rate = Rate::from_mbps(20);
+        let mut pacer = Pacer::new(rate, 1400);
+        let (mut now, mut sent) = (Instant::ZERO + Duration::from_secs(1), 0);
+        let end = now + Duration::from_secs(1);
+        while now < end {
+            pacer.set_rate(now, Rate::from_bps(rate.as_bps() + sent % 2));
+            if pacer.ready_at() <= now {
+                pacer.on_sent(now, 1400);
+                sent += 1400;
+            }
+            now += Duration::from_micros(100);
+        }
+        assert!((2_490_000..=2_500_000 + 3 * 1400).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn a_pause_by_rate_zero_ends() {
+        let now = Instant::ZERO + Duration::from_secs(1);
+        let mut pacer = Pacer::new(Rate::from_mbps(20), 1400);
+        pacer.on_sent(now, 1400);
+        pacer.set_rate(now, Rate::ZERO);
+        pacer.set_rate(now + Duration::from_secs(1), Rate::from_mbps(20));
+        assert!(pacer.ready_at() <= now + Duration::from_secs(1));
+    }
+
+    #[test]
     fn a_raised_rate_takes_effect_at_once() {
         let now = Instant::ZERO + Duration::from_secs(1);
         let mut pacer = Pacer::new(Rate::from_bps(1000), 1400);
         pacer.on_sent(now, 1400);
         pacer.on_sent(now, 1400);
-        pacer.set_rate(Rate::from_mbps(20));
-        pacer.cap_debt(now, 1400);
+        pacer.set_rate(now, Rate::from_mbps(20));
         assert!(pacer.ready_at() <= now + Duration::from_millis(1), "{:?}", pacer.ready_at());
     }
 }

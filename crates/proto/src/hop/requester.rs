@@ -33,6 +33,8 @@ pub struct Requester {
     /// When a gap in the counter is a loss even if nothing follows.
     gap_deadline: Option<Instant>,
     reorder_time: Duration,
+    /// Largest packet seen. Smaller ones take less time on the wire, and would pass for an emptier queue.
+    full_packet: u64,
 }
 
 impl Requester {
@@ -51,6 +53,7 @@ impl Requester {
             reported_warm: false,
             gap_deadline: None,
             reorder_time: config.reorder_time,
+            full_packet: 0,
         }
     }
 
@@ -96,16 +99,11 @@ impl Requester {
     ) -> Arrival {
         let mut arrival = self.arrivals.on_arrival(counter);
         self.unreported += wire_bytes;
-        let sample = self.rtt.on_echo(now, echo);
-        if let Some(hop_rtt) = sample {
-            let delivery = Delivery {
-                now,
-                bytes: wire_bytes,
-                advance: arrival.advance,
-                lost: arrival.lost,
-                hop_rtt,
-                backlog,
-            };
+        self.full_packet = self.full_packet.max(wire_bytes);
+        let is_full = wire_bytes * 10 >= self.full_packet * 9;
+        if let Some(hop_rtt) = is_full.then(|| self.rtt.on_echo(now, echo)).flatten() {
+            let Arrival { advance, lost, .. } = arrival;
+            let delivery = Delivery { now, bytes: wire_bytes, advance, lost, hop_rtt, backlog };
             self.controller.on_delivery(delivery, &mut self.rtt);
         }
         self.gap_deadline = match (self.arrivals.has_open_gap(), self.gap_deadline) {

@@ -67,8 +67,7 @@ impl Responder {
             self.cold_allowance = Some(self.initial_window);
         }
         self.echo = Echo::new(now, interest.sent);
-        self.pacer.set_rate(interest.link_rate);
-        self.pacer.cap_debt(now, 0);
+        self.pacer.set_rate(now, interest.link_rate);
         if !interest.cold {
             self.cold_allowance = None;
         }

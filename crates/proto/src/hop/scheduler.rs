@@ -155,10 +155,8 @@ impl Scheduler {
 
     /// Bounds a queue's rate (its backpressure bound).
     pub fn set_queue_rate(&mut self, now: Instant, slot: Slot, rate: Rate) {
-        let payload = self.payload;
         let Some(queue) = self.queue_mut(slot) else { return };
-        queue.pacer.set_rate(rate);
-        queue.pacer.cap_debt(now, payload);
+        queue.pacer.set_rate(now, rate);
         if !queue.fresh.is_empty() && !queue.in_ring {
             let ready = queue.pacer.ready_at();
             self.waiting.set(slot, Some(ready));
@@ -278,10 +276,13 @@ impl Scheduler {
             let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
             queue.sent_end = queue.sent_end.max(range.end);
             let flow = queue.flow;
-            if queue.fresh.is_empty() {
-                queue.deficit = 0;
+            let ready = queue.pacer.ready_at();
+            if queue.fresh.is_empty() || ready > now {
+                queue.deficit = if queue.fresh.is_empty() { 0 } else { queue.deficit };
                 queue.in_ring = false;
                 self.ring.pop_front();
+                // A queue held by its own rate is no backlog of the link.
+                self.waiting.set(slot, (!queue.fresh.is_empty()).then_some(ready));
             }
             self.after_send(now, slot);
             return Some(Chunk { queue: slot, flow, range, is_repair: false, skipped });

@@ -34,6 +34,8 @@ pub(crate) fn content(offset: u64) -> u8 {
 pub(crate) struct Content {
     pub(crate) length: Option<u64>,
     pub(crate) reads: u64,
+    /// When each byte range was first read, ascending: its transmission by the source.
+    pub(crate) first_reads: Vec<(u64, Instant)>,
 }
 
 impl Source for Content {
@@ -41,8 +43,11 @@ impl Source for Content {
         if flow == FLOW { Lookup::Found { length: self.length, is_volatile: false } } else { Lookup::Unknown }
     }
 
-    fn read(&mut self, _now: Instant, _flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
+    fn read(&mut self, now: Instant, _flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
         self.reads += range.len();
+        if self.first_reads.last().is_none_or(|(offset, _)| *offset < range.start) {
+            self.first_reads.push((range.start, now));
+        }
         out.extend((range.start..range.end).map(content));
         true
     }
@@ -144,7 +149,7 @@ impl Rig {
     ) -> Self {
         let mut roles = vec![Role::Server(Box::new(Producer::new(
             config.clone(),
-            Content { length, reads: 0 },
+            Content { length, reads: 0, first_reads: Vec::new() },
             Plain,
             1,
         )))];
@@ -304,14 +309,19 @@ impl Rig {
     }
 }
 
-/// In-order delay statistics need send times; the rig measures what matters to tests: when each prefix was whole.
-pub(crate) fn in_order_times(arrivals: &[(Instant, ByteRange)]) -> Vec<(u64, Instant)> {
+/// How long each packet of `rig` took from its first transmission until everything before it had arrived, too.
+pub(crate) fn in_order_delays(rig: &mut Rig) -> Vec<Duration> {
+    let arrivals = core::mem::take(&mut rig.client().sink_mut().arrivals);
+    let sent = core::mem::take(&mut rig.server().source_mut().first_reads);
+    let mut sent = sent.into_iter().peekable();
     let mut got = RangeSet::new();
-    let mut times = Vec::new();
-    for &(at, range) in arrivals {
+    let mut delays = Vec::new();
+    for (at, range) in arrivals {
         got.insert(range);
         let end = got.first().filter(|first| first.start == 0).map_or(0, |first| first.end);
-        times.push((end, at));
+        while let Some((_, left)) = sent.next_if(|(offset, _)| *offset < end) {
+            delays.push(at.since(left));
+        }
     }
-    times
+    delays
 }

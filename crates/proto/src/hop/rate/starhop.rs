@@ -29,6 +29,19 @@ const MAX_CUT: f64 = 0.4;
 /// opens up must not find it closed.
 const HEADROOM: f64 = 1.5;
 
+/// A standing queue hides the length of the path: after this long without an empty queue it is drained, by a
+/// tenth of the rate for as long as that takes (a millisecond of queue: 0.02 % of the capacity).
+const DRAIN_EVERY: Duration = Duration::from_secs(4);
+const DRAIN: f64 = 0.9;
+const DRAIN_AT_MOST: Duration = Duration::from_millis(500);
+/// From this share of the target down, the queue counts as empty.
+const QUEUE_EMPTY: f64 = 0.15;
+
+/// Grants remembered, one per interval: with those of half a hopRTT, four hopRTTs.
+const GRANTS: usize = 8;
+/// Intervals in a row in which a long queue fails to drain, before it is taken for a longer path.
+const PHANTOM_INTERVALS: u32 = 3;
+
 /// A block of packets is judged for loss; loss well above the usual means a policer or a short queue, which
 /// delay does not show.
 const LOSS_BLOCK: u32 = 128;
@@ -74,8 +87,14 @@ pub struct Starhop {
     raised_at: Option<Instant>,
     /// Packets in a row that saw a long queue during startup.
     queued_in_a_row: u32,
-    /// Since when the queue has not come down although the rate has.
-    stuck_since: Option<Instant>,
+    /// The last grants and when each was decided.
+    grants: [(Instant, f64); GRANTS],
+    /// What the link carried when its queue became long.
+    full_rate: f64,
+    /// Intervals in a row in which a long queue did not drain.
+    phantom: u32,
+    /// When the queue was last empty.
+    empty_at: Instant,
     usual_loss: f64,
     block_sent: u32,
     block_lost: u32,
@@ -93,7 +112,10 @@ impl Starhop {
             interval: None,
             raised_at: None,
             queued_in_a_row: 0,
-            stuck_since: None,
+            grants: [(Instant::ZERO, f64::INFINITY); GRANTS],
+            full_rate: 0.0,
+            phantom: 0,
+            empty_at: Instant::ZERO,
             usual_loss: 0.0,
             block_sent: 0,
             block_lost: 0,
@@ -124,14 +146,20 @@ impl Starhop {
     }
 
     /// A full link: hold the queue at its target.
-    fn steer(&mut self, carried: f64, queue: f64, is_held: bool, rtt: &HopRtt, span: f64) {
+    fn steer(&mut self, now: Instant, carried: f64, queue: f64, is_held: bool, horizon: f64) {
         let target = self.target(carried);
-        let horizon = 2.0 * (rtt.min().as_secs_f64() + span);
-        let rate = carried * (1.0 + ((target - queue) / horizon).clamp(-MAX_CUT, MAX_RAISE));
+        let overdue = now.since(self.empty_at);
+        let rate = if overdue > DRAIN_EVERY && overdue < DRAIN_EVERY + DRAIN_AT_MOST && queue < 3.0 * target {
+            carried * DRAIN
+        } else {
+            carried * (1.0 + ((target - queue) / horizon).clamp(-MAX_CUT, MAX_RAISE))
+        };
+        if overdue >= DRAIN_EVERY + DRAIN_AT_MOST {
+            self.empty_at = now;
+        }
         // A sender that has no more to send says nothing about what the link could carry, unless it queues.
         self.rate = if is_held || queue > target { rate } else { self.rate.max(rate) };
-        self.growth = FIRST_GROWTH;
-        self.in_startup = false;
+        self.leave_startup();
     }
 
     /// A link that is not full.
@@ -156,27 +184,42 @@ impl Starhop {
         let carried = (interval.sent_bytes as f64 * 8.0 / span).max(MIN_RATE);
         let queue = interval.min_hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
         let is_held = 2 * interval.held >= interval.packets;
-        if queue >= QUEUE_SEEN * self.target(carried) {
-            self.steer(carried, queue, is_held, rtt, span);
+        let target = self.target(carried);
+        if queue <= QUEUE_EMPTY * target {
+            self.empty_at = now;
+        }
+        self.watch_path(now, queue, carried, interval.min_hop_rtt, rtt);
+        let is_full = queue >= if self.in_startup { target } else { QUEUE_SEEN * target };
+        if is_full {
+            let horizon = 2.0 * (rtt.min().as_secs_f64() + span);
+            self.steer(now, carried, queue, is_held, horizon);
         } else {
             self.grow(now, carried, is_held, rtt);
         }
-        self.watch_path(now, queue, carried, interval.min_hop_rtt, rtt);
         self.rate = self.rate.max(MIN_RATE);
+        self.grants.rotate_right(1);
+        self.grants[0] = (now, self.rate);
     }
 
-    /// A queue that does not drain although the rate is below what the link carries is no queue: the path has
-    /// become longer (a handover).
+    /// A queue drains when less is granted than the link carries: then more arrives than was granted. Where no
+    /// more arrives and the queue stays, there is none: the path has become longer (a handover).
     fn watch_path(&mut self, now: Instant, queue: f64, carried: f64, shortest: Duration, rtt: &mut HopRtt) {
-        if queue <= 3.0 * self.target(carried) {
-            self.stuck_since = None;
+        if queue <= 2.0 * self.target(carried) {
+            self.phantom = 0;
+            self.full_rate = carried;
             return;
         }
-        let since = *self.stuck_since.get_or_insert(now);
-        let patience = rtt.smoothed().scaled(12, 1).max(Duration::from_millis(300));
-        if now.since(since) > patience {
+        // What arrived now was granted a hopRTT ago, and up to half of one more for the feedback.
+        let (from, to) = (now.before(shortest.scaled(2, 1)), now.before(shortest));
+        let granted = (self.grants.iter())
+            .filter(|(at, _)| (from..=to).contains(at))
+            .fold(0.0, |most: f64, (_, grant)| most.max(*grant));
+        let is_cut = granted > 0.0 && granted < 0.97 * self.full_rate;
+        self.phantom = if is_cut && carried < 1.02 * granted { self.phantom + 1 } else { 0 };
+        if self.phantom >= PHANTOM_INTERVALS {
             rtt.rebase(shortest);
-            self.stuck_since = None;
+            self.phantom = 0;
+            self.rate = self.rate.max(self.full_rate);
         }
     }
 

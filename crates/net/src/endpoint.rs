@@ -50,7 +50,7 @@ impl Endpoint {
     /// # Errors
     /// [`BindError`] says which address and why.
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        open(address).map_err(|source| BindError { address, source })
+        open(address).map_err(|cause| BindError { address, cause })
     }
 
     /// A socket on a free port from which `peer` can be reached.
@@ -115,23 +115,19 @@ pub struct BindError {
     /// The address.
     pub address: SocketAddr,
     /// Why.
-    pub source: io::Error,
+    pub cause: io::Error,
 }
 
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hint = match self.source.kind() {
+        let hint = match self.cause.kind() {
             io::ErrorKind::AddrInUse => "; another process listens there: end it or choose another port",
             io::ErrorKind::AddrNotAvailable => "; this host has no such address: see `ip address`",
             io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
             _ => "",
         };
-        write!(f, "cannot listen on {} (UDP): {}{hint}", self.address, self.source)
+        write!(f, "cannot listen on {} (UDP): {}{hint}", self.address, self.cause)
     }
 }
 
-impl std::error::Error for BindError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
+impl std::error::Error for BindError {}

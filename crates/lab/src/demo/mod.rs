@@ -52,18 +52,18 @@ pub enum DemoError {
         problem: String,
     },
     /// Something of the system failed.
-    #[error("{action}: {source}")]
+    #[error("{action}: {cause}")]
     System {
         /// What was tried.
         action: String,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
 impl DemoError {
     fn system(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::System { action: action.into(), source }
+        move |cause| Self::System { action: action.into(), cause }
     }
 }
 

@@ -33,14 +33,14 @@ pub enum EmuError {
     Forbidden(io::Error),
     /// There are no TUN devices.
     #[error(
-        "cannot make the TUN device {device}: {source}. /dev/net/tun must be there and open to this user: modprobe \
+        "cannot make the TUN device {device}: {cause}. /dev/net/tun must be there and open to this user: modprobe \
          tun; chmod 0666 /dev/net/tun; in a container: --device /dev/net/tun"
     )]
     Tun {
         /// The device.
         device: String,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// A device, an address or a route was refused.
     #[error("cannot {action} in the namespace {namespace}: {problem}")]
@@ -53,17 +53,17 @@ pub enum EmuError {
         problem: String,
     },
     /// Anything else of the system.
-    #[error("{action}: {source}")]
+    #[error("{action}: {cause}")]
     System {
         /// What was tried.
         action: &'static str,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
 impl EmuError {
     fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::System { action, source }
+        move |cause| Self::System { action, cause }
     }
 }

@@ -144,7 +144,7 @@ impl Namespace {
     pub(super) fn tun(&self, device: &str) -> Result<File, EmuError> {
         let name = device.to_owned();
         let opened = self.run(move || tun::open(&name)).and_then(|opened| opened);
-        let file = opened.map_err(|source| EmuError::Tun { device: device.to_owned(), source })?;
+        let file = opened.map_err(|cause| EmuError::Tun { device: device.to_owned(), cause })?;
         self.up(device)?;
         Ok(file)
     }

@@ -54,14 +54,14 @@ pub enum FetchError {
         found: u64,
     },
     /// The disk does not take the bytes.
-    #[error("cannot {action} `{}`: {source}{hint}", .path.display())]
+    #[error("cannot {action} `{}`: {cause}{hint}", .path.display())]
     Disk {
         /// What was tried.
         action: &'static str,
         /// On which file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
         /// What to do.
         hint: &'static str,
     },
@@ -90,8 +90,8 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    pub(super) fn disk(action: &'static str, path: &Path, source: io::Error) -> Self {
-        let hint = match source.kind() {
+    pub(super) fn disk(action: &'static str, path: &Path, cause: io::Error) -> Self {
+        let hint = match cause.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "; free some space and run the same command again to resume"
             }
@@ -101,7 +101,7 @@ impl FetchError {
             io::ErrorKind::NotFound => "; its directory must exist",
             _ => "",
         };
-        Self::Disk { action, path: path.to_owned(), source, hint }
+        Self::Disk { action, path: path.to_owned(), cause, hint }
     }
 
     pub(super) fn interrupted(job: &Job) -> Self {

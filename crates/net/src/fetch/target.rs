@@ -2,6 +2,7 @@ use super::FetchError;
 use super::state::State;
 use crate::content::ContentName;
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::AccessFlags;
 use starhop_proto::name::RangeSet;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -48,8 +49,8 @@ pub(super) fn check(output: &Path) -> Result<(), FetchError> {
         return Err(FetchError::disk("write to", output, source));
     }
     let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::metadata(parent).map_err(|source| FetchError::disk("write into", parent, source))?;
-    Ok(())
+    let access = nix::unistd::access(parent, AccessFlags::W_OK | AccessFlags::X_OK);
+    access.map_err(|errno| FetchError::disk("write into", parent, errno.into()))
 }
 
 impl Target {

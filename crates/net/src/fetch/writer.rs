@@ -181,10 +181,7 @@ impl Worker {
                 }
                 Ok(Order::End(length)) => return self.end(length),
                 Err(RecvTimeoutError::Timeout) => drop(self.read_back()?),
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.target.save(&self.have)?;
-                    return Ok(false);
-                }
+                Err(RecvTimeoutError::Disconnected) => return self.keep().map(|()| false),
             }
             self.sync()?;
         }
@@ -198,7 +195,7 @@ impl Worker {
             if let Err(source) = self.target.file.write_all_at(bytes, piece.start) {
                 let error = FetchError::disk("write to", &self.target.part, source);
                 // What was written before can still be resumed, where the state fits on the disk.
-                let _ = self.target.save(&self.have);
+                let _ = self.keep();
                 return Err(error);
             }
             self.have.insert(piece);
@@ -239,6 +236,15 @@ impl Worker {
         Ok(())
     }
 
+    /// Leaves what is there for another attempt, if anything is.
+    fn keep(&mut self) -> Result<(), FetchError> {
+        if self.have.is_empty() {
+            self.target.remove();
+            return Ok(());
+        }
+        self.target.save(&self.have)
+    }
+
     fn end(mut self, length: u64) -> Result<bool, FetchError> {
         let name = self.target.name.clone();
         if let Some(expected) = self.target.length.filter(|&expected| expected != length) {
@@ -247,8 +253,7 @@ impl Worker {
         }
         while self.read_back()? {
             if self.stop.load(Ordering::Relaxed) {
-                self.target.save(&self.have)?;
-                return Ok(false);
+                return self.keep().map(|()| false);
             }
         }
         let found = self.hasher.finalize();

@@ -28,10 +28,10 @@ pub struct Root {
 
 /// A path that cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot serve `{}`: {source}", .path.display())]
+#[error("cannot serve `{}`: {cause}", .path.display())]
 pub struct RootError {
     path: PathBuf,
-    source: io::Error,
+    cause: io::Error,
 }
 
 impl Root {
@@ -40,7 +40,7 @@ impl Root {
     /// # Errors
     /// When it is not there, not readable, or neither file nor directory.
     pub fn open(path: &Path) -> Result<Self, RootError> {
-        Self::try_open(path).map_err(|source| RootError { path: path.to_owned(), source })
+        Self::try_open(path).map_err(|cause| RootError { path: path.to_owned(), cause })
     }
 
     fn try_open(path: &Path) -> io::Result<Self> {

@@ -20,6 +20,7 @@ enum Verb {
     Relay(verb::relay::Args),
     Get(verb::get::Args),
     Demo(verb::demo::Args),
+    Bench(verb::bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Verb::Relay(args) => verb::relay::run(args),
         Verb::Get(args) => verb::get::run(args),
         Verb::Demo(args) => verb::demo::run(args),
+        Verb::Bench(args) => verb::bench::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("starhop: {error:#}");

@@ -103,5 +103,6 @@ fn stats(event: &str, driver: &Driver<Relay>) -> serde_json::Value {
         "cache_bytes": stats.cache_bytes, "data_in": stats.data_in, "data_out": stats.data_out,
         "unasked": stats.unasked, "sent_bytes": stats.sent_bytes, "repairs": stats.repairs,
         "flows": stats.flows, "bad_datagrams": stats.bad_datagrams, "socket": socket(driver.stats()),
+        "cpu_seconds": clock::cpu_seconds(),
     })
 }

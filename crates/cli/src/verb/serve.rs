@@ -109,17 +109,13 @@ fn stats(event: &str, driver: &Server) -> serde_json::Value {
         "event": event, "role": "serve",
         "interests_in": stats.interests_in, "data_sent": stats.data_sent, "payload_sent": stats.payload_sent,
         "sent_bytes": stats.sent_bytes, "repairs": stats.repairs, "bad_datagrams": stats.bad_datagrams,
-        "socket": socket(driver.stats()),
+        "socket": socket(driver.stats()), "cpu_seconds": clock::cpu_seconds(),
     })
 }
 
 /// The counters of a socket.
 pub(super) fn socket(stats: DriverStats) -> serde_json::Value {
-    json!({
-        "rx_datagrams": stats.rx_datagrams, "rx_bytes": stats.rx_bytes, "rx_calls": stats.rx_calls,
-        "tx_datagrams": stats.tx_datagrams, "tx_bytes": stats.tx_bytes, "tx_calls": stats.tx_calls,
-        "tx_blocked": stats.tx_blocked, "tx_refused": stats.tx_refused, "last_errno": stats.last_errno,
-    })
+    serde_json::to_value(stats).unwrap_or_default()
 }
 
 /// Says on standard error what the operator should know.
@@ -161,7 +157,8 @@ impl Hashing {
             self.is_done = true;
             self.bar.finish_and_clear();
             if self.json {
-                say(&json!({"event": "hashed", "files": progress.files}).to_string());
+                let cpu = clock::cpu_seconds();
+                say(&json!({"event": "hashed", "files": progress.files, "cpu_seconds": cpu}).to_string());
             } else {
                 say(&format!("hashed: {} files can be had", progress.files));
             }

@@ -7,8 +7,10 @@ mod tcp;
 
 pub use delays::Delays;
 
+use crate::error::LabError;
+use crate::process::make_file;
 use serde::Serialize;
-use starhop_net::emu::{self, Accuracy, Chain, Counters, EmuError, Hop, Running, chain};
+use starhop_net::emu::{self, Accuracy, Chain, Counters, Hop, Running, chain};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,36 +37,6 @@ pub struct Options {
     pub results: PathBuf,
     /// The `starhop` binary.
     pub program: PathBuf,
-}
-
-/// Why the demonstration failed.
-#[derive(Debug, thiserror::Error)]
-pub enum DemoError {
-    /// No emulated network.
-    #[error(transparent)]
-    Emulation(#[from] EmuError),
-    /// A process of ours failed.
-    #[error("{what} failed: {problem}")]
-    Process {
-        /// Which.
-        what: String,
-        /// What it said.
-        problem: String,
-    },
-    /// Something of the system failed.
-    #[error("{action}: {cause}")]
-    System {
-        /// What was tried.
-        action: String,
-        /// What the system said.
-        cause: io::Error,
-    },
-}
-
-impl DemoError {
-    fn system(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        move |cause| Self::System { action: action.into(), cause }
-    }
 }
 
 /// What came of one transport.
@@ -148,10 +120,10 @@ pub struct Line {
     pub is_done: bool,
 }
 
-type Run = JoinHandle<Result<FlowResult, DemoError>>;
+type Run = JoinHandle<Result<FlowResult, LabError>>;
 
 /// Carries the file over a chain.
-type Work = Box<dyn FnOnce(Chain, &Live) -> Result<FlowResult, DemoError> + Send>;
+type Work = Box<dyn FnOnce(Chain, &Live) -> Result<FlowResult, LabError> + Send>;
 
 /// A demonstration at work.
 pub struct Demo {
@@ -164,13 +136,13 @@ impl Demo {
     /// [entered](emu::enter) namespaces.
     ///
     /// # Errors
-    /// See [`DemoError`].
-    pub fn start(options: Options) -> Result<Self, DemoError> {
+    /// See [`LabError`].
+    pub fn start(options: Options) -> Result<Self, LabError> {
         // The file, its copy on the client's side, and traces of 60 bytes per packet at both ends.
         let scratch = emu::scratch(options.size * 3 + (64 << 20))?;
         let file = scratch.join("demo.bin");
         make_file(&file, options.size, options.seed)
-            .map_err(DemoError::system(format!("cannot make a file of {} bytes", options.size)))?;
+            .map_err(LabError::system(format!("cannot make a file of {} bytes", options.size)))?;
         let mut runs = Vec::new();
         let mut add = |name: String, work: Work| {
             let chain = chain(&vec![options.hop; options.hops], options.seed)?;
@@ -182,8 +154,8 @@ impl Demo {
                 result
             };
             let run = std::thread::Builder::new().name(name.clone()).spawn(body);
-            runs.push((name, live, run.map_err(DemoError::system("cannot start a thread"))?));
-            Ok::<(), DemoError>(())
+            runs.push((name, live, run.map_err(LabError::system("cannot start a thread"))?));
+            Ok::<(), LabError>(())
         };
         let (ours, path) = (options.clone(), file.clone());
         add("starhop".to_owned(), Box::new(move |chain, live| starhop::run(&ours, chain, &path, live)))?;
@@ -216,11 +188,11 @@ impl Demo {
     ///
     /// # Errors
     /// The first that failed.
-    pub fn finish(self) -> Result<(Summary, PathBuf), DemoError> {
+    pub fn finish(self) -> Result<(Summary, PathBuf), LabError> {
         let mut flows = Vec::new();
         for (transport, _, run) in self.runs {
             let panicked =
-                |_| DemoError::Process { what: transport, problem: "its thread panicked".to_owned() };
+                |_| LabError::Process { what: transport, problem: "its thread panicked".to_owned() };
             flows.push(run.join().map_err(panicked)??);
         }
         let options = &self.options;
@@ -247,7 +219,7 @@ impl Demo {
 }
 
 /// Writes what is to be kept: the one place that decides how results are shown.
-fn report(summary: &Summary, directory: &Path) -> Result<PathBuf, DemoError> {
+fn report(summary: &Summary, directory: &Path) -> Result<PathBuf, LabError> {
     let write = || -> io::Result<PathBuf> {
         std::fs::create_dir_all(directory)?;
         std::fs::write(directory.join("result.json"), serde_json::to_vec_pretty(summary)?)?;
@@ -255,22 +227,7 @@ fn report(summary: &Summary, directory: &Path) -> Result<PathBuf, DemoError> {
         std::fs::write(&page, page::html(summary))?;
         Ok(page)
     };
-    write().map_err(DemoError::system(format!("cannot write results into `{}`", directory.display())))
-}
-
-/// Bytes that do not compress and that a seed makes again: BLAKE3 of the seed, extended.
-fn make_file(path: &Path, size: u64, seed: u64) -> io::Result<()> {
-    let mut stream = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
-    let mut file = io::BufWriter::new(std::fs::File::create(path)?);
-    let mut chunk = vec![0; 1 << 16];
-    let mut left = size;
-    while left > 0 {
-        let part = left.min(chunk.len() as u64) as usize;
-        stream.fill(&mut chunk[..part]);
-        io::Write::write_all(&mut file, &chunk[..part])?;
-        left -= part as u64;
-    }
-    io::Write::flush(&mut file)
+    write().map_err(LabError::system(format!("cannot write results into `{}`", directory.display())))
 }
 
 /// Payload per full packet of 1500 bytes or less, times what the losses leave.
@@ -279,9 +236,9 @@ fn ideal_mbps(hop: Hop, payload: f64, packet: f64) -> f64 {
 }
 
 /// Ends the links and reads off what they carried.
-fn read_links(chain: &mut Chain) -> Result<(u64, u64, Accuracy), DemoError> {
+fn read_links(chain: &mut Chain) -> Result<(u64, u64, Accuracy), LabError> {
     let links = chain.take_links().ok_or_else(|| io::Error::other("they ended before"));
-    let report = links.and_then(Running::stop).map_err(DemoError::system("the links failed"))?;
+    let report = links.and_then(Running::stop).map_err(LabError::system("the links failed"))?;
     let offered = |index: Option<usize>| {
         index.and_then(|index| report.links.get(index)).map_or(0, |link| link.offered_bytes)
     };

@@ -1,7 +1,8 @@
 //! The file by the kernel's TCP, with time stamps in it.
 
 use super::delays::{Delays, Delivery, series};
-use super::{DemoError, FlowResult, Live, Options, ideal_mbps, read_links};
+use super::{FlowResult, Live, Options, ideal_mbps, read_links};
+use crate::error::LabError;
 use socket2::{Domain, Socket, Type};
 use starhop_net::clock;
 use starhop_net::emu::Chain;
@@ -23,8 +24,8 @@ pub(super) fn run(
     file: &Path,
     control: &str,
     live: &Live,
-) -> Result<FlowResult, DemoError> {
-    let failed = || DemoError::system(format!("TCP with {control} failed"));
+) -> Result<FlowResult, LabError> {
+    let failed = || LabError::system(format!("TCP with {control} failed"));
     let at = SocketAddr::new(chain.address(0), 5000);
     let name = control.to_owned();
     let listener =

@@ -32,6 +32,9 @@ impl fmt::Display for Change<'_> {
 /// some milliseconds, and a queue that overflows here would be a loss that no link model knows of.
 const DEVICE_QUEUE: u32 = 4000;
 
+/// What the far end of a veth pair is called until it is moved.
+const BORN: &str = "starhop-born";
+
 /// Applies changes in order; an error comes with the change that failed.
 pub(super) fn apply(changes: &[Change<'_>]) -> Result<(), (String, String)> {
     let runtime =
@@ -67,9 +70,11 @@ async fn one(handle: &Handle, change: &Change<'_>) -> Result<(), Error> {
             handle.route().add(route.build()).execute().await
         }
         Change::Veth { device, peer, namespace } => {
-            handle.link().add(LinkVeth::new(device, peer).build()).execute().await?;
-            let index = index(handle, peer).await?;
-            let message = LinkUnspec::new_with_index(index).setns_by_fd(namespace.as_raw_fd()).build();
+            // The peer is born here, where its name may be taken, and gets it on its way to its own namespace.
+            handle.link().add(LinkVeth::new(device, BORN).build()).execute().await?;
+            let index = index(handle, BORN).await?;
+            let moved = LinkUnspec::new_with_index(index).setns_by_fd(namespace.as_raw_fd());
+            let message = moved.name(peer.as_str()).build();
             handle.link().set(message).execute().await
         }
     }

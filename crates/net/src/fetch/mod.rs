@@ -14,7 +14,7 @@ pub use target::is_partial;
 
 use crate::content::{ContentName, MAX_MANIFEST, Manifest, manifest_flow};
 use crate::daemon::Signals;
-use crate::driver::Driver;
+use crate::driver::{Driver, DriverStats};
 use crate::endpoint::Endpoint;
 use crate::{clock, trace::Trace};
 use memory::MemorySink;
@@ -92,6 +92,10 @@ pub struct Outcome {
     pub blake3: String,
     /// The file.
     pub path: Option<PathBuf>,
+    /// User and system time of the process.
+    pub cpu_seconds: f64,
+    /// Of the socket that fetched the object.
+    pub socket: DriverStats,
 }
 
 /// Downloads. A partial file stays when this fails, unless its bytes are known to be wrong.
@@ -146,6 +150,8 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
         verified,
         blake3: hash.to_hex().to_string(),
         path: job.output.clone(),
+        cpu_seconds: clock::cpu_seconds(),
+        socket: tally.socket,
     })
 }
 
@@ -184,10 +190,13 @@ struct Tally {
     consumer: ConsumerStats,
     tx_bytes: u64,
     rx_bytes: u64,
+    /// Of the last flow.
+    socket: DriverStats,
 }
 
 impl Tally {
-    fn add(&mut self, consumer: ConsumerStats, driver: crate::DriverStats) {
+    fn add(&mut self, consumer: ConsumerStats, driver: DriverStats) {
+        self.socket = driver;
         let sum = &mut self.consumer;
         sum.received_bytes += consumer.received_bytes;
         sum.duplicate_bytes += consumer.duplicate_bytes;

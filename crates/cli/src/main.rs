@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 /// Moves data over satellite paths, hop by hop.
 #[derive(Parser)]
-#[command(name = "starhop", version, propagate_version = true)]
+#[command(name = "starhop", version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -21,6 +21,8 @@ enum Verb {
     Get(verb::get::Args),
     Demo(verb::demo::Args),
     Bench(verb::bench::Args),
+    /// Run a scenario in virtual time and say what came of it
+    Sim(verb::sim::Args),
 }
 
 fn main() -> ExitCode {
@@ -30,9 +32,13 @@ fn main() -> ExitCode {
         Verb::Get(args) => verb::get::run(args),
         Verb::Demo(args) => verb::demo::run(args),
         Verb::Bench(args) => verb::bench::run(args),
+        // Its errors are those of the scenario file, so of the command line.
+        Verb::Sim(args) => return verb::sim::run(args).unwrap_or_else(|error| complain(&error, 2)),
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("starhop: {error:#}");
-        ExitCode::FAILURE
-    })
+    result.unwrap_or_else(|error| complain(&error, 1))
+}
+
+fn complain(error: &anyhow::Error, code: u8) -> ExitCode {
+    eprintln!("starhop: {error:#}");
+    ExitCode::from(code)
 }

@@ -26,7 +26,7 @@ fn main() {
         }
         Err(error) => panic!("{error}"),
     }
-    let tests: [Test; 11] = [
+    let tests: [Test; 14] = [
         ("a_file_arrives_whole_over_lossy_hops", a_file_arrives_whole_over_lossy_hops),
         ("an_interrupted_download_resumes", an_interrupted_download_resumes),
         ("a_relay_killed_and_restarted_costs_no_byte", a_relay_killed_and_restarted_costs_no_byte),
@@ -40,6 +40,9 @@ fn main() {
             "a_target_that_cannot_be_written_is_refused_at_once",
             a_target_that_cannot_be_written_is_refused_at_once,
         ),
+        ("the_demo_shows_every_transport", the_demo_shows_every_transport),
+        ("the_bench_measures_every_process", the_bench_measures_every_process),
+        ("a_killed_parent_leaves_no_process", a_killed_parent_leaves_no_process),
         // Last: its small disk stays mounted.
         ("a_full_disk_is_an_error_and_no_file", a_full_disk_is_an_error_and_no_file),
     ];
@@ -193,6 +196,49 @@ fn a_target_that_cannot_be_written_is_refused_at_once() {
         assert_eq!(code, 6, "{target}: {result}");
         assert!(result["error"].as_str().is_some_and(|error| error.contains('/')), "{result}");
     }
+}
+
+fn the_demo_shows_every_transport() {
+    let site = Site::new(&[LOSSY]);
+    let (code, result) = site.run(
+        "demo",
+        &["--size", "500kB", "--hops", "3", "--delay", "2ms", "--tcp", "reno", "--tcp-limit", "2s"],
+    );
+    assert_eq!(code, 0, "{result}");
+    let flows = result["flows"].as_array().expect("flows");
+    assert_eq!(flows.len(), 2);
+    assert_eq!(flows[0]["verified"], true, "{result}");
+    for flow in flows {
+        assert!(flow["in_order_owd_ms"]["p50"].as_f64() > Some(6.0), "three hops of 2 ms: {flow}");
+        assert!(flow["delivered_bytes"].as_u64() > Some(100_000), "{flow}");
+        assert!(flow["return_bytes"].as_u64() > Some(0), "{flow}");
+    }
+    assert!(site.has_report("results/demo"));
+}
+
+fn the_bench_measures_every_process() {
+    let site = Site::new(&[LOSSY]);
+    let (code, result) = site.run("bench", &["--size", "20MB", "--iperf-seconds", "0"]);
+    assert_eq!(code, 0, "{result}");
+    let parts = result[0]["parts"].as_array().expect("parts");
+    assert_eq!(parts.len(), 3, "{result}");
+    assert!(parts.iter().all(|part| part["cpu_seconds"].as_f64() > Some(0.0)), "{result}");
+    assert!(result[0]["gbit_per_second"].as_f64() > Some(0.05), "{result}");
+}
+
+fn a_killed_parent_leaves_no_process() {
+    let site = Site::new(&[LOSSY]);
+    let demo = site.start_command("demo", &["--size", "20MB", "--tcp", "reno"]);
+    let started = Instant::now();
+    while support::children(demo.id()).len() < 6 {
+        assert!(started.elapsed() < Span::from_secs(20), "six processes never ran");
+        std::thread::sleep(Span::from_millis(20));
+    }
+    let children = support::children(demo.id());
+    drop(demo);
+    std::thread::sleep(Span::from_millis(500));
+    let alive: Vec<_> = children.into_iter().filter(|&pid| support::is_running(pid)).collect();
+    assert!(alive.is_empty(), "{alive:?} outlived their parent");
 }
 
 fn a_full_disk_is_an_error_and_no_file() {

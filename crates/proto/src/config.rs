@@ -61,6 +61,8 @@ pub struct Settings {
     pub initial_window: u32,
     /// A hole is a loss after this many later packets of the same hop …
     pub reorder_packets: u32,
+    /// … which rises with the reordering that the hop's counter shows, up to this many …
+    pub reorder_limit: u32,
     /// … or after this time.
     pub reorder_time: Duration,
     /// How often one hop asks for a lost range before it leaves it to the Consumer.
@@ -105,7 +107,8 @@ impl Profile {
             per_flow_control: false,
             rtt0: Duration::from_millis(25),
             initial_window: 32,
-            reorder_packets: 3,
+            reorder_packets: 2,
+            reorder_limit: 32,
             reorder_time: Duration::from_millis(10),
             repair_tries: 8,
             repair_hop_limit: crate::wire::Interest::DEFAULT_HOP_LIMIT,
@@ -115,7 +118,7 @@ impl Profile {
             request_limit: 64 * 1024,
             cache_bytes: 4 * 1024 * 1024,
             cache_answers: true,
-            buffer_target: 4 * 1350,
+            buffer_target: 3 * 1350,
             receive_window: 16 * 1024 * 1024,
             credit_per_neighbour: 64 * 1024 * 1024,
             initial_rto: Duration::from_secs(1),
@@ -127,6 +130,8 @@ impl Profile {
         let published = Settings {
             controller: Controller::Leotp,
             repair_tries: 1,
+            reorder_packets: 3,
+            reorder_limit: 3,
             interest_step: 1,
             interest_span: 1,
             buffer_target: 20 * 1350,
@@ -134,9 +139,13 @@ impl Profile {
         };
         match self {
             Self::Starhop => starhop,
-            Self::Leotp => {
-                Settings { per_flow_control: true, reorder_packets: 5, notices: Notices::OnSkip, ..published }
-            }
+            Self::Leotp => Settings {
+                per_flow_control: true,
+                reorder_packets: 5,
+                reorder_limit: 5,
+                notices: Notices::OnSkip,
+                ..published
+            },
             Self::Intcp => Settings { repair_hop_limit: 1, notices: Notices::Never, ..published },
             // Without a cache a neighbour has nothing to repair from: requests travel to the Producer.
             Self::IntcpUni => Settings {
@@ -176,9 +185,14 @@ impl Config {
     /// Names the first field that cannot work.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let s = &settings;
-        let rules: [(bool, &str, &str); 10] = [
+        let rules: [(bool, &str, &str); 11] = [
             ((64..=60_000).contains(&s.payload), "payload", "must lie between 64 and 60000 bytes"),
             (s.initial_window > 0, "initial_window", "must be at least 1 packet"),
+            (
+                (1..=512).contains(&s.reorder_packets) && s.reorder_packets <= s.reorder_limit,
+                "reorder_packets",
+                "must lie between 1 and reorder_limit, and that at most at 512",
+            ),
             (s.interest_step > 0, "interest_step", "must be at least 1 packet"),
             (s.interest_span >= s.interest_step, "interest_span", "must not be smaller than interest_step"),
             (s.cache_bytes >= 256 * 1024, "cache_bytes", "must be at least 256 KiB, the data in transit"),

@@ -4,8 +4,8 @@ use starhop_proto::time::Duration;
 use support::{Path, Rig, in_order_delays, ms};
 #[test]
 fn tune() {
-    for which in [Profile::Starhop, Profile::Leotp] {
-        for loss in [0.0, 0.001, 0.005, 0.01] {
+    for which in [Profile::Starhop] {
+        for loss in [0.01] {
             let config = Config::new(which.settings()).unwrap();
             let payload = config.payload as f64;
             let mut rig = Rig::chain(5, config, None, Path { loss, ..Path::default() });

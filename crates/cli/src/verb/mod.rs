@@ -5,6 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod get;
 pub(crate) mod relay;
 pub(crate) mod serve;
+pub(crate) mod sim;
 
 use starhop_proto::config::{Config, Settings};
 use std::io::Write;

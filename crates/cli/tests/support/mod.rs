@@ -108,6 +108,22 @@ impl Site {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
+    /// Runs a verb that makes its own namespaces, in this one; the exit code and the document.
+    pub(crate) fn run(&self, verb: &str, arguments: &[&str]) -> (i32, Value) {
+        Get { process: self.start_command(verb, arguments) }.finish()
+    }
+
+    pub(crate) fn start_command(&self, verb: &str, arguments: &[&str]) -> Process {
+        let mut command = self.command(verb);
+        command.args(arguments);
+        self.chain.hosts[0].spawn(command).expect("a process")
+    }
+
+    pub(crate) fn has_report(&self, directory: &str) -> bool {
+        let directory = self.path(directory);
+        directory.join("report.html").exists() && directory.join("result.json").exists()
+    }
+
     /// What was downloaded.
     pub(crate) fn received(&self) -> Option<Vec<u8>> {
         std::fs::read(self.path("received")).ok()
@@ -124,6 +140,26 @@ impl Site {
         bytes[1000] ^= 1;
         std::fs::File::create(&path).and_then(|mut file| file.write_all(&bytes)).expect("to write");
     }
+}
+
+/// The processes that `parent` started.
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|&pid| stat(pid).and_then(|(_, of)| of.parse().ok()) == Some(parent)).collect()
+}
+
+/// State and parent of a process.
+fn stat(pid: u32) -> Option<(String, String)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before it may hold anything, parentheses included.
+    let mut fields = text.rsplit(") ").next()?.split(' ');
+    Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
+}
+
+/// Whether it runs still; a dead one that nobody has waited for does not.
+pub(crate) fn is_running(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
 }
 
 /// A download at work.

@@ -12,11 +12,11 @@ pub use error::FetchError;
 pub use in_order::Waits;
 pub use target::is_partial;
 
+use crate::clock;
 use crate::content::{ContentName, MAX_MANIFEST, Manifest, manifest_flow};
 use crate::daemon::Signals;
 use crate::driver::{Driver, DriverStats};
 use crate::endpoint::Endpoint;
-use crate::{clock, trace::Trace};
 use memory::MemorySink;
 use serde::Serialize;
 use sink::FileSink;
@@ -331,9 +331,4 @@ async fn finish(
         }
     }
     ending.result()
-}
-
-/// An empty trace, for sinks that keep none.
-fn no_trace() -> Trace {
-    Trace::default()
 }

@@ -1,7 +1,7 @@
 use super::in_order::{InOrder, Waits};
 use super::target::Target;
 use super::writer::{Chunk, Ending, Writer};
-use super::{FetchError, Watched, no_trace};
+use super::{FetchError, Watched};
 use crate::trace::Trace;
 use starhop_proto::consumer::Sink;
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
@@ -36,7 +36,7 @@ impl FileSink {
     }
 
     pub(super) fn take_trace(&mut self) -> Trace {
-        self.trace.take().unwrap_or_else(no_trace)
+        self.trace.take().unwrap_or_default()
     }
 
     /// Begins to verify and rename.

@@ -300,8 +300,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let Some(requester) = self.uplinks.get_mut(heard.link) else { return };
         let missing = |after, before| requester.missing_between(after, before);
         let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut self.repairs);
-        requester.explain(explained);
-        if heard.unexplained > 0 {
+        if requester.settle(explained, heard.lost) > 0 {
             self.intake.on_unexplained_loss(now, &mut self.repairs);
         }
         let is_feedback_due = requester.feedback_due(now);

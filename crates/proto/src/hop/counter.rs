@@ -25,14 +25,24 @@ pub struct Arrivals {
     /// Number after the newest arrival; zero before the first.
     next: u64,
     seen: [u64; WORDS],
+    /// Missing numbers below this one have been counted as lost.
+    judged: u64,
     /// A number this far behind the newest is lost if it has not arrived.
     reorder: u64,
+    reorder_limit: u64,
 }
 
 impl Arrivals {
-    /// A window in which a packet is lost once `reorder` later ones have arrived.
-    pub fn new(reorder: u32) -> Self {
-        Self { next: 0, seen: [0; WORDS], reorder: u64::from(reorder).clamp(1, WINDOW / 2) }
+    /// A window in which a packet is lost once `reorder` later ones have arrived, or as many more, up to
+    /// `limit`, as one was seen to be overtaken by.
+    pub fn new(reorder: u32, limit: u32) -> Self {
+        Self {
+            next: 0,
+            seen: [0; WORDS],
+            judged: 0,
+            reorder: u64::from(reorder),
+            reorder_limit: u64::from(limit).min(WINDOW / 2),
+        }
     }
 
     /// A packet with the wire counter `counter` arrived.
@@ -51,8 +61,16 @@ impl Arrivals {
         let is_duplicate = number + WINDOW < self.next || self.has(number);
         if !is_duplicate {
             self.mark(number);
+            // A repair has a number of its own: this one was overtaken.
+            let overtaken_by = self.next - 1 - number;
+            self.reorder = self.reorder.max((overtaken_by + 1).min(self.reorder_limit));
         }
         Arrival { number, advance: 0, lost: 0, is_duplicate }
+    }
+
+    /// Later packets that make a missing one a loss.
+    pub fn reorder(&self) -> u32 {
+        self.reorder as u32
     }
 
     /// How many packets between `after` and `before`, both excluded, have not arrived. What lies further back
@@ -63,18 +81,24 @@ impl Arrivals {
         forgotten + (from..before).filter(|&number| !self.has(number)).count() as u64
     }
 
-    /// The packets still missing among the last few, which later arrivals have not condemned yet: their
-    /// reordering time has passed. They are counted once.
+    /// Counts the packets as lost that are missing and that later arrivals have not condemned: their
+    /// reordering time has passed.
     pub fn condemn_rest(&mut self) -> u32 {
-        let from = self.next.saturating_sub(self.reorder);
-        let missing = (from..self.next).filter(|&number| !self.has(number)).count() as u32;
-        (from..self.next).for_each(|number| self.mark(number));
-        missing
+        self.judge(self.next)
     }
 
-    /// Whether a packet is missing among the last few.
+    /// Whether a packet is missing that has not been counted as lost.
     pub fn has_open_gap(&self) -> bool {
-        (self.next.saturating_sub(self.reorder)..self.next).any(|number| !self.has(number))
+        (self.judged..self.next).any(|number| !self.has(number))
+    }
+
+    /// Counts what is missing below `end`, once.
+    fn judge(&mut self, end: u64) -> u32 {
+        let from = self.judged.max(self.next.saturating_sub(WINDOW));
+        let forgotten = from - self.judged;
+        let missing = (from..end).filter(|&number| !self.has(number)).count() as u64;
+        self.judged = self.judged.max(end);
+        (forgotten + missing) as u32
     }
 
     fn restart(&mut self, counter: u16) -> Arrival {
@@ -83,24 +107,19 @@ impl Arrivals {
         self.next = epoch | u64::from(counter);
         self.seen = [u64::MAX; WORDS];
         self.next += 1;
+        self.judged = self.next;
         Arrival { number: self.next - 1, advance: 1, lost: 0, is_duplicate: false }
     }
 
     fn advance(&mut self, number: u64) -> Arrival {
-        let condemned_before = self.next.saturating_sub(self.reorder);
-        let condemned_after = (number + 1).saturating_sub(self.reorder);
-        let mut lost = 0;
-        // Numbers that leave the reordering span: those known are in the bitmap, those jumped over never came.
-        for candidate in condemned_before..condemned_after.min(self.next) {
-            lost += u32::from(!self.has(candidate));
-        }
-        lost += condemned_after.saturating_sub(self.next.max(condemned_before)) as u32;
         let advance = (number + 1 - self.next) as u32;
-        for jumped in self.next..number {
+        // All but the newest window of what was jumped over is lost for good.
+        for jumped in self.next.max(number.saturating_sub(WINDOW))..number {
             self.clear(jumped);
         }
         self.next = number + 1;
         self.mark(number);
+        let lost = self.judge(self.next.saturating_sub(self.reorder).max(self.judged));
         Arrival { number, advance, lost, is_duplicate: false }
     }
 
@@ -123,7 +142,7 @@ mod tests {
     use alloc::vec::Vec;
 
     fn lost_by(counters: &[u16]) -> Vec<u32> {
-        let mut arrivals = Arrivals::new(3);
+        let mut arrivals = Arrivals::new(3, 32);
         counters.iter().map(|&c| arrivals.on_arrival(c).lost).collect()
     }
 
@@ -136,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_counter_wraps_without_a_gap() {
-        let mut arrivals = Arrivals::new(3);
+        let mut arrivals = Arrivals::new(3, 32);
         for n in 0..200_000u32 {
             assert_eq!(arrivals.on_arrival((n + 65_000) as u16).lost, 0);
         }
@@ -144,7 +163,7 @@ mod tests {
 
     #[test]
     fn duplicates_and_stragglers_are_told_apart() {
-        let mut arrivals = Arrivals::new(3);
+        let mut arrivals = Arrivals::new(3, 32);
         for c in [1, 2, 4] {
             arrivals.on_arrival(c);
         }
@@ -154,13 +173,24 @@ mod tests {
     }
 
     #[test]
+    fn the_patience_grows_with_the_reordering_seen() {
+        let mut arrivals = Arrivals::new(2, 4);
+        for c in [1, 3, 4, 5, 2] {
+            arrivals.on_arrival(c);
+        }
+        assert_eq!(arrivals.reorder(), 4);
+        assert_eq!([7, 8, 9].map(|c| arrivals.on_arrival(c).lost), [0; 3]);
+        assert_eq!(arrivals.on_arrival(10).lost, 1);
+    }
+
+    #[test]
     fn a_neighbour_that_restarts_loses_nothing() {
         assert_eq!(lost_by(&[10, 11, 40_000, 40_001]), [0; 4]);
     }
 
     #[test]
     fn missing_packets_are_counted_between_two_numbers() {
-        let mut arrivals = Arrivals::new(3);
+        let mut arrivals = Arrivals::new(3, 32);
         let first = arrivals.on_arrival(5).number;
         let last = arrivals.on_arrival(9).number;
         assert_eq!(arrivals.missing_between(first, last), 3);

@@ -26,8 +26,8 @@ pub struct Intake {
     /// must say that it was lost.
     asked: RangeSet,
     loss: LossDetector,
-    /// Number of the hop's packet that last carried something of this flow.
-    last_number: Option<u64>,
+    /// Number of the hop's packet that last carried bytes beyond those seen.
+    last_in_order: Option<u64>,
     last_arrival: Instant,
     payload: u64,
     span: u64,
@@ -38,16 +38,12 @@ pub struct Intake {
 impl Intake {
     /// An intake that will ask for bytes from `next` on first.
     pub fn new(now: Instant, config: &Config, next: u64) -> Self {
-        let rules = LossRules {
-            reorder_packets: config.reorder_packets,
-            reorder_time: config.reorder_time,
-            tries: config.repair_tries,
-        };
+        let rules = LossRules { reorder_time: config.reorder_time, tries: config.repair_tries };
         Self {
             expected: RangeSet::new(),
             asked: RangeSet::new(),
             loss: LossDetector::new(rules, next),
-            last_number: None,
+            last_in_order: None,
             last_arrival: now,
             payload: config.payload as u64,
             span: config.span_bytes(),
@@ -114,12 +110,15 @@ impl Intake {
         missing: impl FnOnce(u64, u64) -> u64,
         repairs: &mut Vec<ByteRange>,
     ) -> u64 {
-        let last = self.last_number.replace(self.last_number.map_or(number, |last| last.max(number)));
-        // Without an earlier packet to count from, a hole may well be ours.
-        seen.missing_on_hop = match last {
+        // Counted from the last packet in the flow's order: what is lost between two of these may lack from
+        // it, whatever repairs arrived in between. With none to count from, a hole may well be ours.
+        seen.missing_on_hop = match self.last_in_order {
             Some(last) if self.trusts_counter => missing(last, number),
             _ => 1,
         };
+        if seen.range.start >= self.loss.next() {
+            self.last_in_order = Some(self.last_in_order.map_or(number, |last| last.max(number)));
+        }
         self.expected.remove(seen.range);
         // The path was silent and speaks again: what of the old requests does not come now was lost with it.
         if seen.now.since(self.last_arrival) > seen.hop_rtt.scaled(3, 1).max(MIN_SILENCE)
@@ -161,7 +160,7 @@ impl Intake {
     /// Another upstream is asked from now on, for all that is expected.
     pub fn on_new_path(&mut self, now: Instant) {
         self.asked = self.expected.clone();
-        self.last_number = None;
+        self.last_in_order = None;
         self.last_arrival = now;
         self.loss.rewind(self.expected.first().map_or(u64::MAX, |first| first.start));
     }
@@ -202,6 +201,7 @@ mod tests {
             answers_until: Instant::ZERO,
             missing_on_hop: 0,
             hop_rtt: Duration::from_millis(20),
+            reorder: 3,
         };
         intake.on_seen(seen, 0, |_, _| 0, &mut Vec::new());
         assert_eq!(

@@ -15,8 +15,18 @@ enum State {
     Suspected { later: u32 },
     /// Asked for again, `tries` times.
     Asked { later: u32, tries: u32 },
-    /// Not lost on this hop: it is on its way from further upstream.
-    Upstream,
+    /// Not lost on this hop: it is on its way from further upstream, which was asked about it `asks` times.
+    Upstream { asks: u32 },
+}
+
+impl State {
+    fn tries(self) -> u32 {
+        match self {
+            Self::Suspected { .. } => 0,
+            Self::Asked { tries, .. } => tries,
+            Self::Upstream { asks } => asks,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +40,6 @@ struct Hole {
 /// When a hole is a loss, and how often to ask.
 #[derive(Clone, Copy, Debug)]
 pub struct LossRules {
-    /// Later packets that confirm a hole.
-    pub reorder_packets: u32,
     /// Time that confirms a hole.
     pub reorder_time: Duration,
     /// Requests per hole; one is what the papers do.
@@ -51,13 +59,17 @@ pub struct Seen {
     pub missing_on_hop: u64,
     /// The hop's round trip.
     pub hop_rtt: Duration,
+    /// Later packets that make a missing one a loss.
+    pub reorder: u32,
 }
 
 /// The most holes kept; beyond it the oldest are left to the Consumer's timeout.
 const MAX_HOLES: usize = 256;
-/// A hole that is repaired upstream is asked about after this many hopRTTs, at least [`UPSTREAM_MIN`].
-const UPSTREAM_RTTS: u64 = 4;
-const UPSTREAM_MIN: Duration = Duration::from_millis(200);
+/// A hole that is repaired upstream is asked about after this many hopRTTs, at least [`UPSTREAM_MIN`]; the
+/// upstream's hop may be much longer than ours, so the time doubles with each answer that it is on its way.
+const UPSTREAM_RTTS: u64 = 3;
+const UPSTREAM_MIN: Duration = Duration::from_millis(50);
+const UPSTREAM_DOUBLINGS: u32 = 4;
 
 /// Finds the losses of one flow on one hop.
 #[derive(Debug)]
@@ -98,14 +110,18 @@ impl LossDetector {
         let mut explained = 0;
         if seen.range.start > self.next {
             let skipped = ByteRange::new(self.next, seen.range.start);
-            let state = if seen.missing_on_hop > 0 { State::Suspected { later: 0 } } else { State::Upstream };
+            let state = if seen.missing_on_hop > 0 {
+                State::Suspected { later: 0 }
+            } else {
+                State::Upstream { asks: 0 }
+            };
             for range in expected.intersect(skipped) {
                 if !self.is_tracking(range) {
                     self.track(Hole { range, state, since: seen.now });
                     explained += range.len().div_ceil(payload);
                 }
             }
-            if state == State::Upstream {
+            if seen.missing_on_hop == 0 {
                 explained = 0;
             }
         }
@@ -116,9 +132,11 @@ impl LossDetector {
 
     /// The upstream says that `range` is on its way (a Notice).
     pub fn on_notice(&mut self, now: Instant, range: ByteRange, expected: &RangeSet) {
+        let asks =
+            self.holes.iter().filter(|hole| hole.range.overlaps(range)).map(|hole| hole.state.tries()).max();
         self.fill(now, range);
         for range in expected.intersect(range) {
-            self.track(Hole { range, state: State::Upstream, since: now });
+            self.track(Hole { range, state: State::Upstream { asks: asks.unwrap_or(0) }, since: now });
         }
         self.next = self.next.max(range.end);
     }
@@ -126,9 +144,9 @@ impl LossDetector {
     /// Packets were lost on this hop that no hole explains: they may have been late arrivals from further
     /// upstream, so ask for all of those that have been waited for longer than a packet is under way.
     pub fn on_unexplained_loss(&mut self, now: Instant, repairs: &mut Vec<ByteRange>) {
-        for hole in self.holes.iter_mut().filter(|hole| hole.state == State::Upstream) {
+        for hole in self.holes.iter_mut().filter(|hole| matches!(hole.state, State::Upstream { .. })) {
             repairs.push(hole.range);
-            hole.state = State::Asked { later: 0, tries: 1 };
+            hole.state = State::Asked { later: 0, tries: hole.state.tries() + 1 };
             hole.since = now;
         }
     }
@@ -213,14 +231,14 @@ impl LossDetector {
             let condemned = match &mut hole.state {
                 State::Suspected { later } => {
                     *later += u32::from(seen.range.start >= hole.range.end && !seen.range.is_empty());
-                    *later >= rules.reorder_packets
+                    *later >= seen.reorder
                 }
                 State::Asked { later, .. } => {
                     // Repairs go first and in turn: only what is sent in order shows that ours is through.
                     *later += u32::from(is_in_order && seen.answers_until > hole.since);
-                    *later > rules.reorder_packets
+                    *later >= seen.reorder
                 }
-                State::Upstream => false,
+                State::Upstream { .. } => false,
             };
             !condemned || ask(hole, seen.now, &rules, repairs)
         });
@@ -233,13 +251,15 @@ fn deadline(hole: &Hole, rules: &LossRules, hop_rtt: Duration) -> Instant {
             State::Suspected { .. } => rules.reorder_time,
             // The answer, and as much again as packets may be late.
             State::Asked { .. } => hop_rtt.scaled(3, 2) + rules.reorder_time,
-            State::Upstream => hop_rtt.scaled(UPSTREAM_RTTS, 1).max(UPSTREAM_MIN),
+            State::Upstream { asks } => {
+                hop_rtt.scaled(UPSTREAM_RTTS << asks.min(UPSTREAM_DOUBLINGS), 1).max(UPSTREAM_MIN)
+            }
         }
 }
 
 /// Asks (again) for a hole; false when its tries are used up.
 fn ask(hole: &mut Hole, now: Instant, rules: &LossRules, repairs: &mut Vec<ByteRange>) -> bool {
-    let tries = if let State::Asked { tries, .. } = hole.state { tries } else { 0 };
+    let tries = hole.state.tries();
     if tries >= rules.tries {
         return false;
     }
@@ -261,7 +281,7 @@ mod tests {
     }
 
     fn rules(tries: u32) -> LossRules {
-        LossRules { reorder_packets: 3, reorder_time: Duration::from_millis(10), tries }
+        LossRules { reorder_time: Duration::from_millis(10), tries }
     }
 
     struct Rig {
@@ -281,7 +301,14 @@ mod tests {
         fn packet(&mut self, ms: u64, n: u64, missing_on_hop: u64, heard: u64) -> Vec<ByteRange> {
             let range = ByteRange::at(n * 100, 100);
             self.expected.remove(range);
-            let seen = Seen { now: at(ms), range, answers_until: at(heard), missing_on_hop, hop_rtt: RTT };
+            let seen = Seen {
+                now: at(ms),
+                range,
+                answers_until: at(heard),
+                missing_on_hop,
+                hop_rtt: RTT,
+                reorder: 3,
+            };
             self.detector.on_seen(seen, &self.expected, 100, &mut self.repairs);
             core::mem::take(&mut self.repairs)
         }
@@ -327,10 +354,10 @@ mod tests {
             assert_eq!(rig.packet(n, n, 0, 3), [], "packet {n}");
         }
         // … those that left after it do.
-        for n in 15..18 {
+        for n in 15..17 {
             assert_eq!(rig.packet(n + 10, n, 0, 5), [], "packet {n}");
         }
-        assert_eq!(rig.packet(28, 18, 0, 5), [ByteRange::new(100, 200)]);
+        assert_eq!(rig.packet(27, 17, 0, 5), [ByteRange::new(100, 200)]);
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Requester {
     pub fn new(addr: SocketAddr, config: &Config, rng: &mut Rng) -> Self {
         Self {
             addr,
-            arrivals: Arrivals::new(config.reorder_packets),
+            arrivals: Arrivals::new(config.reorder_packets, config.reorder_limit),
             rtt: HopRtt::new(config.rtt0),
             controller: controller(config),
             counter: rng.next_u64() as u16,
@@ -77,18 +77,29 @@ impl Requester {
         self.controller.rate()
     }
 
+    /// Later packets that make a missing one a loss.
+    pub fn reorder(&self) -> u32 {
+        self.arrivals.reorder()
+    }
+
     /// Packets of this hop missing between two numbers of [`Arrival`].
     pub fn missing_between(&self, after: u64, before: u64) -> u64 {
         self.arrivals.missing_between(after, before)
     }
 
-    /// Holes of a flow account for `packets` missing ones.
-    pub fn explain(&mut self, packets: u64) {
-        self.explained += packets;
+    /// Holes of a flow account for `explained` more missing packets, and `lost` are counted as lost. Returns how
+    /// many of these no hole accounts for.
+    pub fn settle(&mut self, explained: u64, lost: u32) -> u32 {
+        self.explained += explained;
+        let unexplained = self.take_unexplained(lost);
+        if !self.arrivals.has_open_gap() {
+            // What was missing and still came must not pass for the explanation of a later loss.
+            self.explained = 0;
+        }
+        unexplained
     }
 
-    /// A packet of `wire_bytes` arrived. `backlog` says that its sender was held by its rate. Returns the
-    /// arrival, with only those losses left in it that nothing explains.
+    /// A packet of `wire_bytes` arrived. `backlog` says that its sender was held by its rate.
     pub fn on_packet(
         &mut self,
         now: Instant,
@@ -97,7 +108,7 @@ impl Requester {
         wire_bytes: u64,
         backlog: bool,
     ) -> Arrival {
-        let mut arrival = self.arrivals.on_arrival(counter);
+        let arrival = self.arrivals.on_arrival(counter);
         self.unreported += wire_bytes;
         self.full_packet = self.full_packet.max(wire_bytes);
         let is_full = wire_bytes * 10 >= self.full_packet * 9;
@@ -111,7 +122,6 @@ impl Requester {
             (true, None) => Some(now + self.reorder_time),
             (true, set) => set,
         };
-        arrival.lost = self.take_unexplained(arrival.lost);
         arrival
     }
 

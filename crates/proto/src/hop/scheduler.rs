@@ -405,7 +405,7 @@ mod tests {
     fn a_closed_queue_sends_nothing() {
         let (mut scheduler, a, _) = two_flows();
         scheduler.push(a, ByteRange::new(0, 5_000), false);
-        scheduler.push(a, ByteRange::new(0, 5_000), true);
+        scheduler.push(a, ByteRange::new(5_000, 9_000), true);
         scheduler.close(a);
         assert_eq!(scheduler.poll(NOW), None);
         assert_eq!(scheduler.next_turn(), None);

@@ -57,8 +57,8 @@ pub struct Heard {
     pub number: u64,
     /// Whether the packet had arrived before.
     pub is_duplicate: bool,
-    /// Packets lost on the hop that no flow accounts for.
-    pub unexplained: u32,
+    /// Packets that are counted as lost on the hop with this arrival.
+    pub lost: u32,
     /// For the flow's [`super::Intake`], but for the flow's own count of missing packets.
     pub seen: Seen,
 }
@@ -113,14 +113,22 @@ impl Uplinks {
         let requester = self.links.get_mut(link)?;
         let arrival = requester.on_packet(now, counter, echo, wire_bytes, backlog);
         let hop_rtt = requester.hop_rtt();
+        let reorder = requester.reorder();
         let next = requester.next_timeout();
         self.timeouts.set(link, next);
         Some(Heard {
             link,
             number: arrival.number,
             is_duplicate: arrival.is_duplicate,
-            unexplained: arrival.lost,
-            seen: Seen { now, range, answers_until: echo.to_instant(now), missing_on_hop: 0, hop_rtt },
+            lost: arrival.lost,
+            seen: Seen {
+                now,
+                range,
+                answers_until: echo.to_instant(now),
+                missing_on_hop: 0,
+                hop_rtt,
+                reorder,
+            },
         })
     }
 

@@ -67,7 +67,7 @@ impl<C: Suite> Relay<C> {
         let Some(requester) = self.uplinks.get_mut(heard.link) else { return };
         let missing = |after, before| requester.missing_between(after, before);
         let explained = flow.intake.on_seen(heard.seen, heard.number, missing, &mut self.scratch.repairs);
-        requester.explain(explained);
+        let unexplained = requester.settle(explained, heard.lost);
         if requester.feedback_due(now) && self.outbox.is_empty() && self.scratch.repairs.is_empty() {
             self.outbox.feedback(heard.link, flow.id);
         }
@@ -75,7 +75,7 @@ impl<C: Suite> Relay<C> {
             self.send_repairs(flow_slot);
         }
         self.reschedule(flow_slot);
-        if heard.unexplained > 0 {
+        if unexplained > 0 {
             self.on_unexplained_loss(now, heard.link);
         }
     }

@@ -7,7 +7,7 @@ use crate::units::Rate;
 /// the rate. Large enough to see, small against a hop. That it falls with the rate is what makes controllers
 /// that share a link without sharing an estimate converge: the faster one aims at less queue and gives way
 /// (the argument of FAST, Wei et al. 2006, with a gentler slope).
-const TARGET_QUEUE: f64 = 1.0e-3;
+const TARGET_QUEUE: f64 = 0.8e-3;
 const TARGET_AT_BPS: f64 = 20.0e6;
 /// Below this, clocks and schedulers of real machines make queues that are none.
 const MIN_TARGET: f64 = 0.3e-3;
@@ -25,6 +25,8 @@ const MAX_GROWTH: f64 = 0.25;
 const MAX_LEAD: f64 = 2.0;
 const MAX_RAISE: f64 = 0.05;
 const MAX_CUT: f64 = 0.4;
+/// How fast the grant of a sender that does not use it up is lowered per interval when it queues all the same.
+const GENTLE_CUT: f64 = 0.9;
 /// Room that a hop keeps above what it carries when it is not the bottleneck: repairs and a bottleneck that
 /// opens up must not find it closed.
 const HEADROOM: f64 = 1.5;
@@ -56,6 +58,8 @@ const MIN_RATE: f64 = 16_000.0;
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     from: Instant,
+    /// A packet that arrives later than this ends a pause, of the sender or of the path, and tells no rate.
+    silent_at: Instant,
     packets: u32,
     /// Bytes that left the sender, by its counter: what a lossy link carried, it had capacity for.
     sent_bytes: u64,
@@ -67,7 +71,15 @@ struct Interval {
 
 impl Interval {
     fn starting(at: Instant) -> Self {
-        Self { from: at, packets: 0, sent_bytes: 0, received_bytes: 0, held: 0, min_hop_rtt: Duration::MAX }
+        Self {
+            from: at,
+            silent_at: Instant::from_nanos(u64::MAX),
+            packets: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            held: 0,
+            min_hop_rtt: Duration::MAX,
+        }
     }
 }
 
@@ -157,8 +169,12 @@ impl Starhop {
         if overdue >= DRAIN_EVERY + DRAIN_AT_MOST {
             self.empty_at = now;
         }
-        // A sender that has no more to send says nothing about what the link could carry, unless it queues.
-        self.rate = if is_held || queue > target { rate } else { self.rate.max(rate) };
+        // A sender that has no more to send says little about what the link could carry, even if it queues.
+        self.rate = match (is_held, queue > target) {
+            (true, _) => rate,
+            (false, true) => rate.max(self.rate * GENTLE_CUT).min(self.rate),
+            (false, false) => self.rate.max(rate),
+        };
         self.leave_startup();
     }
 
@@ -244,10 +260,12 @@ impl Starhop {
 impl RateController for Starhop {
     fn on_delivery(&mut self, delivery: Delivery, rtt: &mut HopRtt) {
         let now = delivery.now;
-        let Some(interval) = &mut self.interval else {
+        let Some(interval) = self.interval.as_mut().filter(|interval| now < interval.silent_at) else {
             self.interval = Some(Interval::starting(now));
             return;
         };
+        let packet_time = Duration::from_secs_f64(self.packet_bits / self.rate);
+        interval.silent_at = now + packet_time.scaled(8, 1) + rtt.smoothed().scaled(2, 1);
         interval.packets += 1;
         interval.sent_bytes += delivery.bytes * u64::from(delivery.advance);
         interval.received_bytes += delivery.bytes;

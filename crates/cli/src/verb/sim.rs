@@ -1,0 +1,110 @@
+//! `starhop sim`: runs a scenario in virtual time.
+
+use anyhow::Context;
+use starhop_lab::result::RunResult;
+use starhop_lab::run::{load, simulate};
+use starhop_lab::scenario::Change;
+use starhop_lab::text;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  starhop sim scenarios/five-lossy-hops.toml
+  starhop sim scenarios/five-lossy-hops.toml --set flow.a.transport=leotp --set topology.link.loss=0.5%
+  starhop sim scenarios/dumbbell.toml --json result.json --series series --report report.html
+  starhop sim scenarios/small-object.toml --seed 7 --json - -q
+
+Exit codes: 0 fine, 1 the run failed (wrong bytes arrived, for one), 2 bad usage or a bad scenario.";
+
+/// Run a scenario in virtual time and say what came of it.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The scenario, a TOML file
+    file: PathBuf,
+    /// Write the result document here; - is the standard output, in place of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the time series into this directory, one CSV file per flow and one for the links
+    #[arg(long, value_name = "DIR")]
+    series: Option<PathBuf>,
+    /// Use this seed in place of the scenario's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Change a field of the scenario; may be given several times
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    changes: Vec<Change>,
+    /// Write a report with plots here, one HTML file that needs no network
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// No progress and no table
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut scenario = load(&args.file, &args.changes)?;
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    let mut progress = Progress { is_shown: !args.quiet && std::io::stderr().is_terminal(), percent: 0 };
+    let result = simulate(&scenario, |share| progress.show(share));
+    progress.clear();
+    write_results(args, &result)?;
+    for problem in &result.problems {
+        eprintln!("starhop: the run failed: {problem}");
+    }
+    Ok(if result.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn write_results(args: &Args, result: &RunResult) -> anyhow::Result<()> {
+    let is_stdout = args.json.as_deref() == Some(Path::new("-"));
+    if let Some(file) = &args.json {
+        let json = serde_json::to_string(result)?;
+        if is_stdout { print(&format!("{json}\n"))? } else { write(file, &json)? }
+    }
+    if let Some(folder) = &args.series {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        for (name, csv) in text::series_csv(result) {
+            write(&folder.join(name), &csv)?;
+        }
+    }
+    if let Some(file) = &args.report {
+        write(file, &starhop_lab::report::page(std::slice::from_ref(result)))?;
+    }
+    if args.quiet || is_stdout { Ok(()) } else { print(&text::table(result)) }
+}
+
+fn write(file: &Path, contents: &str) -> anyhow::Result<()> {
+    std::fs::write(file, contents).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Whoever closes the pipe early has seen enough.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("cannot write the results"),
+        _ => Ok(()),
+    }
+}
+
+struct Progress {
+    is_shown: bool,
+    percent: u32,
+}
+
+impl Progress {
+    fn show(&mut self, share: f64) {
+        let percent = (share * 100.0) as u32;
+        if self.is_shown && percent > self.percent {
+            self.percent = percent;
+            eprint!("\r{percent:3} % of virtual time");
+        }
+    }
+
+    fn clear(&self) {
+        if self.is_shown {
+            eprint!("\r{:25}\r", "");
+        }
+    }
+}

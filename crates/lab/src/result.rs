@@ -1,0 +1,384 @@
+//! The result document: what a run, simulated or emulated, says about its flows, links and relays.
+
+use crate::scenario::{Built, Scenario};
+use serde::{Deserialize, Serialize};
+use starhop_proto::time::Instant;
+use starhop_sim::engine::HostReport;
+use starhop_sim::record::{Delays, Histogram};
+use starhop_sim::run::{FlowHandle, FlowSample, LinkSample};
+
+/// A run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Of this document's form.
+    pub version: u32,
+    /// The scenario's title.
+    pub title: String,
+    /// "sim" or "emulate".
+    pub engine: String,
+    /// The seed.
+    pub seed: u64,
+    /// Hash over all that hosts saw, hexadecimal: same file, seed and build, same hash. Empty when emulated.
+    pub trace_hash: String,
+    /// Time that passed in the run.
+    pub duration_s: f64,
+    /// Left out of delays, goodput and links.
+    pub warmup_s: f64,
+    /// Time that the run took.
+    pub wall_s: f64,
+    /// Packets put on links.
+    pub link_packets: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Peak resident memory of the process.
+    pub peak_rss_bytes: u64,
+    /// What went wrong that must not; empty in a good run.
+    pub problems: Vec<String>,
+    /// When paths changed, seconds.
+    pub path_changes_s: Vec<f64>,
+    /// One per flow.
+    pub flows: Vec<FlowResult>,
+    /// One per direction of a link.
+    pub links: Vec<LinkResult>,
+    /// One per relay.
+    pub relays: Vec<RelayResult>,
+    /// Jain's index of the goodputs.
+    pub jain: f64,
+    /// Time series.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<SeriesResult>,
+}
+
+/// A distribution of delays, milliseconds, weighted by bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Mean.
+    pub mean: f64,
+    /// 5th percentile.
+    pub p5: f64,
+    /// Median.
+    pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// Mean and 99th percentile, milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MeanP99 {
+    /// Mean.
+    pub mean: f64,
+    /// 99th percentile.
+    pub p99: f64,
+}
+
+/// A flow.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FlowResult {
+    /// Its name.
+    pub name: String,
+    /// Its transport.
+    pub transport: String,
+    /// Every byte was handed over.
+    pub completed: bool,
+    /// From its start to its last byte.
+    pub completion_s: Option<f64>,
+    /// Bytes handed over in order, once, in the whole run.
+    pub delivered_bytes: u64,
+    /// Bytes handed over in order since the warm-up, by the time that the flow ran since then.
+    pub goodput_mbps: f64,
+    /// The fluid bound of its path for payload.
+    pub ideal_mbps: f64,
+    /// `goodput / ideal`.
+    pub efficiency: f64,
+    /// First arrival since first transmission by the source.
+    pub owd_ms: Spread,
+    /// Handed over in order since first transmission by the source.
+    pub in_order_owd_ms: Spread,
+    /// As `owd_ms`, of ranges of which a copy was lost on the way.
+    pub retransmitted_owd_ms: Spread,
+    /// Propagation of the path at the start.
+    pub propagation_ms: f64,
+    /// `owd` less propagation and serialisation.
+    pub queueing_ms: MeanP99,
+    /// `retransmitted_owd` less the mean `owd` of ranges of which no copy was lost.
+    pub recovery_ms: MeanP99,
+    /// Difference between the `owd` of successive arrivals.
+    pub jitter_ms: MeanP99,
+    /// Payload bytes that the source sent, repairs included; flows of equal content share them.
+    pub source_bytes: u64,
+    /// Bytes of the IP packets that the client sent.
+    pub return_bytes: u64,
+    /// Ranges that the client asked for again on its hop.
+    pub repairs: u64,
+    /// End-to-end timeouts of the client.
+    pub timeouts: u64,
+    /// Values of `owd` at the shares 0, 0.5 %, 1 %, …, 100 %, for plots.
+    pub owd_quantiles_ms: Vec<f64>,
+    /// The same of the in-order delay.
+    pub in_order_quantiles_ms: Vec<f64>,
+}
+
+/// One direction of a link, since the warm-up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LinkResult {
+    /// "server-r1".
+    pub name: String,
+    /// "forward" or "backward".
+    pub direction: String,
+    /// Bytes put on the wire.
+    pub bytes: u64,
+    /// Packets put on the wire, lost ones included.
+    pub packets: u64,
+    /// Packets lost on the way.
+    pub lost: u64,
+    /// Packets that found the queue full.
+    pub dropped: u64,
+    /// Mean wait in the queue.
+    pub mean_queue_ms: f64,
+    /// Bits sent by bits that could have been sent; 0 for a link without a limit.
+    pub utilisation: f64,
+}
+
+/// A relay, in the whole run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RelayResult {
+    /// Its node; with a number where flows of different settings have relays of their own.
+    pub name: String,
+    /// Bytes answered from the cache.
+    pub cache_hits: u64,
+    /// Bytes in the cache at the end.
+    pub cache_bytes: u64,
+    /// Interests received.
+    pub interests_in: u64,
+    /// Interests sent.
+    pub interests_out: u64,
+    /// Bytes asked for that were on their way already.
+    pub aggregated: u64,
+    /// Ranges asked for again on the upstream hop.
+    pub repairs: u64,
+}
+
+/// Time series; sample `i` covers the step that ends at `(i + 1) · step_s`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SeriesResult {
+    /// The step.
+    pub step_s: f64,
+    /// One per flow.
+    pub flows: Vec<FlowSeries>,
+    /// One per direction of a link.
+    pub links: Vec<LinkSeries>,
+}
+
+/// The series of a flow; `null` where nothing arrived.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FlowSeries {
+    /// Bytes handed over in order.
+    pub goodput_mbps: Vec<Option<f64>>,
+    /// Mean delay of arrivals.
+    pub owd_ms: Vec<Option<f64>>,
+    /// Mean delay of bytes handed over in order.
+    pub in_order_owd_ms: Vec<Option<f64>>,
+}
+
+/// The series of one direction of a link.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LinkSeries {
+    /// Wait of a packet that arrives at the end of the step.
+    pub queue_ms: Vec<Option<f64>>,
+    /// What was sent.
+    pub sent_mbps: Vec<Option<f64>>,
+    /// What could have been sent.
+    pub capacity_mbps: Vec<Option<f64>>,
+}
+
+/// The document of a simulation that ran for `wall_s` seconds of real time.
+pub fn document(scenario: &Scenario, built: &Built, wall_s: f64, peak_rss_bytes: u64) -> RunResult {
+    let simulation = &built.simulation;
+    let counters = simulation.world().counters();
+    let flows: Vec<FlowResult> =
+        (0..scenario.flows.len()).map(|index| flow(scenario, built, index)).collect();
+    let seconds = |at: &Instant| at.since(Instant::ZERO).as_secs_f64();
+    RunResult {
+        version: 1,
+        title: scenario.title.clone(),
+        engine: "sim".to_owned(),
+        seed: scenario.seed,
+        trace_hash: format!("{:016x}", simulation.world().trace_hash()),
+        duration_s: seconds(&simulation.world().now()),
+        warmup_s: scenario.warmup.as_secs_f64(),
+        wall_s,
+        link_packets: counters.link_packets,
+        events: counters.events,
+        peak_rss_bytes,
+        problems: simulation.recorder().borrow().problems().to_vec(),
+        path_changes_s: built.changes.iter().map(seconds).collect(),
+        jain: jain(&flows.iter().map(|flow| flow.goodput_mbps).collect::<Vec<_>>()),
+        flows,
+        links: links(built),
+        relays: relays(scenario, built),
+        series: Some(series(built)),
+    }
+}
+
+/// Jain's fairness index: 1 when all are equal, 1/n when one has all.
+pub fn jain(values: &[f64]) -> f64 {
+    let (sum, squares): (f64, f64) = values.iter().fold((0.0, 0.0), |(s, q), v| (s + v, q + v * v));
+    if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
+}
+
+fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
+    let (spec, simulation) = (&scenario.flows[index], &built.simulation);
+    let handle = &simulation.flows()[index];
+    let recorder = simulation.recorder().borrow();
+    let record = recorder.flow(handle.record);
+    let (bytes, seconds) = measured(scenario, built, handle);
+    let goodput_mbps = if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 };
+    let (repairs, timeouts) = match simulation.world().report(handle.client) {
+        HostReport::Consumer(stats) => (stats.repairs, stats.timeouts),
+        _ => (0, 0),
+    };
+    let Delays { owd, in_order, retransmitted, undisturbed, queueing, jitter } = &record.delays;
+    let recovery = |nanos: f64| ((nanos - undisturbed.mean()) * 1e-6).max(0.0);
+    let has_losses = retransmitted.total() > 0;
+    FlowResult {
+        name: spec.name.clone(),
+        transport: spec.transport.clone(),
+        completed: record.finished.is_some(),
+        completion_s: record.finished.map(|at| at.since(handle.start).as_secs_f64()),
+        delivered_bytes: record.in_order_bytes,
+        goodput_mbps,
+        ideal_mbps: built.ideal_mbps[index],
+        efficiency: goodput_mbps / built.ideal_mbps[index],
+        owd_ms: spread(owd),
+        in_order_owd_ms: spread(in_order),
+        retransmitted_owd_ms: spread(retransmitted),
+        propagation_ms: built.propagation[index].as_millis_f64(),
+        queueing_ms: mean_p99(queueing),
+        recovery_ms: MeanP99 {
+            mean: if has_losses { recovery(retransmitted.mean()) } else { 0.0 },
+            p99: if has_losses { recovery(retransmitted.quantile(0.99)) } else { 0.0 },
+        },
+        jitter_ms: mean_p99(jitter),
+        source_bytes: recorder.source_bytes(handle.record),
+        return_bytes: simulation.world().sent_by(handle.client).1,
+        repairs,
+        timeouts,
+        owd_quantiles_ms: quantiles(owd),
+        in_order_quantiles_ms: quantiles(in_order),
+    }
+}
+
+/// Bytes, and the time that they took: from the end of the warm-up, or from the start of the flow where it was
+/// done before.
+fn measured(scenario: &Scenario, built: &Built, handle: &FlowHandle) -> (u64, f64) {
+    let recorder = built.simulation.recorder().borrow();
+    let record = recorder.flow(handle.record);
+    let end = record.finished.unwrap_or(handle.stop.min(built.simulation.world().now()));
+    let warm = Instant::ZERO + scenario.warmup;
+    if end <= warm {
+        return (record.in_order_bytes, end.since(handle.start).as_secs_f64());
+    }
+    (record.measured_bytes, end.since(warm.max(handle.start)).as_secs_f64())
+}
+
+fn spread(histogram: &Histogram) -> Spread {
+    let at = |q| rounded(histogram.quantile(q) * 1e-6);
+    Spread {
+        mean: rounded(histogram.mean() * 1e-6),
+        p5: at(0.05),
+        p50: at(0.5),
+        p95: at(0.95),
+        p99: at(0.99),
+        max: rounded(histogram.max() as f64 * 1e-6),
+    }
+}
+
+fn mean_p99(histogram: &Histogram) -> MeanP99 {
+    let Spread { mean, p99, .. } = spread(histogram);
+    MeanP99 { mean, p99 }
+}
+
+fn quantiles(histogram: &Histogram) -> Vec<f64> {
+    if histogram.total() == 0 {
+        return Vec::new();
+    }
+    (0..=200).map(|i| rounded(histogram.quantile(f64::from(i) / 200.0) * 1e-6)).collect()
+}
+
+/// To the microsecond, where the value is in milliseconds.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+fn links(built: &Built) -> Vec<LinkResult> {
+    let result = |(names, link): (&crate::scenario::LinkNames, starhop_sim::run::LinkResult)| LinkResult {
+        name: names.name.clone(),
+        direction: names.direction.to_owned(),
+        bytes: link.counters.bytes,
+        packets: link.counters.packets,
+        lost: link.counters.lost,
+        dropped: link.counters.dropped,
+        mean_queue_ms: rounded(link.counters.waited_ns as f64 * 1e-6 / link.counters.packets.max(1) as f64),
+        utilisation: if link.capacity_bits > 0.0 { link.sent_bits / link.capacity_bits } else { 0.0 },
+    };
+    built.links.iter().zip(built.simulation.link_results()).map(result).collect()
+}
+
+fn relays(scenario: &Scenario, built: &Built) -> Vec<RelayResult> {
+    let relays = built.simulation.relays();
+    let has_several = relays.iter().any(|relay| relay.stack > 0);
+    let result = |relay: &starhop_sim::run::RelayHandle| {
+        let HostReport::Relay(stats) = built.simulation.world().report(relay.host) else { return None };
+        let node = &scenario.topology.nodes[relay.node.0 as usize];
+        Some(RelayResult {
+            name: if has_several { format!("{node}/{}", relay.stack + 1) } else { node.clone() },
+            cache_hits: stats.cache_hit_bytes,
+            cache_bytes: stats.cache_bytes,
+            interests_in: stats.interests_in,
+            interests_out: stats.interests_out,
+            aggregated: stats.aggregated_bytes,
+            repairs: stats.repairs,
+        })
+    };
+    relays.iter().filter_map(result).collect()
+}
+
+fn series(built: &Built) -> SeriesResult {
+    let series = built.simulation.series();
+    let flow = |samples: &Vec<FlowSample>| FlowSeries {
+        goodput_mbps: column(samples, |s| s.goodput_mbps),
+        owd_ms: column(samples, |s| s.owd_ms),
+        in_order_owd_ms: column(samples, |s| s.in_order_owd_ms),
+    };
+    let link = |samples: &Vec<LinkSample>| LinkSeries {
+        queue_ms: column(samples, |s| s.queue_ms),
+        sent_mbps: column(samples, |s| s.sent_mbps),
+        capacity_mbps: column(samples, |s| s.capacity_mbps),
+    };
+    SeriesResult {
+        step_s: series.step.as_secs_f64(),
+        flows: series.flows.iter().map(flow).collect(),
+        links: series.links.iter().map(link).collect(),
+    }
+}
+
+/// JSON knows no NaN and no infinity.
+fn column<S>(samples: &[S], value: impl Fn(&S) -> f64) -> Vec<Option<f64>> {
+    samples.iter().map(|s| Some(rounded(value(s))).filter(|v| v.is_finite())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jains_index_is_one_for_equals_and_a_share_for_a_monopoly() {
+        assert_eq!(jain(&[3.0, 3.0, 3.0]), 1.0);
+        assert!((jain(&[9.0, 0.0, 0.0]) - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(jain(&[]), 1.0);
+    }
+}

@@ -1,0 +1,103 @@
+//! The events of a scenario: what happens to nodes and links at set times.
+
+use super::fields::{Fields, ScenarioError};
+use super::topology::{InFlight, Topology};
+use super::units::Span;
+use starhop_proto::time::Duration;
+
+/// Something that happens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// When.
+    pub at: Duration,
+    /// What.
+    pub what: What,
+}
+
+/// What happens; nodes, links and paths by their numbers in the topology.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// The relay program of a node is killed.
+    Crash(usize),
+    /// It starts again, its memory empty.
+    Restart(usize),
+    /// Neighbours are told to ask past the node's relay.
+    Bypass(usize),
+    /// They are told to ask it again.
+    Include(usize),
+    /// The node is switched off.
+    NodeDown(usize),
+    /// The node is switched on.
+    NodeUp(usize),
+    /// A link, both directions, goes up or down.
+    Link {
+        /// Which.
+        link: usize,
+        /// Up or down.
+        is_up: bool,
+        /// What is under way still arrives.
+        keep: bool,
+    },
+    /// `parallel` only: this path from now on.
+    Path(usize),
+}
+
+type NodeEvent = fn(usize) -> What;
+
+const NODE_EVENTS: [(&str, NodeEvent); 6] = [
+    ("crash", What::Crash),
+    ("restart", What::Restart),
+    ("bypass", What::Bypass),
+    ("include", What::Include),
+    ("node_down", What::NodeDown),
+    ("node_up", What::NodeUp),
+];
+
+impl Event {
+    pub(super) fn parse(mut fields: Fields<'_>, topology: &Topology) -> Result<Self, ScenarioError> {
+        let Span(at) = fields.required("at")?;
+        let keep = fields.optional("in_flight")?.unwrap_or(InFlight::Lost) == InFlight::Kept;
+        let mut found = Vec::new();
+        for (name, what) in NODE_EVENTS {
+            if let Some(node) = named(&mut fields, name, "node", |node| topology.node_named(node))? {
+                found.push(what(node));
+            }
+        }
+        for (name, is_up) in [("link_down", false), ("link_up", true)] {
+            if let Some(link) = named(&mut fields, name, "link", |link| topology.link_named(link))? {
+                found.push(What::Link { link, is_up, keep });
+            }
+        }
+        found.extend(path(&mut fields, topology)?);
+        let wrong = "names one thing that happens: crash, restart, bypass, include, node_down, node_up, link_down, link_up or path";
+        let error = fields.text.error(Some(fields.span()), &fields.path, wrong);
+        fields.finish()?;
+        if found.len() > 1 {
+            return Err(error);
+        }
+        found.pop().map(|what| Self { at, what }).ok_or(error)
+    }
+}
+
+fn named(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    kind: &str,
+    find: impl Fn(&str) -> Option<usize>,
+) -> Result<Option<usize>, ScenarioError> {
+    let Some(wanted) = fields.optional::<String>(name)? else { return Ok(None) };
+    let problem = format!("\"{wanted}\" is no {kind} of this topology");
+    find(&wanted).map(Some).ok_or_else(|| fields.error(name, &problem))
+}
+
+fn path(fields: &mut Fields<'_>, topology: &Topology) -> Result<Option<What>, ScenarioError> {
+    let count = topology.switching.as_ref().map_or(0, |switching| switching.paths.len());
+    match fields.optional::<usize>("path")? {
+        None => Ok(None),
+        Some(path) if (1..=count).contains(&path) => Ok(Some(What::Path(path - 1))),
+        Some(_) => {
+            let problem = format!("must be the number of one of {count} paths, counted from 1");
+            Err(fields.error("path", &problem))
+        }
+    }
+}

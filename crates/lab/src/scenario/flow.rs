@@ -1,0 +1,200 @@
+//! The flows of a scenario.
+
+use super::fields::{Fields, ScenarioError};
+use super::units::{Bitrate, FlowSize, PacketsOrSize, Size, Span};
+use starhop_proto::config::{Config, Controller, Notices, Profile, Settings};
+use starhop_proto::time::Duration;
+use starhop_sim::run::Transport;
+
+/// The transports of this version.
+pub const TRANSPORTS: &[&str] = &["starhop", "leotp", "intcp", "intcp-uni", "cbr"];
+
+/// A flow of a scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// Its name.
+    pub name: String,
+    /// The node that has the content.
+    pub from: String,
+    /// The node that wants it.
+    pub to: String,
+    /// The transport, as written.
+    pub transport: String,
+    /// How it travels.
+    pub how: Transport,
+    /// Its length; `None` is unlimited.
+    pub size: Option<u64>,
+    /// When it begins.
+    pub start: Duration,
+    /// When it ends if it is not done.
+    pub stop: Duration,
+    /// Flows of equal content share it; its own name by default.
+    pub content: String,
+}
+
+impl Flow {
+    pub(super) fn parse(mut fields: Fields<'_>, duration: Duration) -> Result<Self, ScenarioError> {
+        let transport: String = fields.optional("transport")?.unwrap_or_else(|| "starhop".to_owned());
+        let name: String = fields.required("name")?;
+        let mut options = fields.table("options")?;
+        let content = match &mut options {
+            Some(options) => options.optional("content")?,
+            None => None,
+        };
+        let how = how(&transport, &mut options, &fields)?;
+        let split: Option<String> = fields.optional("split")?;
+        if split.is_some_and(|split| split != "none") {
+            return Err(fields.error("split", "splitting needs a TCP transport, and this version has none"));
+        }
+        let flow = Self {
+            from: fields.optional("from")?.unwrap_or_else(|| "server".to_owned()),
+            to: fields.optional("to")?.unwrap_or_else(|| "client".to_owned()),
+            size: fields.optional::<FlowSize>("size")?.and_then(|size| size.0),
+            start: fields.optional::<Span>("start")?.map_or(Duration::ZERO, |span| span.0),
+            stop: fields.optional::<Span>("stop")?.map_or(duration, |span| span.0).min(duration),
+            content: content.unwrap_or_else(|| name.clone()),
+            name,
+            transport,
+            how,
+        };
+        if flow.start >= flow.stop {
+            return Err(fields.error("start", "must lie before the flow's stop and the scenario's duration"));
+        }
+        fields.finish()?;
+        Ok(flow)
+    }
+}
+
+fn how(
+    transport: &str,
+    options: &mut Option<Fields<'_>>,
+    flow: &Fields<'_>,
+) -> Result<Transport, ScenarioError> {
+    let profile = match transport {
+        "starhop" => Profile::Starhop,
+        "leotp" => Profile::Leotp,
+        "intcp" => Profile::Intcp,
+        "intcp-uni" => Profile::IntcpUni,
+        "cbr" => return cbr(options.take(), flow),
+        other => {
+            let problem = format!("\"{other}\" is not in this version; there are {}", TRANSPORTS.join(", "));
+            return Err(flow.error("transport", &problem));
+        }
+    };
+    let mut settings = profile.settings();
+    if let Some(mut options) = options.take() {
+        set(&mut settings, &mut options)?;
+        let named = Config::new(settings.clone()).map_err(|e| options.error(e.field, e.problem));
+        options.finish()?;
+        named?;
+    }
+    Config::new(settings).map(Transport::Starhop).map_err(|e| flow.error("options", &e.to_string()))
+}
+
+fn cbr(options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, ScenarioError> {
+    let Some(mut options) = options else {
+        return Err(flow.error("options", "is missing: cbr needs { rate = \"5Mbit\" }"));
+    };
+    let Bitrate(rate) = options.required("rate")?;
+    let payload: u32 = options.optional("payload")?.unwrap_or(1350);
+    if rate.as_bps() == 0 || rate.is_unlimited() || !(1..=60_000).contains(&payload) {
+        return Err(options.error("rate", "must be above 0 and limited, and payload between 1 and 60000"));
+    }
+    options.finish()?;
+    Ok(Transport::Cbr { rate, payload })
+}
+
+#[derive(Clone, Copy, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ControllerName {
+    Starhop,
+    Leotp,
+    Reno,
+    Cubic,
+    #[serde(untagged)]
+    Fixed {
+        fixed: Bitrate,
+    },
+}
+
+#[derive(Clone, Copy, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum NoticesName {
+    Never,
+    OnSkip,
+    OnRequest,
+}
+
+/// Sets what the options name; the names are those of [`Settings`].
+fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
+    let s = settings;
+    put(options.optional("payload")?, &mut s.payload);
+    put(options.optional("mss")?, &mut s.payload);
+    put(options.optional::<ControllerName>("controller")?.map(controller), &mut s.controller);
+    put(options.optional("per_flow_control")?, &mut s.per_flow_control);
+    put(options.optional("initial_window")?, &mut s.initial_window);
+    put(options.optional("reorder_packets")?, &mut s.reorder_packets);
+    put(options.optional("repair_tries")?, &mut s.repair_tries);
+    put(options.optional("repair_hop_limit")?, &mut s.repair_hop_limit);
+    put(options.optional("cache_answers")?, &mut s.cache_answers);
+    put(options.optional::<NoticesName>("notices")?.map(notices), &mut s.notices);
+    for (name, value) in [
+        ("rtt0", &mut s.rtt0),
+        ("reorder_time", &mut s.reorder_time),
+        ("initial_rto", &mut s.initial_rto),
+        ("min_rto", &mut s.min_rto),
+        ("max_rto", &mut s.max_rto),
+        ("flow_idle", &mut s.flow_idle),
+    ] {
+        put(options.optional::<Span>(name)?.map(|span| span.0), value);
+    }
+    for (name, value) in
+        [("cache", &mut s.cache_bytes), ("credit_per_neighbour", &mut s.credit_per_neighbour)]
+    {
+        put(options.optional::<Size>(name)?.map(|size| size.0), value);
+    }
+    let payload = s.payload as f64;
+    for (name, value) in [("interest_step", &mut s.interest_step), ("interest_span", &mut s.interest_span)] {
+        let packets = |amount| match amount {
+            PacketsOrSize::Packets(packets) => packets as u32,
+            PacketsOrSize::Bytes(bytes) => (bytes as f64 / payload).ceil() as u32,
+        };
+        put(options.optional(name)?.map(packets), value);
+    }
+    for (name, value) in [
+        ("buffer_target", &mut s.buffer_target),
+        ("receive_window", &mut s.receive_window),
+        ("request_limit", &mut s.request_limit),
+    ] {
+        let bytes = |amount| match amount {
+            PacketsOrSize::Packets(packets) => (packets * payload) as u64,
+            PacketsOrSize::Bytes(bytes) => bytes,
+        };
+        put(options.optional(name)?.map(bytes), value);
+    }
+    Ok(())
+}
+
+fn put<T>(value: Option<T>, place: &mut T) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn controller(name: ControllerName) -> Controller {
+    match name {
+        ControllerName::Starhop => Controller::Starhop,
+        ControllerName::Leotp => Controller::Leotp,
+        ControllerName::Reno => Controller::Reno,
+        ControllerName::Cubic => Controller::Cubic,
+        ControllerName::Fixed { fixed: Bitrate(rate) } => Controller::Fixed(rate),
+    }
+}
+
+fn notices(name: NoticesName) -> Notices {
+    match name {
+        NoticesName::Never => Notices::Never,
+        NoticesName::OnSkip => Notices::OnSkip,
+        NoticesName::OnRequest => Notices::OnRequest,
+    }
+}

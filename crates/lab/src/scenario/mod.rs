@@ -1,0 +1,212 @@
+//! Scenario files: TOML in, a checked [`Scenario`] out, every error with its field and line.
+
+mod build;
+mod event;
+mod fields;
+mod flow;
+mod link;
+mod topology;
+pub mod units;
+
+pub use build::{Built, LinkNames, build};
+pub use event::{Event, What};
+pub use fields::ScenarioError;
+pub use flow::{Flow, TRANSPORTS};
+pub use link::{Direction, LinkSpec, LossDirection, ReadFile};
+pub use topology::{InFlight, NamedLink, Relays, Switching, Topology};
+
+use fields::{Fields, Text};
+use starhop_proto::time::Duration;
+use toml::de::DeTable;
+use units::Span;
+
+/// One experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// What it shows.
+    pub title: String,
+    /// What chance depends on.
+    pub seed: u64,
+    /// How long it runs, unless all its flows are done earlier.
+    pub duration: Duration,
+    /// Left out of the statistics.
+    pub warmup: Duration,
+    /// The step of the time series.
+    pub step: Duration,
+    /// Hosts check what arrives as UDP does; without, damaged packets reach them.
+    pub udp_checksum: bool,
+    /// Nodes and links.
+    pub topology: Topology,
+    /// Flows.
+    pub flows: Vec<Flow>,
+    /// What happens meanwhile.
+    pub events: Vec<Event>,
+}
+
+/// A change to a scenario: `topology.link.loss=0.5%`, `flow.a.transport=leotp`, `flow.1.size=1MB`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// The path of the field.
+    pub path: Vec<String>,
+    /// The value as TOML, or as a bare string.
+    pub value: String,
+}
+
+impl std::str::FromStr for Change {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (path, value) = text.split_once('=').ok_or("is not of the form path=value")?;
+        let path: Vec<String> = path.trim().split('.').map(str::to_owned).collect();
+        if path.iter().any(String::is_empty) {
+            return Err(format!("`{text}`: the path has an empty part"));
+        }
+        Ok(Self { path, value: value.trim().to_owned() })
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario; `read` reads the traces that it names.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its field and its line.
+    pub fn parse(text: &str, read: ReadFile<'_>) -> Result<Self, ScenarioError> {
+        Self::parse_text(Text { text, has_lines: true }, read)
+    }
+
+    /// Reads a scenario with changes.
+    ///
+    /// # Errors
+    /// As [`Scenario::parse`], without lines where something was changed.
+    pub fn parse_changed(text: &str, changes: &[Change], read: ReadFile<'_>) -> Result<Self, ScenarioError> {
+        if changes.is_empty() {
+            return Self::parse(text, read);
+        }
+        // Says what is wrong with the file itself by its lines, before anything moves.
+        let mut table: toml::Table = toml::from_str(text).map_err(|e| syntax(text, &e))?;
+        for change in changes {
+            apply(&mut table, change).map_err(|problem| ScenarioError {
+                line: None,
+                field: change.path.join("."),
+                problem,
+            })?;
+        }
+        let changed = table.to_string();
+        Self::parse_text(Text { text: &changed, has_lines: false }, read)
+    }
+
+    fn parse_text(text: Text<'_>, read: ReadFile<'_>) -> Result<Self, ScenarioError> {
+        let table = DeTable::parse(text.text).map_err(|e| syntax(text.text, &e))?;
+        let mut fields = Fields::new(text, "", table);
+        let title = fields.required("title")?;
+        let seed = fields.optional("seed")?.unwrap_or(1);
+        let Span(duration) = fields.required("duration")?;
+        let warmup = fields.optional::<Span>("warmup")?.map_or(Duration::ZERO, |span| span.0);
+        if warmup >= duration || duration.is_zero() {
+            return Err(fields.error("warmup", "must be shorter than the duration"));
+        }
+        let step =
+            fields.optional::<Span>("series_step")?.map_or_else(|| default_step(duration), |span| span.0);
+        if step < Duration::from_millis(1) {
+            return Err(fields.error("series_step", "must be at least 1ms"));
+        }
+        let udp_checksum = fields.optional("udp_checksum")?.unwrap_or(true);
+        let Some(topology) = fields.table("topology")? else {
+            return Err(fields.error("topology", "is missing"));
+        };
+        let topology = Topology::parse(topology, read)?;
+        let flows = flows(&mut fields, &topology, duration)?;
+        let events = fields.tables("event")?;
+        let events =
+            events.into_iter().map(|event| Event::parse(event, &topology)).collect::<Result<_, _>>()?;
+        fields.finish()?;
+        Ok(Self { title, seed, duration, warmup, step, udp_checksum, topology, flows, events })
+    }
+}
+
+/// Six hundred steps, and none shorter than 10 ms.
+fn default_step(duration: Duration) -> Duration {
+    duration.scaled(1, 600).max(Duration::from_millis(10))
+}
+
+fn flows(
+    fields: &mut Fields<'_>,
+    topology: &Topology,
+    duration: Duration,
+) -> Result<Vec<Flow>, ScenarioError> {
+    let mut flows: Vec<Flow> = Vec::new();
+    for table in fields.tables("flow")? {
+        let error = |field: &str, problem: String| {
+            table.text.error(Some(table.span()), &format!("{}.{field}", table.path), &problem)
+        };
+        let (from, to) = (error("from", String::new()), error("to", String::new()));
+        let (name, content) = (error("name", String::new()), error("options.content", String::new()));
+        let flow = Flow::parse(table, duration)?;
+        for (node, error) in [(&flow.from, from), (&flow.to, to)] {
+            if topology.node_named(node).is_none() {
+                let problem = format!("\"{node}\" is no node; nodes are {}", topology.nodes.join(", "));
+                return Err(ScenarioError { problem, ..error });
+            }
+        }
+        if flows.iter().any(|other| other.name == flow.name) {
+            return Err(ScenarioError {
+                problem: format!("\"{}\" is taken by another flow", flow.name),
+                ..name
+            });
+        }
+        if flows.iter().any(|other| other.content == flow.content && other.size != flow.size) {
+            return Err(ScenarioError {
+                problem: "has two sizes: flows of equal content have equal sizes".into(),
+                ..content
+            });
+        }
+        flows.push(flow);
+    }
+    if flows.is_empty() { Err(fields.error("flow", "is missing: nothing would be sent")) } else { Ok(flows) }
+}
+
+fn syntax(text: &str, error: &toml::de::Error) -> ScenarioError {
+    Text { text, has_lines: true }.error(error.span(), "", error.message())
+}
+
+fn apply(table: &mut toml::Table, change: &Change) -> Result<(), String> {
+    let (last, way) = change.path.split_last().ok_or("is empty")?;
+    let mut at = table;
+    for name in way {
+        // An array of tables is entered by number or by the name of the entry; a missing table is made.
+        let next = at.entry(name.as_str()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        at = match next {
+            toml::Value::Table(table) => table,
+            toml::Value::Array(_) => return apply_in_array(next, name, change),
+            _ => return Err(format!("`{name}` is no table")),
+        };
+    }
+    at.insert(last.clone(), value_of(&change.value));
+    Ok(())
+}
+
+fn apply_in_array(array: &mut toml::Value, name: &str, change: &Change) -> Result<(), String> {
+    let position = change.path.iter().position(|part| part == name).unwrap_or(0) + 1;
+    let (Some(key), toml::Value::Array(items)) = (change.path.get(position), array) else {
+        return Err(format!("`{name}` is a list: say which entry, by name or by number"));
+    };
+    let by_name = |item: &toml::Value| item.get("name").and_then(toml::Value::as_str) == Some(key);
+    let index =
+        key.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).or_else(|| items.iter().position(by_name));
+    let rest = Change { path: change.path[position + 1..].to_vec(), value: change.value.clone() };
+    match index.and_then(|index| items.get_mut(index)) {
+        Some(toml::Value::Table(table)) if !rest.path.is_empty() => apply(table, &rest),
+        _ => Err(format!("`{name}` has no entry `{key}`, or no field of it is named")),
+    }
+}
+
+/// A TOML value, or else the text itself as a string.
+fn value_of(text: &str) -> toml::Value {
+    let parsed: Result<toml::Table, _> = toml::from_str(&format!("value = {text}"));
+    parsed
+        .ok()
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_else(|| toml::Value::String(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

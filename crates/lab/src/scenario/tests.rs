@@ -1,0 +1,135 @@
+//! Scenario files as users write them, right and wrong.
+
+use super::*;
+
+const CHAIN: &str = r#"
+title = "A chain"
+duration = "10s"
+warmup = "1s"
+
+[topology]
+kind = "chain"
+hops = 3
+
+[topology.link]
+rate = "20Mbit"
+delay = "10ms"
+loss = "1%"
+queue = "1000p"
+
+[[topology.override]]
+hop = 2
+rate = { square = { mean = "10Mbit", amplitude = "1Mbit", period = "2s" } }
+
+[[flow]]
+name = "a"
+size = "unlimited"
+"#;
+
+fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse(text, &|_| Err("no files here".into()))
+}
+
+fn error(text: &str) -> ScenarioError {
+    match parse(text) {
+        Ok(_) => panic!("was accepted:\n{text}"),
+        Err(error) => error,
+    }
+}
+
+fn built(text: &str) -> Built {
+    match parse(text) {
+        Ok(scenario) => build(&scenario),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_chain_has_its_nodes_links_and_relays() {
+    let built = built(CHAIN);
+    let names: Vec<&str> = built.links.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(names, ["server-r1", "server-r1", "r1-r2", "r1-r2", "r2-client", "r2-client"]);
+    assert_eq!(built.simulation.relays().len(), 2);
+    assert_eq!(built.propagation[0], Duration::from_millis(30));
+}
+
+#[test]
+fn the_ideal_is_the_narrowest_hop_less_loss_and_headers() {
+    // 10 Mbit/s · 0.99 · 1350 / 1406.
+    let ideal = built(CHAIN).ideal_mbps[0];
+    assert!((ideal - 9.9 * 1350.0 / 1406.0).abs() < 1e-6, "{ideal}");
+}
+
+#[test]
+fn an_unknown_field_is_refused_with_its_name_and_line() {
+    let e = error(&CHAIN.replace("loss = \"1%\"", "lost = \"1%\""));
+    assert_eq!((e.line, e.field.as_str()), (Some(13), "topology.link.lost"));
+    assert!(e.problem.contains("loss_direction"), "{e}");
+}
+
+#[test]
+fn a_wrong_unit_is_refused_with_its_name_and_line() {
+    let e = error(&CHAIN.replace("10ms", "10m"));
+    assert_eq!((e.line, e.field.as_str()), (Some(12), "topology.link.delay"));
+    let e = error(&CHAIN.replace("period = \"2s\"", "period = 2"));
+    assert_eq!((e.line, e.field.as_str()), (Some(18), "topology.override[1].rate"));
+}
+
+#[test]
+fn impossible_values_are_refused_where_they_stand() {
+    let cases = [
+        ("hop = 2", "hop = 4", 17, "topology.override[1].hop"),
+        ("hops = 3", "hops = 0", 8, "topology.hops"),
+        ("amplitude = \"1Mbit\"", "amplitude = \"11Mbit\"", 18, "topology.override[1].rate"),
+        ("warmup = \"1s\"", "warmup = \"10s\"", 4, "warmup"),
+        ("kind = \"chain\"", "kind = \"ring\"", 7, "topology.kind"),
+        ("size = \"unlimited\"", "size = \"unlimited\"\nto = \"r9\"", 20, "flow[1].to"),
+        ("size = \"unlimited\"", "transport = \"cubic\"", 20, "flow[1].transport"),
+    ];
+    for (right, wrong, line, field) in cases {
+        let e = error(&CHAIN.replace(right, wrong));
+        assert_eq!(e.field, field, "{e}");
+        assert!(e.line.is_some_and(|l| l.abs_diff(line) <= 2), "{e}");
+    }
+}
+
+#[test]
+fn a_missing_transport_is_answered_with_those_that_exist() {
+    let e = error(&CHAIN.replace("size = \"unlimited\"", "transport = \"cubic\""));
+    assert!(e.problem.contains("starhop, leotp, intcp"), "{e}");
+    let e = error(&CHAIN.replace("kind = \"chain\"", "kind = \"constellation\""));
+    assert!(e.problem.contains("not built yet"), "{e}");
+}
+
+#[test]
+fn loss_in_the_data_direction_spares_requests() {
+    let text = CHAIN.replace("loss = \"1%\"", "loss = \"1%\"\nloss_direction = \"data\"");
+    let Ok(scenario) = parse(&text) else { panic!("{text}") };
+    let link = &scenario.topology.links[0];
+    let loss = |config: Result<starhop_sim::link::LinkConfig, _>| config.map(|c| c.loss.mean(1500));
+    assert_eq!(loss(link.forward.config(true)), Ok(0.01));
+    assert_eq!(loss(link.backward.config(false)), Ok(0.0));
+}
+
+#[test]
+fn changes_reach_into_tables_and_lists() {
+    let changes = ["topology.link.loss=0.5%", "flow.a.options.payload=1000", "flow.1.start=2s", "seed=7"];
+    let changes: Vec<Change> = changes.iter().filter_map(|c| c.parse().ok()).collect();
+    let scenario = Scenario::parse_changed(CHAIN, &changes, &|_| Err(String::new()));
+    let Ok(scenario) = scenario else { panic!("{scenario:?}") };
+    assert_eq!((scenario.seed, scenario.flows[0].start), (7, Duration::from_secs(2)));
+    assert_eq!(scenario.flows[0].how.payload(), 1000);
+    assert_eq!(scenario.topology.links[0].forward.config(true).map(|c| c.loss.mean(1)), Ok(0.005));
+    let wrong: Vec<Change> = "topology.link.loss=half".parse().into_iter().collect();
+    let e = Scenario::parse_changed(CHAIN, &wrong, &|_| Err(String::new())).err();
+    assert!(e.is_some_and(|e| e.field == "topology.link.loss" && e.line.is_none()));
+}
+
+#[test]
+fn a_queue_of_one_bdp_holds_the_path_of_the_flow() {
+    let text = CHAIN.replace("1000p", "1bdp");
+    let Ok(scenario) = parse(&text) else { panic!("{text}") };
+    // 10 Mbit/s · 60 ms / 8.
+    let built = build(&scenario);
+    assert_eq!(built.propagation[0].scaled(2, 1), Duration::from_millis(60));
+}

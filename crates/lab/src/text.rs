@@ -1,0 +1,136 @@
+//! Results as text: the table on a terminal, and time series as CSV.
+
+use crate::result::{FlowResult, RunResult};
+use std::fmt::Write;
+
+/// The results of a run as tables that fit a terminal.
+pub fn table(result: &RunResult) -> String {
+    let mut out = format!("{}  (seed {}, trace {})\n\n", result.title, result.seed, result.trace_hash);
+    out += &columns(FLOW_HEAD, &result.flows.iter().map(flow_row).collect::<Vec<_>>());
+    if result.flows.len() > 1 {
+        let _ = writeln!(out, "Jain's index {:.4}", result.jain);
+    }
+    out.push('\n');
+    let busy = result.links.iter().filter(|link| link.packets > 0).map(|link| {
+        vec![
+            link.name.clone(),
+            link.direction.clone(),
+            link.packets.to_string(),
+            link.bytes.to_string(),
+            link.lost.to_string(),
+            link.dropped.to_string(),
+            format!("{:.2}", link.mean_queue_ms),
+            format!("{:.1}%", link.utilisation * 100.0),
+        ]
+    });
+    out += &columns(LINK_HEAD, &busy.take(MOST_LINKS).collect::<Vec<_>>());
+    let rate = result.link_packets as f64 / result.wall_s.max(1e-9) / 1e6;
+    let _ = writeln!(
+        out,
+        "\n{:.1} s of virtual time in {:.3} s: {} events, {} link-packets, {rate:.2} million link-packets/s, {:.1} MB peak",
+        result.duration_s,
+        result.wall_s,
+        result.events,
+        result.link_packets,
+        result.peak_rss_bytes as f64 / 1e6,
+    );
+    out
+}
+
+/// Links beyond these are in the document only.
+const MOST_LINKS: usize = 24;
+
+const FLOW_HEAD: &[&str] = &[
+    "flow",
+    "transport",
+    "done",
+    "goodput",
+    "ideal",
+    "share",
+    "owd ms",
+    "p99",
+    "in order ms",
+    "p99",
+    "queue ms",
+    "recovery ms",
+    "source B",
+    "return B",
+    "repairs",
+    "timeouts",
+];
+
+const LINK_HEAD: &[&str] = &["link", "direction", "packets", "bytes", "lost", "dropped", "queue ms", "used"];
+
+fn flow_row(flow: &FlowResult) -> Vec<String> {
+    vec![
+        flow.name.clone(),
+        flow.transport.clone(),
+        flow.completion_s.map_or_else(|| "-".to_owned(), |s| format!("{s:.3} s")),
+        format!("{:.3}", flow.goodput_mbps),
+        format!("{:.3}", flow.ideal_mbps),
+        format!("{:.2}%", flow.efficiency * 100.0),
+        format!("{:.2}", flow.owd_ms.mean),
+        format!("{:.1}", flow.owd_ms.p99),
+        format!("{:.2}", flow.in_order_owd_ms.mean),
+        format!("{:.1}", flow.in_order_owd_ms.p99),
+        format!("{:.2}", flow.queueing_ms.mean),
+        format!("{:.1}", flow.recovery_ms.mean),
+        flow.source_bytes.to_string(),
+        flow.return_bytes.to_string(),
+        flow.repairs.to_string(),
+        flow.timeouts.to_string(),
+    ]
+}
+
+/// Columns as wide as their widest cell; the first to the left, numbers to the right.
+fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+    let wide = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = head.iter().enumerate().map(|(i, name)| name.len().max(wide(i))).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded = cells.zip(&widths).enumerate().map(|(i, (cell, &width))| match i {
+            0 | 1 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut out = line(&mut head.iter().copied());
+    rows.iter().for_each(|row| out += &line(&mut row.iter().map(String::as_str)));
+    out
+}
+
+/// The time series as CSV files: name and contents.
+pub fn series_csv(result: &RunResult) -> Vec<(String, String)> {
+    let Some(series) = &result.series else { return Vec::new() };
+    let time = |i: usize| format!("{:.3}", (i + 1) as f64 * series.step_s);
+    let cell = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
+    let mut files = Vec::new();
+    for (flow, samples) in result.flows.iter().zip(&series.flows) {
+        let mut csv = "time_s,goodput_mbps,owd_ms,in_order_owd_ms\n".to_owned();
+        for (i, goodput) in samples.goodput_mbps.iter().enumerate() {
+            let (owd, in_order) = (cell(samples.owd_ms[i]), cell(samples.in_order_owd_ms[i]));
+            let _ = writeln!(csv, "{},{},{owd},{in_order}", time(i), cell(*goodput));
+        }
+        files.push((format!("flow-{}.csv", file_name(&flow.name)), csv));
+    }
+    let mut csv = "time_s,link,direction,queue_ms,sent_mbps,capacity_mbps\n".to_owned();
+    for (link, samples) in result.links.iter().zip(&series.links) {
+        for (i, queue) in samples.queue_ms.iter().enumerate() {
+            let (sent, capacity) = (cell(samples.sent_mbps[i]), cell(samples.capacity_mbps[i]));
+            let _ = writeln!(
+                csv,
+                "{},{},{},{},{sent},{capacity}",
+                time(i),
+                link.name,
+                link.direction,
+                cell(*queue)
+            );
+        }
+    }
+    files.push(("links.csv".to_owned(), csv));
+    files
+}
+
+/// A flow's name as part of a file name.
+fn file_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+}

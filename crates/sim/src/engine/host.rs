@@ -1,0 +1,84 @@
+//! What the engine runs at the nodes.
+
+use super::packet::Body;
+use starhop_proto::consumer::ConsumerStats;
+use starhop_proto::name::FlowId;
+use starhop_proto::producer::ProducerStats;
+use starhop_proto::relay::RelayStats;
+use starhop_proto::time::Instant;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// A host of a world: its number, and so its address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HostId(pub u32);
+
+const NETWORK: u32 = 10 << 24;
+const PORT: u16 = 4000;
+
+impl HostId {
+    /// The made-up address: the host's number within 10.0.0.0/8.
+    pub fn addr(self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::from(NETWORK | self.0)), PORT)
+    }
+
+    /// The host of an address, when it is one of the made-up ones.
+    pub fn of(addr: SocketAddr) -> Option<Self> {
+        let IpAddr::V4(ip) = addr.ip() else { return None };
+        let bits = u32::from(ip);
+        (bits >> 24 == NETWORK >> 24).then_some(Self(bits & 0x00ff_ffff))
+    }
+}
+
+/// A program on a node: a role of the protocol, or a model of another transport. The same shape as
+/// [`starhop_proto::Node`], and the same rules about `now`, which is the clock of this node.
+pub trait Host {
+    /// A packet arrived.
+    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body);
+
+    /// Time passed.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// Writes at most one packet into `out`, which is an empty datagram, and says where it goes.
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr>;
+
+    /// When to come back if nothing else happens.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// The application wants its transfer to begin.
+    fn start(&mut self, _now: Instant) {}
+
+    /// The neighbour to ask for `flow` is another from now on.
+    fn set_route(&mut self, _now: Instant, _flow: FlowId, _upstream: SocketAddr) {}
+
+    /// The program was killed and starts again with nothing in its memory.
+    fn restart(&mut self, _now: Instant) {}
+
+    /// What it counted.
+    fn report(&self) -> HostReport {
+        HostReport::Other
+    }
+}
+
+/// The counters of a host, by its role.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostReport {
+    /// A Consumer.
+    Consumer(ConsumerStats),
+    /// A Relay.
+    Relay(RelayStats),
+    /// A Producer.
+    Producer(ProducerStats),
+    /// A model that keeps its own books.
+    Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_its_host_and_no_other() {
+        assert_eq!(HostId::of(HostId(70_000).addr()), Some(HostId(70_000)));
+        assert_eq!(HostId::of("11.0.0.1:4000".parse().unwrap_or(HostId(0).addr())), None);
+    }
+}

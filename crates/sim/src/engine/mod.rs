@@ -1,0 +1,19 @@
+//! The world: a total order of events over nodes, links and hosts.
+//!
+//! [`World::run_until`] is the whole engine. A packet is one event per link: [`crate::link::Link`] knows its
+//! arrival when it is sent. Links keep their packets in lines of their own, so the event queue holds one key
+//! per busy link and one per host with a timer.
+
+mod hash;
+mod host;
+mod network;
+mod packet;
+mod queue;
+mod routes;
+mod world;
+
+pub use host::{Host, HostId, HostReport};
+pub use network::{LinkId, Network, NodeId};
+pub use packet::{Body, IP_HEADER, Segment, UDP_HEADER};
+pub(crate) use world::without_offset;
+pub use world::{EngineCounters, Observer, World};

@@ -1,0 +1,74 @@
+//! What travels over links.
+
+use super::HostId;
+
+/// The contents of a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Body {
+    /// A UDP datagram, byte by byte.
+    Datagram(Vec<u8>),
+    /// A segment of a model whose payload is a length and no bytes.
+    Segment(Segment),
+}
+
+/// A packet of a transport that exists as a model only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Segment {
+    /// The flow, as the recorder numbers it.
+    pub flow: u32,
+    /// Bytes of payload that the segment stands for.
+    pub len: u32,
+    /// Where in the flow they start.
+    pub offset: u64,
+    /// Bytes of the transport's header on the wire.
+    pub header: u32,
+}
+
+/// IPv4 header without options, bytes (RFC 791).
+pub const IP_HEADER: u32 = 20;
+/// UDP header, bytes (RFC 768).
+pub const UDP_HEADER: u32 = 8;
+
+impl Body {
+    /// Bytes of the IP packet that carries it.
+    pub fn ip_len(&self) -> u32 {
+        match self {
+            Self::Datagram(bytes) => bytes.len() as u32 + UDP_HEADER + IP_HEADER,
+            Self::Segment(segment) => segment.header + segment.len + IP_HEADER,
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Datagram(Vec::new())
+    }
+}
+
+/// A packet under way between two hosts.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    pub(crate) from: HostId,
+    pub(crate) to: HostId,
+    pub(crate) is_damaged: bool,
+    pub(crate) body: Body,
+}
+
+/// Keeps the memory of packets that arrived for packets to come.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    free: Vec<Vec<u8>>,
+}
+
+impl Buffers {
+    pub(crate) fn take(&mut self) -> Body {
+        Body::Datagram(self.free.pop().unwrap_or_default())
+    }
+
+    pub(crate) fn give(&mut self, body: Body) {
+        if let Body::Datagram(mut bytes) = body {
+            bytes.clear();
+            self.free.push(bytes);
+        }
+    }
+}

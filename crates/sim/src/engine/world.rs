@@ -1,0 +1,433 @@
+//! The event loop.
+
+use super::hash::TraceHash;
+use super::host::{Host, HostId, HostReport};
+use super::network::{InFlight, LinkId, Network, NodeId};
+use super::packet::{Body, Buffers, Packet};
+use super::queue::{EventQueue, Key, Source};
+use crate::link::{Arrival, Verdict};
+use starhop_proto::name::FlowId;
+use starhop_proto::rng::Rng;
+use starhop_proto::time::{Duration, Instant};
+
+/// Where every clock stands when a run begins: an hour, so that one may be behind the world's.
+const CLOCK_BASE: i64 = 3_600_000_000_000;
+/// A host whose timeout is due even after it was handled comes back after this long, so that a host that
+/// never gets done slows the run down and does not stop it.
+const LEAST_TIMEOUT: Duration = Duration::from_micros(1);
+
+/// Sees what the hosts cannot: first transmissions and losses.
+pub trait Observer {
+    /// A host sent a packet.
+    fn on_sent(&mut self, now: Instant, host: HostId, body: &Body);
+    /// A packet will never arrive.
+    fn on_lost(&mut self, now: Instant, body: &Body);
+}
+
+/// What the engine did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EngineCounters {
+    /// Events handled: arrivals of packets at nodes and timers.
+    pub events: u64,
+    /// Packets put on a link, once per link.
+    pub link_packets: u64,
+    /// Packets that had no way to go, or found their program or node dead.
+    pub unreachable: u64,
+    /// Damaged packets that a UDP checksum kept from its host.
+    pub bad_checksums: u64,
+}
+
+struct HostState {
+    host: Box<dyn Host>,
+    node: NodeId,
+    is_up: bool,
+    is_observed: bool,
+    /// The event that will wake it; older ones are ignored.
+    timer: Option<Key>,
+    sent_packets: u64,
+    sent_bytes: u64,
+}
+
+/// A running world.
+pub struct World<O> {
+    network: Network,
+    hosts: Vec<HostState>,
+    now: Instant,
+    queue: EventQueue,
+    sequence: u64,
+    strays: Vec<Option<(NodeId, Packet)>>,
+    free_strays: Vec<u32>,
+    buffers: Buffers,
+    observer: O,
+    hash: TraceHash,
+    counters: EngineCounters,
+    /// Hosts check what arrives as UDP does. Without, they get damaged packets.
+    pub udp_checksum: bool,
+}
+
+impl<O: Observer> World<O> {
+    /// A world at time zero in which nothing has happened.
+    pub fn new(mut network: Network, observer: O, seed: u64) -> Self {
+        let rng = Rng::new(seed);
+        for (index, link) in network.links.iter_mut().enumerate() {
+            link.rng = rng.fork(index as u64 + 1);
+        }
+        Self {
+            network,
+            hosts: Vec::new(),
+            now: Instant::ZERO,
+            queue: EventQueue::default(),
+            sequence: 0,
+            strays: Vec::new(),
+            free_strays: Vec::new(),
+            buffers: Buffers::default(),
+            observer,
+            hash: TraceHash::new(seed),
+            counters: EngineCounters::default(),
+            udp_checksum: true,
+        }
+    }
+
+    /// Puts a program on a node. The observer sees what it sends where `is_observed`.
+    pub fn add_host(&mut self, node: NodeId, host: Box<dyn Host>, is_observed: bool) -> HostId {
+        let (is_up, timer) = (true, None);
+        self.hosts.push(HostState { host, node, is_up, is_observed, timer, sent_packets: 0, sent_bytes: 0 });
+        HostId(self.hosts.len() as u32 - 1)
+    }
+
+    /// Handles every event before `end`, and lets it be `end`.
+    pub fn run_until(&mut self, end: Instant) {
+        while let Some(key) = self.queue.first()
+            && key.at() < end
+        {
+            self.now = key.at();
+            match key.source() {
+                Source::Link(link) => self.link_event(key, link),
+                Source::Timer(host) => self.timer_event(key, host),
+                Source::Stray(slot) => self.stray_event(slot),
+            }
+        }
+        self.now = end;
+    }
+
+    fn link_event(&mut self, key: Key, id: u32) {
+        let link = &mut self.network.links[id as usize];
+        let is_this = |next: &InFlight| Key::new(next.at, next.sequence, Source::Link(id)) == key;
+        let arrived =
+            if link.under_way.front().is_some_and(is_this) { link.under_way.pop_front() } else { None };
+        // Packets under way may have been lost with a path: then the event is stale, and there is a newer one.
+        let Some(arrived) = arrived else { return self.queue.pop() };
+        match link.under_way.front() {
+            Some(next) => self.queue.replace_first(Key::new(next.at, next.sequence, Source::Link(id))),
+            None => self.queue.pop(),
+        }
+        self.counters.events += 1;
+        let node = self.network.links[id as usize].to;
+        self.arrive(node, arrived.packet);
+    }
+
+    fn stray_event(&mut self, slot: u32) {
+        self.queue.pop();
+        if let Some((node, packet)) = self.strays[slot as usize].take() {
+            self.free_strays.push(slot);
+            self.counters.events += 1;
+            self.arrive(node, packet);
+        }
+    }
+
+    fn timer_event(&mut self, key: Key, host: u32) {
+        self.queue.pop();
+        let state = &mut self.hosts[host as usize];
+        if state.timer != Some(key) {
+            return;
+        }
+        state.timer = None;
+        let local = local_clock(&self.network, state.node, self.now);
+        if state.is_up && state.host.poll_timeout().is_some_and(|due| due <= local) {
+            self.counters.events += 1;
+            self.hash.timer(self.now, host);
+            state.host.handle_timeout(local);
+            self.drain(HostId(host));
+        }
+        self.arm(HostId(host));
+    }
+
+    fn arrive(&mut self, node: NodeId, packet: Packet) {
+        if !self.network.nodes[node.0 as usize].is_up {
+            return self.lose(packet.body, true);
+        }
+        if self.hosts[packet.to.0 as usize].node == node {
+            self.deliver(packet);
+        } else {
+            self.forward(node, packet);
+        }
+    }
+
+    fn deliver(&mut self, mut packet: Packet) {
+        if packet.is_damaged && self.udp_checksum {
+            self.counters.bad_checksums += 1;
+            return self.lose(packet.body, false);
+        }
+        let id = packet.to;
+        let state = &mut self.hosts[id.0 as usize];
+        if !state.is_up {
+            return self.lose(packet.body, true);
+        }
+        self.hash.packet(self.now, id.0, &packet.body);
+        let local = local_clock(&self.network, state.node, self.now);
+        state.host.handle_packet(local, packet.from.addr(), &mut packet.body);
+        self.buffers.give(packet.body);
+        self.drain(id);
+        self.arm(id);
+    }
+
+    fn forward(&mut self, node: NodeId, packet: Packet) {
+        let destination = self.hosts[packet.to.0 as usize].node;
+        match self.network.next_hop(node, destination) {
+            Some(link) if self.network.links[link.0 as usize].is_up => self.transmit(link, packet),
+            _ => self.lose(packet.body, true),
+        }
+    }
+
+    fn transmit(&mut self, id: LinkId, packet: Packet) {
+        let link = &mut self.network.links[id.0 as usize];
+        self.counters.link_packets += 1;
+        match link.link.send(self.now, packet.body.ip_len() + link.header, &mut link.rng) {
+            Verdict::Arrives(arrival) if arrival.in_order && !arrival.is_doubled && !arrival.is_damaged => {
+                self.enqueue(id, arrival.at, packet);
+            }
+            Verdict::Arrives(arrival) => self.enqueue_disturbed(id, arrival, packet),
+            Verdict::Dropped | Verdict::Lost => self.lose(packet.body, false),
+        }
+    }
+
+    fn enqueue(&mut self, id: LinkId, at: Instant, packet: Packet) {
+        let sequence = self.next_sequence();
+        let link = &mut self.network.links[id.0 as usize];
+        if link.under_way.is_empty() {
+            self.queue.push(Key::new(at, sequence, Source::Link(id.0)));
+        }
+        link.under_way.push_back(InFlight { at, sequence, packet });
+    }
+
+    fn enqueue_disturbed(&mut self, id: LinkId, arrival: Arrival, mut packet: Packet) {
+        if arrival.is_damaged {
+            packet.is_damaged = true;
+            self.damage(id, &mut packet.body);
+        }
+        let to = self.network.links[id.0 as usize].to;
+        if arrival.is_doubled {
+            let Packet { from, to: host, is_damaged, ref body } = packet;
+            let copy = Packet { from, to: host, is_damaged, body: body.clone() };
+            self.enqueue_stray(to, arrival.at, copy);
+        }
+        if arrival.in_order {
+            self.enqueue(id, arrival.at, packet);
+        } else {
+            self.enqueue_stray(to, arrival.at, packet);
+        }
+    }
+
+    fn enqueue_stray(&mut self, node: NodeId, at: Instant, packet: Packet) {
+        let slot = self.free_strays.pop().unwrap_or_else(|| {
+            self.strays.push(None);
+            self.strays.len() as u32 - 1
+        });
+        self.strays[slot as usize] = Some((node, packet));
+        let sequence = self.next_sequence();
+        self.queue.push(Key::new(at, sequence, Source::Stray(slot)));
+    }
+
+    fn damage(&mut self, id: LinkId, body: &mut Body) {
+        if let Body::Datagram(bytes) = body {
+            let bit = self.network.links[id.0 as usize].rng.below(bytes.len() as u64 * 8);
+            if let Some(byte) = bytes.get_mut(bit as usize / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    fn lose(&mut self, body: Body, is_unreachable: bool) {
+        self.counters.unreachable += u64::from(is_unreachable);
+        self.observer.on_lost(self.now, &body);
+        self.buffers.give(body);
+    }
+
+    /// Takes what a host wants to send.
+    fn drain(&mut self, id: HostId) {
+        let local = local_clock(&self.network, self.hosts[id.0 as usize].node, self.now);
+        let mut body = self.buffers.take();
+        while let Some(to) = self.hosts[id.0 as usize].host.poll_transmit(local, &mut body) {
+            let sent = std::mem::replace(&mut body, self.buffers.take());
+            self.emit(id, HostId::of(to), sent);
+        }
+        self.buffers.give(body);
+    }
+
+    fn emit(&mut self, from: HostId, to: Option<HostId>, body: Body) {
+        let state = &mut self.hosts[from.0 as usize];
+        state.sent_packets += 1;
+        state.sent_bytes += u64::from(body.ip_len());
+        let node = state.node;
+        if state.is_observed {
+            self.observer.on_sent(self.now, from, &body);
+        }
+        let Some(to) = to.filter(|to| (to.0 as usize) < self.hosts.len()) else {
+            return self.lose(body, true);
+        };
+        let packet = Packet { from, to, is_damaged: false, body };
+        if self.hosts[to.0 as usize].node == node {
+            // Two programs on one node: no link between them, but an event, so that neither runs inside the other.
+            self.enqueue_stray(node, self.now, packet);
+        } else {
+            self.forward(node, packet);
+        }
+    }
+
+    /// Makes sure that an event wakes the host in time. A timer that moves away is left where it is: it fires
+    /// early, finds nothing due and is armed again.
+    fn arm(&mut self, id: HostId) {
+        let state = &self.hosts[id.0 as usize];
+        let Some(due) = state.host.poll_timeout().filter(|_| state.is_up) else { return };
+        let mut at = world_clock(&self.network, state.node, due);
+        if at <= self.now {
+            at = self.now + LEAST_TIMEOUT;
+        }
+        if state.timer.is_some_and(|timer| timer.at() <= at) {
+            return;
+        }
+        let key = Key::new(at, self.next_sequence(), Source::Timer(id.0));
+        self.hosts[id.0 as usize].timer = Some(key);
+        self.queue.push(key);
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+}
+
+/// What the director of a world does between events.
+impl<O: Observer> World<O> {
+    /// The world's time.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Starts the application of a host.
+    pub fn start(&mut self, id: HostId) {
+        let state = &mut self.hosts[id.0 as usize];
+        let local = local_clock(&self.network, state.node, self.now);
+        state.host.start(local);
+        self.drain(id);
+        self.arm(id);
+    }
+
+    /// Tells a host its upstream for a flow.
+    pub fn set_route(&mut self, id: HostId, flow: FlowId, upstream: HostId) {
+        let state = &mut self.hosts[id.0 as usize];
+        let local = local_clock(&self.network, state.node, self.now);
+        state.host.set_route(local, flow, upstream.addr());
+        self.drain(id);
+        self.arm(id);
+    }
+
+    /// Kills a program: what is addressed to it is lost from now on.
+    pub fn kill(&mut self, id: HostId) {
+        let state = &mut self.hosts[id.0 as usize];
+        state.is_up = false;
+        state.timer = None;
+    }
+
+    /// Starts a killed program again with nothing in its memory.
+    pub fn restart(&mut self, id: HostId) {
+        let state = &mut self.hosts[id.0 as usize];
+        let local = local_clock(&self.network, state.node, self.now);
+        state.is_up = true;
+        state.host.restart(local);
+        self.drain(id);
+        self.arm(id);
+    }
+
+    /// Switches a node on or off; off, it neither forwards nor runs anything.
+    pub fn set_node_up(&mut self, node: NodeId, is_up: bool) {
+        self.network.nodes[node.0 as usize].is_up = is_up;
+        let here: Vec<u32> =
+            (0..self.hosts.len() as u32).filter(|&h| self.hosts[h as usize].node == node).collect();
+        for host in here {
+            if is_up { self.restart(HostId(host)) } else { self.kill(HostId(host)) }
+        }
+    }
+
+    /// Switches a link on or off. Switched off, it loses what waits and, unless `keep`, what is under way.
+    pub fn set_link_up(&mut self, id: LinkId, is_up: bool, keep: bool) {
+        let link = &mut self.network.links[id.0 as usize];
+        link.is_up = is_up;
+        if is_up || keep {
+            return;
+        }
+        link.link.reset(self.now);
+        let lost: Vec<Packet> = link.under_way.drain(..).map(|flying| flying.packet).collect();
+        for packet in lost {
+            self.lose(packet.body, false);
+        }
+    }
+
+    /// The topology, to change next hops.
+    pub fn network_mut(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    /// The topology.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The node of a host.
+    pub fn node_of(&self, id: HostId) -> NodeId {
+        self.hosts[id.0 as usize].node
+    }
+
+    /// What a host counted.
+    pub fn report(&self, id: HostId) -> HostReport {
+        self.hosts[id.0 as usize].host.report()
+    }
+
+    /// Packets and bytes (IP packets) that a host sent.
+    pub fn sent_by(&self, id: HostId) -> (u64, u64) {
+        let state = &self.hosts[id.0 as usize];
+        (state.sent_packets, state.sent_bytes)
+    }
+
+    /// What the engine did.
+    pub fn counters(&self) -> EngineCounters {
+        self.counters
+    }
+
+    /// The hash of all that hosts saw so far.
+    pub fn trace_hash(&self) -> u64 {
+        self.hash.value()
+    }
+
+    /// The observer.
+    pub fn observer(&self) -> &O {
+        &self.observer
+    }
+}
+
+/// The clock of a node, for the world's time.
+fn local_clock(network: &Network, node: NodeId, at: Instant) -> Instant {
+    let offset = CLOCK_BASE + network.nodes[node.0 as usize].clock_offset;
+    Instant::from_nanos(at.as_nanos().saturating_add_signed(offset))
+}
+
+/// The world's time, for the clock of a node.
+fn world_clock(network: &Network, node: NodeId, at: Instant) -> Instant {
+    let offset = CLOCK_BASE + network.nodes[node.0 as usize].clock_offset;
+    Instant::from_nanos(at.as_nanos().saturating_add_signed(-offset))
+}
+
+/// The world's time, for a reading of a clock that is `clock_offset` nanoseconds ahead.
+pub(crate) fn without_offset(at: Instant, clock_offset: i64) -> Instant {
+    Instant::from_nanos(at.as_nanos().saturating_add_signed(-(CLOCK_BASE + clock_offset)))
+}

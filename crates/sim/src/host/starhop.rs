@@ -1,0 +1,258 @@
+//! The roles of the protocol as hosts: the very code that runs on Linux.
+
+use super::content::Pattern;
+use crate::engine::{Body, Host, HostReport};
+use crate::record::SharedRecorder;
+use starhop_proto::config::Config;
+use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
+use starhop_proto::name::{ByteRange, FlowId, RangeSet};
+use starhop_proto::node::Node;
+use starhop_proto::producer::{Lookup, Producer, Source};
+use starhop_proto::relay::{Relay, RelayStats};
+use starhop_proto::time::Instant;
+use starhop_proto::wire::Plain;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// Hands a datagram to a role.
+fn handle<N: Node>(node: &mut N, now: Instant, from: SocketAddr, body: &mut Body) {
+    if let Body::Datagram(bytes) = body {
+        node.handle_datagram(now, from, bytes);
+    }
+}
+
+/// Takes a datagram from a role.
+fn poll<N: Node>(node: &mut N, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    let Body::Datagram(bytes) = out else { return None };
+    node.poll_transmit(now, bytes).map(|transmit| transmit.to)
+}
+
+/// A sink that checks every byte and tells the recorder.
+#[derive(Debug)]
+pub(super) struct CheckedSink {
+    recorder: SharedRecorder,
+    record: usize,
+    flow: FlowId,
+    pattern: Pattern,
+    clock_offset: i64,
+}
+
+impl Sink for CheckedSink {
+    fn write(&mut self, now: Instant, range: ByteRange, bytes: &[u8]) {
+        let now = crate::engine::without_offset(now, self.clock_offset);
+        let mut recorder = self.recorder.borrow_mut();
+        if !self.pattern.matches(self.flow, range, bytes) {
+            recorder.on_problem(format!("flow {}: wrong bytes in {range:?}", self.record));
+        }
+        recorder.on_received(now, self.record, range);
+    }
+}
+
+/// The client of a flow.
+pub struct ConsumerHost {
+    consumer: Consumer<CheckedSink>,
+}
+
+/// What a client is to fetch, and where it writes its measurements.
+#[derive(Clone, Copy, Debug)]
+pub struct ConsumerSpec {
+    /// The flow.
+    pub flow: FlowId,
+    /// The neighbour to ask.
+    pub upstream: SocketAddr,
+    /// The number of the flow in the recorder.
+    pub record: usize,
+    /// The clock of the client's node minus the world's, nanoseconds.
+    pub clock_offset: i64,
+    /// Seed of the role.
+    pub seed: u64,
+}
+
+impl ConsumerHost {
+    /// A client that waits for [`Host::start`].
+    pub fn new(config: Config, spec: ConsumerSpec, recorder: SharedRecorder, pattern: Pattern) -> Self {
+        let ConsumerSpec { flow, upstream, record, clock_offset, seed } = spec;
+        let sink = CheckedSink { recorder, record, flow, pattern, clock_offset };
+        let request = Request { flow, upstream, length: None, have: RangeSet::new() };
+        Self { consumer: Consumer::new(config, request, sink, Plain, seed) }
+    }
+
+    fn take_events(&mut self, now: Instant) {
+        while let Some(event) = self.consumer.poll_event() {
+            let sink = self.consumer.sink();
+            let now = crate::engine::without_offset(now, sink.clock_offset);
+            let mut recorder = sink.recorder.borrow_mut();
+            match event {
+                ConsumerEvent::Finished { .. } => recorder.on_finished(now, sink.record),
+                ConsumerEvent::NoSuchName => {
+                    recorder.on_problem(format!("flow {}: the producer knows no such name", sink.record));
+                }
+                ConsumerEvent::TimedOut { .. } => {}
+            }
+        }
+    }
+}
+
+impl Host for ConsumerHost {
+    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+        handle(&mut self.consumer, now, from, body);
+        self.take_events(now);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.consumer.handle_timeout(now);
+        self.take_events(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+        poll(&mut self.consumer, now, out)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.consumer.poll_timeout()
+    }
+
+    fn start(&mut self, now: Instant) {
+        self.consumer.start(now);
+        self.take_events(now);
+    }
+
+    fn set_route(&mut self, now: Instant, _flow: FlowId, upstream: SocketAddr) {
+        self.consumer.set_upstream(now, upstream);
+    }
+
+    fn report(&self) -> HostReport {
+        HostReport::Consumer(self.consumer.stats())
+    }
+}
+
+/// A relay.
+pub struct RelayHost {
+    relay: Relay,
+    config: Config,
+    seed: u64,
+    routes: BTreeMap<FlowId, SocketAddr>,
+    /// Counters of earlier lives: they survive a crash, nothing else does.
+    before: RelayStats,
+}
+
+/// Where nothing listens: a relay asks there for flows that it was given no route for.
+const NOWHERE: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 255, 255, 255)), 9);
+
+impl RelayHost {
+    /// A relay without routes.
+    pub fn new(config: Config, seed: u64) -> Self {
+        let relay = Relay::new(config.clone(), NOWHERE, Plain, seed);
+        Self { relay, config, seed, routes: BTreeMap::new(), before: RelayStats::default() }
+    }
+}
+
+impl Host for RelayHost {
+    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+        handle(&mut self.relay, now, from, body);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.relay.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+        poll(&mut self.relay, now, out)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.relay.poll_timeout()
+    }
+
+    fn set_route(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
+        self.routes.insert(flow, upstream);
+        self.relay.set_route(now, flow, upstream);
+    }
+
+    fn restart(&mut self, now: Instant) {
+        self.before = sum(self.before, self.relay.stats());
+        self.seed = self.seed.wrapping_add(1 << 32);
+        self.relay = Relay::new(self.config.clone(), NOWHERE, Plain, self.seed);
+        // Routes are what the operator configured, not state of the relay.
+        for (&flow, &upstream) in &self.routes {
+            self.relay.set_route(now, flow, upstream);
+        }
+    }
+
+    fn report(&self) -> HostReport {
+        HostReport::Relay(sum(self.before, self.relay.stats()))
+    }
+}
+
+/// The counters of two lives; what a relay holds now is what it holds in the second.
+fn sum(before: RelayStats, now: RelayStats) -> RelayStats {
+    RelayStats {
+        interests_in: before.interests_in + now.interests_in,
+        interests_out: before.interests_out + now.interests_out,
+        aggregated_bytes: before.aggregated_bytes + now.aggregated_bytes,
+        cache_hit_bytes: before.cache_hit_bytes + now.cache_hit_bytes,
+        data_in: before.data_in + now.data_in,
+        data_out: before.data_out + now.data_out,
+        unasked: before.unasked + now.unasked,
+        sent_bytes: before.sent_bytes + now.sent_bytes,
+        repairs: before.repairs + now.repairs,
+        bad_datagrams: before.bad_datagrams + now.bad_datagrams,
+        ..now
+    }
+}
+
+/// A source of any number of flows.
+#[derive(Debug)]
+pub(super) struct PatternSource {
+    pattern: Pattern,
+    lengths: BTreeMap<FlowId, Option<u64>>,
+}
+
+impl Source for PatternSource {
+    fn lookup(&mut self, flow: FlowId) -> Lookup {
+        match self.lengths.get(&flow) {
+            Some(&length) => Lookup::Found { length, is_volatile: false },
+            None => Lookup::Unknown,
+        }
+    }
+
+    fn read(&mut self, _now: Instant, flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
+        self.pattern.write(flow, range, out);
+        true
+    }
+}
+
+/// A server.
+pub struct ProducerHost {
+    producer: Producer<PatternSource>,
+}
+
+impl ProducerHost {
+    /// A server of the named flows; `None` is a stream without an end.
+    pub fn new(config: Config, lengths: BTreeMap<FlowId, Option<u64>>, pattern: Pattern, seed: u64) -> Self {
+        Self { producer: Producer::new(config, PatternSource { pattern, lengths }, Plain, seed) }
+    }
+}
+
+impl Host for ProducerHost {
+    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+        handle(&mut self.producer, now, from, body);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.producer.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+        poll(&mut self.producer, now, out)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.producer.poll_timeout()
+    }
+
+    fn report(&self) -> HostReport {
+        HostReport::Producer(self.producer.stats())
+    }
+}

@@ -1,0 +1,239 @@
+//! One direction of a link: rate → queue → loss → delay.
+//!
+//! Sans-IO and without an event queue: [`Link::send`] says at once what becomes of a packet, because nothing
+//! that happens later changes it. So a simulator needs one event per packet and link, and an emulator can put
+//! real packets through the very same model.
+
+mod delay;
+mod disorder;
+mod loss;
+mod outage;
+mod queue;
+mod rate;
+
+pub use delay::DelayModel;
+pub use disorder::{Disorder, Fate};
+pub use loss::{GilbertElliott, Loss, LossModel};
+pub use outage::{Outage, Window};
+pub use queue::{DropTail, QueueLimit};
+pub use rate::{Opportunities, RateSchedule, Service, Transmitter};
+
+use starhop_proto::rng::Rng;
+use starhop_proto::time::{Duration, Instant};
+use starhop_proto::units::Rate;
+
+/// What one direction of a link is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkConfig {
+    /// How fast it sends.
+    pub rate: RateSchedule,
+    /// How much waits.
+    pub queue: QueueLimit,
+    /// What it loses.
+    pub loss: LossModel,
+    /// How long the signal is under way.
+    pub delay: DelayModel,
+    /// When it is away.
+    pub outage: Option<Outage>,
+    /// What else it does to packets.
+    pub disorder: Disorder,
+}
+
+impl LinkConfig {
+    /// A faultless link with an unlimited queue.
+    pub fn ideal(rate: Rate, delay: Duration) -> Self {
+        Self {
+            rate: RateSchedule::Constant(rate),
+            queue: QueueLimit::Unlimited,
+            loss: LossModel::None,
+            delay: DelayModel::Fixed(delay),
+            outage: None,
+            disorder: Disorder::default(),
+        }
+    }
+
+    /// The bits per second that get through in `[from, to)` for packets of `bytes`: mean rate, less what is
+    /// lost and what falls into outages.
+    pub fn mean_bps(&self, from: Instant, to: Instant, bytes: u32) -> f64 {
+        let seconds = to.since(from).as_secs_f64();
+        let up = 1.0 - self.outage.as_ref().map_or(0.0, |outage| outage.share(from, to));
+        self.rate.bits_between(from, to) / seconds * (1.0 - self.loss.mean(bytes)) * up
+    }
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It arrives.
+    Arrives(Arrival),
+    /// The queue was full.
+    Dropped,
+    /// It was sent, and lost on the way.
+    Lost,
+}
+
+/// How a packet arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// When its last bit is there.
+    pub at: Instant,
+    /// Not before any packet sent earlier. Out of order otherwise.
+    pub in_order: bool,
+    /// A second copy arrives with it.
+    pub is_doubled: bool,
+    /// A bit is wrong.
+    pub is_damaged: bool,
+}
+
+/// What one direction did since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LinkCounters {
+    /// Packets accepted: sent, lost ones included.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Packets lost on the way.
+    pub lost: u64,
+    /// Packets that found the queue full.
+    pub dropped: u64,
+    /// Nanoseconds that accepted packets waited in the queue, together.
+    pub waited_ns: u64,
+    /// The longest that a packet waited, nanoseconds.
+    pub longest_wait_ns: u64,
+}
+
+impl LinkCounters {
+    /// What was added since `earlier`; the longest wait stays that of the whole run.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            packets: self.packets - earlier.packets,
+            bytes: self.bytes - earlier.bytes,
+            lost: self.lost - earlier.lost,
+            dropped: self.dropped - earlier.dropped,
+            waited_ns: self.waited_ns - earlier.waited_ns,
+            longest_wait_ns: self.longest_wait_ns,
+        }
+    }
+}
+
+/// A running link, one direction.
+#[derive(Clone, Debug)]
+pub struct Link {
+    transmitter: Transmitter,
+    queue: DropTail,
+    loss: Loss,
+    delay: DelayModel,
+    outage: Option<Outage>,
+    disorder: Option<Disorder>,
+    last_arrival: Instant,
+    counters: LinkCounters,
+}
+
+impl Link {
+    /// A link that is idle.
+    pub fn new(config: LinkConfig) -> Self {
+        let (held, outage) = match config.outage {
+            Some(outage) if outage.hold => (Some(outage), None),
+            other => (None, other),
+        };
+        Self {
+            transmitter: Transmitter::new(config.rate, held),
+            queue: DropTail::new(config.queue),
+            loss: Loss::new(config.loss),
+            delay: config.delay,
+            outage,
+            disorder: (!config.disorder.is_none()).then_some(config.disorder),
+            last_arrival: Instant::ZERO,
+            counters: LinkCounters::default(),
+        }
+    }
+
+    /// Takes a packet of `bytes` on the wire. `now` never goes back.
+    pub fn send(&mut self, now: Instant, bytes: u32, rng: &mut Rng) -> Verdict {
+        let must_wait = self.transmitter.free_at() > now;
+        if must_wait && !self.queue.has_room(now, bytes) {
+            self.counters.dropped += 1;
+            return Verdict::Dropped;
+        }
+        let service = self.transmitter.transmit(now, bytes);
+        if must_wait {
+            self.queue.push(service.starts, bytes);
+        }
+        self.count(service.starts.since(now), bytes);
+        if self.is_away(service) || self.loss.loses(bytes, rng) {
+            self.counters.lost += 1;
+            return Verdict::Lost;
+        }
+        Verdict::Arrives(self.arrival(service.ends, rng))
+    }
+
+    fn count(&mut self, waited: Duration, bytes: u32) {
+        self.counters.packets += 1;
+        self.counters.bytes += u64::from(bytes);
+        self.counters.waited_ns += waited.as_nanos();
+        self.counters.longest_wait_ns = self.counters.longest_wait_ns.max(waited.as_nanos());
+    }
+
+    fn is_away(&self, service: Service) -> bool {
+        if service.ends.as_nanos() == u64::MAX {
+            return true;
+        }
+        let Some(outage) = &self.outage else { return false };
+        let window = outage.window(service.starts);
+        window.down_until.is_some() || window.next_down <= service.ends
+    }
+
+    fn arrival(&mut self, sent: Instant, rng: &mut Rng) -> Arrival {
+        let at = sent + self.delay.sample(sent, rng);
+        let fate = self.disorder.map_or(Fate::default(), |disorder| disorder.draw(rng));
+        if let Some(held) = fate.held {
+            let (is_doubled, is_damaged) = (fate.is_doubled, fate.is_damaged);
+            return Arrival { at: at + held, in_order: false, is_doubled, is_damaged };
+        }
+        // A signal does not overtake another, even where the delay falls.
+        self.last_arrival = self.last_arrival.max(at);
+        Arrival {
+            at: self.last_arrival,
+            in_order: true,
+            is_doubled: fate.is_doubled,
+            is_damaged: fate.is_damaged,
+        }
+    }
+
+    /// Forgets what waits and what is under way: the caller lost it.
+    pub fn reset(&mut self, now: Instant) {
+        self.transmitter.reset(now);
+        self.queue.clear();
+        self.last_arrival = now;
+    }
+
+    /// Time until all that was accepted is sent.
+    pub fn backlog(&self, now: Instant) -> Duration {
+        self.transmitter.free_at().since(now)
+    }
+
+    /// Bits that left the transmitter until `now`.
+    pub fn bits_sent(&self, now: Instant) -> f64 {
+        let ahead = self.transmitter.free_at();
+        let waiting = if ahead > now { self.schedule().bits_between(now, ahead) } else { 0.0 };
+        (self.counters.bytes as f64 * 8.0 - waiting).max(0.0)
+    }
+
+    /// The schedule of its rate.
+    pub fn schedule(&self) -> &RateSchedule {
+        self.transmitter.schedule()
+    }
+
+    /// The propagation delay at `at`.
+    pub fn propagation(&self, at: Instant) -> Duration {
+        self.delay.at(at)
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> LinkCounters {
+        self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! What is measured of one flow.
+
+use super::histogram::Histogram;
+use super::sent::Sent;
+use starhop_proto::name::{ByteRange, RangeSet};
+use starhop_proto::time::{Duration, Instant};
+
+/// Delays of a flow since the end of the warm-up, weighted by bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Delays {
+    /// First arrival at the client since the first transmission by the source.
+    pub owd: Histogram,
+    /// Handed over in order since the first transmission by the source.
+    pub in_order: Histogram,
+    /// As `owd`, of ranges of which a copy was lost on the way.
+    pub retransmitted: Histogram,
+    /// As `owd`, of ranges of which no copy was lost.
+    pub undisturbed: Histogram,
+    /// `owd` less propagation and serialisation.
+    pub queueing: Histogram,
+    /// Difference between the `owd` of one arrival and of the one before.
+    pub jitter: Histogram,
+}
+
+/// Sums since the last sample of the time series.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StepSums {
+    /// Bytes handed over in order.
+    pub in_order_bytes: u64,
+    /// Sum of owd · bytes, nanosecond bytes.
+    pub owd: f64,
+    /// Bytes that arrived.
+    pub owd_bytes: u64,
+    /// Sum of in-order owd · bytes.
+    pub in_order_owd: f64,
+    /// Bytes handed over in order that had a delay.
+    pub in_order_owd_bytes: u64,
+}
+
+/// The record of one flow.
+#[derive(Debug, Default)]
+pub struct FlowRecord {
+    pub(super) content: usize,
+    received: RangeSet,
+    last_owd: Option<u64>,
+    /// Propagation and serialisation of a full packet, from each instant on.
+    base: Vec<(Instant, Duration)>,
+    /// When its application began.
+    pub started: Option<Instant>,
+    /// When its last byte was handed over.
+    pub finished: Option<Instant>,
+    /// Delays since the end of the warm-up.
+    pub delays: Delays,
+    /// Bytes handed over in order, once.
+    pub in_order_bytes: u64,
+    /// Those of them that were handed over since the end of the warm-up.
+    pub measured_bytes: u64,
+    /// Since the last sample.
+    pub step: StepSums,
+}
+
+impl FlowRecord {
+    pub(super) fn of(content: usize) -> Self {
+        Self { content, ..Self::default() }
+    }
+
+    /// From `at` on a full packet takes `base` over the path with empty queues.
+    pub fn set_base(&mut self, at: Instant, base: Duration) {
+        if self.base.last().is_none_or(|(_, last)| *last != base) {
+            self.base.push((at, base));
+        }
+    }
+
+    /// The first offset that has not arrived.
+    pub fn in_order_end(&self) -> u64 {
+        self.received.first().filter(|first| first.start == 0).map_or(0, |first| first.end)
+    }
+
+    /// Takes note of an arrival; the bytes that it completes. `None`: some of them arrived before.
+    pub(crate) fn insert(&mut self, range: ByteRange) -> Option<ByteRange> {
+        if self.received.overlaps(range) {
+            return None;
+        }
+        let before = self.in_order_end();
+        self.received.insert(range);
+        Some(ByteRange::new(before, self.in_order_end()))
+    }
+
+    pub(crate) fn on_arrived(&mut self, now: Instant, sent: Sent, is_measured: bool) {
+        if self.started.is_none_or(|started| sent.at < started) {
+            return;
+        }
+        let (owd, bytes) = (now.since(sent.at).as_nanos(), sent.range.len());
+        self.step.owd += owd as f64 * bytes as f64;
+        self.step.owd_bytes += bytes;
+        let last = self.last_owd.replace(owd);
+        if !is_measured {
+            return;
+        }
+        self.delays.owd.record(owd, bytes);
+        let queueing = owd.saturating_sub(self.base_at(sent.at).as_nanos());
+        self.delays.queueing.record(queueing, bytes);
+        let class = if sent.is_lost { &mut self.delays.retransmitted } else { &mut self.delays.undisturbed };
+        class.record(owd, bytes);
+        if let Some(last) = last {
+            self.delays.jitter.record(owd.abs_diff(last), 1);
+        }
+    }
+
+    pub(crate) fn on_in_order(&mut self, now: Instant, sent: Sent, is_measured: bool) {
+        if self.started.is_none_or(|started| sent.at < started) {
+            return;
+        }
+        let (owd, bytes) = (now.since(sent.at).as_nanos(), sent.range.len());
+        self.step.in_order_owd += owd as f64 * bytes as f64;
+        self.step.in_order_owd_bytes += bytes;
+        if is_measured {
+            self.delays.in_order.record(owd, bytes);
+        }
+    }
+
+    pub(crate) fn count_in_order(&mut self, bytes: u64, is_measured: bool) {
+        self.in_order_bytes += bytes;
+        self.step.in_order_bytes += bytes;
+        self.measured_bytes += if is_measured { bytes } else { 0 };
+    }
+
+    fn base_at(&self, at: Instant) -> Duration {
+        let next = self.base.partition_point(|(from, _)| *from <= at);
+        self.base.get(next.saturating_sub(1)).map_or(Duration::ZERO, |(_, base)| *base)
+    }
+}

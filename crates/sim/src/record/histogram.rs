@@ -1,0 +1,111 @@
+//! Percentiles in constant memory.
+
+/// A histogram of durations in nanoseconds with a weight each (bytes): buckets of 1/256 relative width, so a
+/// quantile is within 0.2 % of the true value, or within a quarter of a microsecond for the smallest.
+///
+/// Grows to the largest value seen: 36 KiB hold up to five minutes. Mean, maximum and total are exact.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    total: u64,
+    sum: f64,
+    max: u64,
+}
+
+/// Values are counted in units of 2^9 ns, about half a microsecond.
+const UNIT_BITS: u32 = 9;
+/// Buckets per doubling: 2^8.
+const PRECISION_BITS: u32 = 8;
+
+impl Histogram {
+    /// Counts `value` nanoseconds with the given weight.
+    pub fn record(&mut self, value: u64, weight: u64) {
+        let index = index_of(value >> UNIT_BITS);
+        if index >= self.counts.len() {
+            self.counts.resize(index + 1, 0);
+        }
+        self.counts[index] += weight;
+        self.total += weight;
+        self.sum += value as f64 * weight as f64;
+        self.max = self.max.max(value);
+    }
+
+    /// All weights together.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The weighted mean, nanoseconds; zero without values.
+    pub fn mean(&self) -> f64 {
+        if self.total == 0 { 0.0 } else { self.sum / self.total as f64 }
+    }
+
+    /// The largest value, nanoseconds.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The value below which the share `q` of the weight lies, nanoseconds; zero without values.
+    pub fn quantile(&self, q: f64) -> f64 {
+        let wanted = (q * self.total as f64).max(1.0);
+        let mut seen = 0u64;
+        for (index, &count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen as f64 >= wanted {
+                return middle_of(index).min(self.max as f64);
+            }
+        }
+        self.max as f64
+    }
+}
+
+fn index_of(units: u64) -> usize {
+    let doublings = (64 - units.leading_zeros()).saturating_sub(PRECISION_BITS + 1);
+    ((u64::from(doublings) << PRECISION_BITS) + (units >> doublings)) as usize
+}
+
+fn middle_of(index: usize) -> f64 {
+    let width = (index >> PRECISION_BITS).saturating_sub(1);
+    let units = (index - (width << PRECISION_BITS)) as u64;
+    let low = (units << width) as f64;
+    (low + (1u64 << width) as f64 / 2.0) * f64::from(1u32 << UNIT_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_found_again_within_half_a_percent() {
+        for exponent in 0..40 {
+            for step in [1000u64, 1003, 1337, 1999] {
+                let value = (step << exponent).max(200_000);
+                let mut histogram = Histogram::default();
+                histogram.record(value, 1);
+                histogram.record(value * 2, 1);
+                let found = histogram.quantile(0.5);
+                assert!((found - value as f64).abs() / (value as f64) < 0.005, "{value} became {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn buckets_follow_one_another_without_a_gap() {
+        let mut last = 0;
+        for units in 0..100_000 {
+            let index = index_of(units);
+            assert!(index == last || index == last + 1, "{units}: {last} to {index}");
+            last = index;
+        }
+    }
+
+    #[test]
+    fn quantiles_are_weighted() {
+        let mut histogram = Histogram::default();
+        histogram.record(1_000_000, 99);
+        histogram.record(9_000_000, 1);
+        assert!((histogram.quantile(0.98) - 1e6).abs() < 5e3);
+        assert!((histogram.quantile(0.995) - 9e6).abs() < 4.5e4);
+        assert_eq!(histogram.mean(), 1_080_000.0);
+    }
+}

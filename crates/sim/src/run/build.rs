@@ -1,0 +1,220 @@
+//! From a plan to a simulation.
+
+use super::overlay::{Member, Overlay, Stack};
+use super::{Action, FlowHandle, Series, Simulation, Step};
+use crate::engine::{HostId, IP_HEADER, Network, NodeId, UDP_HEADER, World};
+use crate::host::{CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Pattern, ProducerHost, RelayHost};
+use crate::record::{Recorder, SharedRecorder};
+use starhop_proto::config::{Config, Settings};
+use starhop_proto::name::FlowId;
+use starhop_proto::rng::Rng;
+use starhop_proto::time::{Duration, Instant};
+use starhop_proto::units::Rate;
+use std::collections::BTreeMap;
+
+/// Header bytes of a full Data packet of the protocol below an offset of 256 GiB, plain.
+const DATA_HEADER: u32 = 28;
+
+/// How a flow travels.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Transport {
+    /// The protocol, with these settings at all its nodes.
+    Starhop(Config),
+    /// Packets at a constant rate that nobody answers.
+    Cbr {
+        /// Of the payload.
+        rate: Rate,
+        /// Bytes per packet.
+        payload: u32,
+    },
+}
+
+impl Transport {
+    /// Bytes of payload in a full packet.
+    pub fn payload(&self) -> u32 {
+        match self {
+            Self::Starhop(config) => config.payload as u32,
+            Self::Cbr { payload, .. } => *payload,
+        }
+    }
+
+    /// Bytes of the IP packet around a full payload.
+    pub fn full_packet(&self) -> u32 {
+        let header = if matches!(self, Self::Starhop(_)) { DATA_HEADER } else { 0 };
+        self.payload() + header + UDP_HEADER + IP_HEADER
+    }
+}
+
+/// A flow to be.
+#[derive(Clone, Debug)]
+pub struct FlowSpec {
+    /// Its content: flows of the same name carry the same bytes.
+    pub content: FlowId,
+    /// Where the content is.
+    pub from: NodeId,
+    /// Where it is wanted.
+    pub to: NodeId,
+    /// Its length; `None` is a stream without an end.
+    pub length: Option<u64>,
+    /// When it begins.
+    pub start: Instant,
+    /// When it ends if it is not done.
+    pub stop: Instant,
+    /// How it travels.
+    pub transport: Transport,
+}
+
+/// A simulation to be.
+pub struct Plan {
+    /// Nodes and links; next hops are found by delay.
+    pub network: Network,
+    /// The nodes that run relays.
+    pub relays: Vec<NodeId>,
+    /// The flows.
+    pub flows: Vec<FlowSpec>,
+    /// What happens to the world.
+    pub actions: Vec<(Instant, Action)>,
+    /// Same plan, same seed: same run.
+    pub seed: u64,
+    /// Statistics begin here.
+    pub warm_up: Instant,
+    /// The run ends here.
+    pub end: Instant,
+    /// The step of the time series.
+    pub step: Duration,
+    /// Hosts check what arrives as UDP does.
+    pub udp_checksum: bool,
+}
+
+impl Simulation {
+    /// Sets a world up in which nothing has happened yet.
+    pub fn new(plan: Plan) -> Self {
+        let recorder = SharedRecorder::new(Recorder::new(plan.warm_up));
+        let mut world = World::new(plan.network, recorder.clone(), plan.seed);
+        world.udp_checksum = plan.udp_checksum;
+        let links = world.network().link_ids().count();
+        let mut builder = Builder {
+            world,
+            recorder,
+            overlay: Overlay::default(),
+            pattern: Pattern::default(),
+            rng: Rng::new(plan.seed).fork(u64::MAX),
+        };
+        builder.add_stacks(&plan.flows, &plan.relays);
+        let flows: Vec<FlowHandle> = plan.flows.iter().map(|flow| builder.add_flow(flow)).collect();
+        let steps = steps(&flows, plan.actions, plan.warm_up);
+        let series =
+            Series { step: plan.step, flows: vec![Vec::new(); flows.len()], links: vec![Vec::new(); links] };
+        let at_warm_up = (Instant::ZERO, vec![Default::default(); links]);
+        let Builder { world, recorder, overlay, .. } = builder;
+        let (sent_before, end) = (vec![0.0; links], plan.end);
+        Self { world, recorder, overlay, flows, steps, end, series, sent_before, at_warm_up }
+    }
+}
+
+/// What is to be done, latest first; what is to be done at the same time in the order given.
+fn steps(flows: &[FlowHandle], actions: Vec<(Instant, Action)>, warm_up: Instant) -> Vec<(Instant, Step)> {
+    let mut steps: Vec<(Instant, Step)> = vec![(warm_up, Step::WarmedUp)];
+    steps.extend(actions.into_iter().map(|(at, action)| (at, Step::Do(action))));
+    for (index, flow) in flows.iter().enumerate() {
+        steps.push((flow.start, Step::Start(index)));
+        steps.push((flow.stop, Step::Stop(index)));
+    }
+    steps.sort_by_key(|(at, _)| *at);
+    steps.reverse();
+    steps
+}
+
+struct Builder {
+    world: World<SharedRecorder>,
+    recorder: SharedRecorder,
+    overlay: Overlay,
+    pattern: Pattern,
+    rng: Rng,
+}
+
+impl Builder {
+    /// One set of relays and producers for all flows that speak with the same settings.
+    fn add_stacks(&mut self, flows: &[FlowSpec], relays: &[NodeId]) {
+        for flow in flows {
+            let Transport::Starhop(config) = &flow.transport else { continue };
+            if self.stack_of(config).is_some() {
+                continue;
+            }
+            let alike: Vec<&FlowSpec> =
+                flows.iter().filter(|other| other.transport == flow.transport).collect();
+            let producers = self.add_producers(config, &alike);
+            let relays = relays.iter().map(|&node| {
+                let relay = RelayHost::new(config.clone(), self.rng.next_u64());
+                (node, self.world.add_host(node, Box::new(relay), false))
+            });
+            let relays = relays.collect();
+            self.overlay.stacks.push(Stack { settings: settings(config), relays, producers });
+        }
+    }
+
+    fn add_producers(&mut self, config: &Config, flows: &[&FlowSpec]) -> BTreeMap<NodeId, HostId> {
+        let mut lengths: BTreeMap<NodeId, BTreeMap<FlowId, Option<u64>>> = BTreeMap::new();
+        for flow in flows {
+            lengths.entry(flow.from).or_default().insert(flow.content, flow.length);
+        }
+        let add = |(node, lengths)| {
+            let (pattern, seed) = (self.pattern.clone(), self.rng.next_u64());
+            let producer = ProducerHost::new(config.clone(), lengths, pattern, seed);
+            (node, self.world.add_host(node, Box::new(producer), true))
+        };
+        lengths.into_iter().map(add).collect()
+    }
+
+    fn stack_of(&self, config: &Config) -> Option<usize> {
+        self.overlay.stacks.iter().position(|stack| stack.settings == **config)
+    }
+
+    fn add_flow(&mut self, spec: &FlowSpec) -> FlowHandle {
+        let record = self.recorder.borrow_mut().add_flow(spec.content);
+        let (driver, client) = match &spec.transport {
+            Transport::Starhop(config) => self.add_consumer(config, spec, record),
+            Transport::Cbr { rate, payload } => self.add_cbr(*rate, *payload, spec, record),
+        };
+        let FlowSpec { from, to, start, stop, .. } = *spec;
+        FlowHandle {
+            record,
+            driver,
+            client,
+            from,
+            to,
+            start,
+            stop,
+            full_packet: spec.transport.full_packet(),
+        }
+    }
+
+    fn add_consumer(&mut self, config: &Config, spec: &FlowSpec, record: usize) -> (HostId, HostId) {
+        let stack = self.stack_of(config).unwrap_or_default();
+        let producer = self.overlay.stacks[stack].producers.get(&spec.from).copied().unwrap_or(HostId(0));
+        let consumer = ConsumerSpec {
+            flow: spec.content,
+            upstream: producer.addr(),
+            record,
+            clock_offset: self.world.network().clock_offset(spec.to),
+            seed: self.rng.next_u64(),
+        };
+        let consumer =
+            ConsumerHost::new(config.clone(), consumer, self.recorder.clone(), self.pattern.clone());
+        let consumer = self.world.add_host(spec.to, Box::new(consumer), false);
+        self.overlay.members.push(Member { flow: spec.content, stack, consumer, server: spec.from });
+        (consumer, consumer)
+    }
+
+    fn add_cbr(&mut self, rate: Rate, payload: u32, spec: &FlowSpec, record: usize) -> (HostId, HostId) {
+        let clock_offset = self.world.network().clock_offset(spec.to);
+        let sink = CbrSink::new(self.recorder.clone(), clock_offset, spec.length);
+        let sink = self.world.add_host(spec.to, Box::new(sink), false);
+        let source = CbrSource::new(sink.addr(), record as u32, payload, rate, spec.length);
+        (self.world.add_host(spec.from, Box::new(source), true), sink)
+    }
+}
+
+fn settings(config: &Config) -> Settings {
+    (**config).clone()
+}

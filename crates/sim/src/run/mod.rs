@@ -1,0 +1,290 @@
+//! A simulation: a world, and a director that does things to it at set times.
+
+mod build;
+mod overlay;
+mod series;
+
+pub use build::{FlowSpec, Plan, Transport};
+pub use series::{FlowSample, LinkSample, Series};
+
+use crate::engine::{HostId, LinkId, NodeId, World};
+use crate::link::LinkCounters;
+use crate::record::SharedRecorder;
+use overlay::Overlay;
+use starhop_proto::time::{Duration, Instant};
+
+/// Something that is done to a running world.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// The relays of the node are killed. The node still forwards packets.
+    Crash(NodeId),
+    /// The relays of the node start again with empty memories.
+    Restart(NodeId),
+    /// The relays of the node are left out of every path.
+    Bypass(NodeId),
+    /// They are on the path again.
+    Include(NodeId),
+    /// The node is switched off whole.
+    NodeDown(NodeId),
+    /// The node is switched on again; its programs start with empty memories.
+    NodeUp(NodeId),
+    /// Links go up and down, and routes follow.
+    Links {
+        /// Which, and whether up.
+        states: Vec<(LinkId, bool)>,
+        /// What is under way on a link that goes down still arrives.
+        keep: bool,
+    },
+}
+
+/// What the director knows of a flow.
+#[derive(Clone, Debug)]
+pub struct FlowHandle {
+    /// Its number in the recorder.
+    pub record: usize,
+    /// The program that asks, or that sends where nobody asks.
+    pub driver: HostId,
+    /// The program at the client.
+    pub client: HostId,
+    /// Where its content is.
+    pub from: NodeId,
+    /// Where it is wanted.
+    pub to: NodeId,
+    /// When it begins.
+    pub start: Instant,
+    /// When it ends if it is not done.
+    pub stop: Instant,
+    full_packet: u32,
+}
+
+/// A relay of a simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct RelayHandle {
+    /// Its node.
+    pub node: NodeId,
+    /// Its program.
+    pub host: HostId,
+    /// Which settings it speaks with, counted from 0.
+    pub stack: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Start(usize),
+    Stop(usize),
+    WarmedUp,
+    Do(Action),
+}
+
+/// A simulation from its plan to its measurements.
+pub struct Simulation {
+    world: World<SharedRecorder>,
+    recorder: SharedRecorder,
+    overlay: Overlay,
+    flows: Vec<FlowHandle>,
+    /// What is to be done, latest first.
+    steps: Vec<(Instant, Step)>,
+    end: Instant,
+    series: Series,
+    sent_before: Vec<f64>,
+    /// Counters and bits sent of every link at the end of the warm-up.
+    at_warm_up: (Instant, Vec<LinkState>),
+}
+
+/// Counters of a link and the bits that it sent.
+type LinkState = (LinkCounters, f64);
+
+/// What a link did since the end of the warm-up.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkResult {
+    /// Its counters.
+    pub counters: LinkCounters,
+    /// Bits that it sent.
+    pub sent_bits: f64,
+    /// Bits that its schedule could have carried; infinite where it has no limit.
+    pub capacity_bits: f64,
+}
+
+impl Simulation {
+    /// Runs to the end, or until every flow is done. Calls `progress` after every step of the time series.
+    pub fn run(&mut self, mut progress: impl FnMut(Instant)) {
+        let step = self.series.step;
+        let mut tick = Instant::ZERO + step;
+        self.reroute();
+        while self.world.now() < self.end && !self.is_done() {
+            self.run_steps_until(tick.min(self.end));
+            self.sample(step);
+            progress(self.world.now());
+            tick += step;
+        }
+    }
+
+    fn run_steps_until(&mut self, end: Instant) {
+        while let Some((at, _)) = self.steps.last()
+            && *at < end
+        {
+            self.world.run_until(*at);
+            if let Some((_, step)) = self.steps.pop() {
+                self.perform(step);
+            }
+        }
+        self.world.run_until(end);
+    }
+
+    fn perform(&mut self, step: Step) {
+        match step {
+            Step::Start(flow) => {
+                let handle = &self.flows[flow];
+                self.recorder.borrow_mut().flow_mut(handle.record).started = Some(self.world.now());
+                self.world.start(handle.driver);
+            }
+            Step::Stop(flow) => self.world.kill(self.flows[flow].driver),
+            Step::WarmedUp => self.at_warm_up = (self.world.now(), self.link_counters()),
+            Step::Do(action) => self.act(&action),
+        }
+    }
+
+    fn act(&mut self, action: &Action) {
+        match action {
+            Action::Crash(node) => self.relays_at(*node).iter().for_each(|&relay| self.world.kill(relay)),
+            Action::Restart(node) => {
+                self.relays_at(*node).iter().for_each(|&relay| self.world.restart(relay));
+            }
+            Action::Bypass(node) => {
+                self.overlay.bypassed.insert(*node);
+                self.overlay.rewire(&mut self.world);
+            }
+            Action::Include(node) => {
+                self.overlay.bypassed.remove(node);
+                self.overlay.rewire(&mut self.world);
+            }
+            Action::NodeDown(node) => {
+                self.world.set_node_up(*node, false);
+                self.reroute();
+            }
+            Action::NodeUp(node) => {
+                self.world.set_node_up(*node, true);
+                self.reroute();
+            }
+            Action::Links { states, keep } => {
+                states.iter().for_each(|&(link, is_up)| self.world.set_link_up(link, is_up, *keep));
+                self.reroute();
+            }
+        }
+    }
+
+    fn relays_at(&self, node: NodeId) -> Vec<HostId> {
+        self.overlay.stacks.iter().filter_map(|stack| stack.relays.get(&node).copied()).collect()
+    }
+
+    /// Finds new paths, and tells the overlay and the recorder.
+    fn reroute(&mut self) {
+        let now = self.world.now();
+        self.world.network_mut().route_by_delay(now);
+        self.overlay.rewire(&mut self.world);
+        self.note_bases();
+    }
+
+    /// Propagation and serialisation of every flow's path as they are now.
+    fn note_bases(&mut self) {
+        let now = self.world.now();
+        for flow in &self.flows {
+            if let Some(base) = self.base_of(flow, now) {
+                self.recorder.borrow_mut().flow_mut(flow.record).set_base(now, base);
+            }
+        }
+    }
+
+    fn base_of(&self, flow: &FlowHandle, now: Instant) -> Option<Duration> {
+        let network = self.world.network();
+        let path = network.path(flow.from, flow.to);
+        let over = |link: &LinkId| {
+            let model = network.link(*link);
+            let bytes = u64::from(flow.full_packet + network.header(*link));
+            let serialisation = model.schedule().at(now).time_for(bytes);
+            // A link that stands still has no serialisation time to subtract.
+            let serialisation = if serialisation == Duration::MAX { Duration::ZERO } else { serialisation };
+            model.propagation(now) + serialisation
+        };
+        (!path.is_empty()).then(|| path.iter().map(over).fold(Duration::ZERO, |sum, part| sum + part))
+    }
+
+    fn is_done(&self) -> bool {
+        let recorder = self.recorder.borrow();
+        let now = self.world.now();
+        self.flows.iter().all(|flow| recorder.flow(flow.record).finished.is_some() || flow.stop <= now)
+    }
+
+    fn sample(&mut self, step: Duration) {
+        self.note_bases();
+        for (flow, samples) in self.flows.iter().zip(&mut self.series.flows) {
+            let sums = std::mem::take(&mut self.recorder.borrow_mut().flow_mut(flow.record).step);
+            samples.push(FlowSample {
+                goodput_mbps: sums.in_order_bytes as f64 * 8e-6 / step.as_secs_f64(),
+                owd_ms: sums.owd / sums.owd_bytes as f64 * 1e-6,
+                in_order_owd_ms: sums.in_order_owd / sums.in_order_owd_bytes as f64 * 1e-6,
+            });
+        }
+        let now = self.world.now();
+        for (id, samples) in self.world.network().link_ids().zip(&mut self.series.links) {
+            let link = self.world.network().link(id);
+            let sent = link.bits_sent(now);
+            let before = std::mem::replace(&mut self.sent_before[id.0 as usize], sent);
+            samples.push(LinkSample {
+                queue_ms: link.backlog(now).as_millis_f64(),
+                sent_mbps: (sent - before) * 1e-6 / step.as_secs_f64(),
+                capacity_mbps: link.schedule().bits_between(now.before(step), now) * 1e-6
+                    / step.as_secs_f64(),
+            });
+        }
+    }
+
+    fn link_counters(&self) -> Vec<LinkState> {
+        let (network, now) = (self.world.network(), self.world.now());
+        network.link_ids().map(|id| (network.link(id).counters(), network.link(id).bits_sent(now))).collect()
+    }
+}
+
+/// What a simulation measured.
+impl Simulation {
+    /// The world.
+    pub fn world(&self) -> &World<SharedRecorder> {
+        &self.world
+    }
+
+    /// The recorder.
+    pub fn recorder(&self) -> &SharedRecorder {
+        &self.recorder
+    }
+
+    /// The flows, in the order of the plan.
+    pub fn flows(&self) -> &[FlowHandle] {
+        &self.flows
+    }
+
+    /// The relays.
+    pub fn relays(&self) -> Vec<RelayHandle> {
+        let stacks = self.overlay.stacks.iter().enumerate();
+        let relay = |stack| move |(&node, &host)| RelayHandle { node, host, stack };
+        stacks.flat_map(|(index, stack)| stack.relays.iter().map(relay(index))).collect()
+    }
+
+    /// The time series.
+    pub fn series(&self) -> &Series {
+        &self.series
+    }
+
+    /// What each link did since the end of the warm-up.
+    pub fn link_results(&self) -> Vec<LinkResult> {
+        let (since, before) = &self.at_warm_up;
+        let (network, now) = (self.world.network(), self.world.now());
+        let states = self.link_counters();
+        let ids = network.link_ids().zip(states.iter().zip(before));
+        let result = |(id, (state, before)): (LinkId, (&LinkState, &LinkState))| LinkResult {
+            counters: state.0.since(before.0),
+            sent_bits: state.1 - before.1,
+            capacity_bits: network.link(id).schedule().bits_between(*since, now),
+        };
+        ids.map(result).collect()
+    }
+}

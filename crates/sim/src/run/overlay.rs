@@ -1,0 +1,65 @@
+//! Who asks whom: the relays on each flow's path, told hop by hop.
+
+use crate::engine::{HostId, NodeId, Observer, World};
+use starhop_proto::config::Settings;
+use starhop_proto::name::FlowId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The roles that speak with the same settings. Flows with other settings have relays of their own.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    pub(crate) settings: Settings,
+    pub(crate) relays: BTreeMap<NodeId, HostId>,
+    pub(crate) producers: BTreeMap<NodeId, HostId>,
+}
+
+/// A flow of the overlay.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) flow: FlowId,
+    pub(crate) stack: usize,
+    pub(crate) consumer: HostId,
+    pub(crate) server: NodeId,
+}
+
+/// All stacks and the routes between their hosts.
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    pub(crate) stacks: Vec<Stack>,
+    pub(crate) members: Vec<Member>,
+    /// Nodes whose relays are left out of every path.
+    pub(crate) bypassed: BTreeSet<NodeId>,
+    told: BTreeMap<(HostId, FlowId), HostId>,
+}
+
+impl Overlay {
+    /// Tells every host on every path whom to ask, where that changed.
+    pub(crate) fn rewire<O: Observer>(&mut self, world: &mut World<O>) {
+        for member in &self.members {
+            let chain = self.chain(member, world);
+            for pair in chain.windows(2) {
+                let (asker, upstream) = (pair[0], pair[1]);
+                if self.told.insert((asker, member.flow), upstream) != Some(upstream) {
+                    world.set_route(asker, member.flow, upstream);
+                }
+            }
+        }
+    }
+
+    /// The consumer, the relays on its way to the server, and the producer; only the consumer where no way is.
+    fn chain<O: Observer>(&self, member: &Member, world: &World<O>) -> Vec<HostId> {
+        let stack = &self.stacks[member.stack];
+        let client = world.node_of(member.consumer);
+        let path = world.network().path(client, member.server);
+        let mut chain = vec![member.consumer];
+        for link in &path {
+            let (node, _) = world.network().ends(*link);
+            let relay = stack.relays.get(&node).filter(|_| node != client && !self.bypassed.contains(&node));
+            chain.extend(relay);
+        }
+        if !path.is_empty() || client == member.server {
+            chain.extend(stack.producers.get(&member.server));
+        }
+        chain
+    }
+}

@@ -1,0 +1,36 @@
+//! Time series at a fixed step.
+
+use starhop_proto::time::Duration;
+
+/// One step of one flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FlowSample {
+    /// Goodput: bytes handed over in order, Mbit/s.
+    pub goodput_mbps: f64,
+    /// Mean delay of what arrived, milliseconds; NaN when nothing did.
+    pub owd_ms: f64,
+    /// Mean delay of what was handed over in order, milliseconds; NaN when nothing was.
+    pub in_order_owd_ms: f64,
+}
+
+/// One step of one direction of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LinkSample {
+    /// Time that a packet arriving at the end of the step would wait, milliseconds.
+    pub queue_ms: f64,
+    /// Bits sent in the step, Mbit/s.
+    pub sent_mbps: f64,
+    /// What the schedule could have carried, Mbit/s; infinite for an unlimited link.
+    pub capacity_mbps: f64,
+}
+
+/// The series of a run. Sample `i` covers the step that ends at `(i + 1) · step`.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// The step.
+    pub step: Duration,
+    /// One list per flow.
+    pub flows: Vec<Vec<FlowSample>>,
+    /// One list per direction of a link.
+    pub links: Vec<Vec<LinkSample>>,
+}

@@ -1,5 +1,6 @@
-//! The one binary: `starhop`. One file per verb in [`verb`], no logic here.
+//! The one binary: `starhop`. Each verb has a file; what they do is in the other crates.
 
+mod quantity;
 mod verb;
 
 use clap::{Parser, Subcommand};
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 
 /// Moves data over satellite paths, hop by hop.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "starhop", version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -15,6 +16,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    Serve(verb::serve::Args),
+    Relay(verb::relay::Args),
+    Get(verb::get::Args),
+    Demo(verb::demo::Args),
+    Bench(verb::bench::Args),
     /// Run a scenario in virtual time and say what came of it
     Sim(verb::sim::Args),
     /// Make one report from result documents, to compare runs
@@ -22,9 +28,14 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().verb {
-        Verb::Sim(args) => verb::sim::run(&args),
-        Verb::Report(args) => verb::report::run(&args),
+    let done = match &Cli::parse().verb {
+        Verb::Serve(args) => verb::serve::run(args),
+        Verb::Relay(args) => verb::relay::run(args),
+        Verb::Get(args) => verb::get::run(args),
+        Verb::Demo(args) => verb::demo::run(args),
+        Verb::Bench(args) => verb::bench::run(args),
+        Verb::Sim(args) => verb::sim::run(args),
+        Verb::Report(args) => verb::report::run(args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("starhop: {error:#}");

@@ -1,4 +1,32 @@
-//! One file per verb: each has `Args` and `run`.
+//! The verbs, one file each.
 
+pub(crate) mod bench;
+pub(crate) mod demo;
+pub(crate) mod get;
+pub(crate) mod relay;
 pub(crate) mod report;
+pub(crate) mod serve;
 pub(crate) mod sim;
+
+use starhop_proto::config::{Config, Settings};
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// A host and port, resolved; the first address wins.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|error| {
+        format!("{error}; an address is HOST:PORT, such as 192.0.2.1:4433 or [2001:db8::1]:4433")
+    })?;
+    found.next().ok_or_else(|| "the host has no address".to_owned())
+}
+
+/// Checked settings.
+fn config(settings: Settings) -> anyhow::Result<Config> {
+    Config::new(settings).map_err(|error| anyhow::anyhow!("the configuration cannot work: {error}"))
+}
+
+/// One line to standard output, at once; whoever closed it does not want to know.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

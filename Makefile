@@ -1,0 +1,44 @@
+# Everything a developer or a user types. Tools that are missing are installed by scripts/bootstrap.sh.
+SHELL := /bin/bash
+CARGO ?= cargo
+# A cargo that rustup has just installed is not on the PATH of this shell yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: all build test demo bench fuzz lint deny install bootstrap
+
+all: build
+
+bootstrap:
+	@scripts/bootstrap.sh
+
+build: bootstrap
+	$(CARGO) build --release --locked -p starhop
+
+# Format, lints, all tests; those on real networks make their own namespaces and say so where they cannot.
+test: lint
+	$(CARGO) test --workspace --locked
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --offline check licenses bans sources; \
+	 else echo "cargo-deny is not installed; 'make deny' installs it"; fi
+
+lint: bootstrap
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# Six processes, five lossy hops, beside the kernel's cubic and bbr. Options: make demo ARGS="--size 5MB"
+demo: build
+	target/release/starhop demo $(ARGS)
+
+bench: build
+	@scripts/bootstrap.sh iperf3
+	target/release/starhop bench $(ARGS)
+
+# Every property test with very many cases: parsers, sets, and whole transfers over hostile paths.
+fuzz: bootstrap
+	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --release --locked --workspace --lib --tests
+
+deny: bootstrap
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check
+
+install: bootstrap
+	$(CARGO) install --locked --path crates/cli

@@ -1,0 +1,59 @@
+//! `starhop bench`: how fast a relay is on a plain path, beside iperf3.
+
+use super::say;
+use crate::quantity;
+use anyhow::Context;
+use starhop_lab::bench::{self, Measured, Options};
+use starhop_net::emu;
+use std::process::ExitCode;
+
+/// Measure one flow through one relay over plain veth pairs, beside iperf3 on the same path.
+///
+/// Server, relay and client are processes in three network namespaces. Needs root, or unprivileged user
+/// namespaces, and memory for the object.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  starhop bench\n  starhop bench --size 500MB --verify --json\n\nExit code 0, or 1 when nothing could be measured."
+)]
+pub(crate) struct Args {
+    /// Size of the object
+    #[arg(long, default_value = "1GB", value_parser = quantity::size)]
+    size: u64,
+    /// Write the object (to memory) and verify it, instead of throwing it away
+    #[arg(long)]
+    verify: bool,
+    /// How long each run of iperf3 takes, in seconds; 0 leaves it out
+    #[arg(long, default_value_t = 5)]
+    iperf_seconds: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe().context("cannot find this program itself")?;
+    emu::enter()?;
+    let options =
+        Options { size: args.size, verify: args.verify, iperf_seconds: args.iperf_seconds, program };
+    let all = bench::run(&options)?;
+    if args.json {
+        say(&serde_json::to_string(&all)?);
+    } else {
+        all.iter().for_each(show);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(measured: &Measured) {
+    say(&format!(
+        "{:10} {:6.2} Gbit/s of payload  {}",
+        measured.tool, measured.gbit_per_second, measured.note
+    ));
+    for part in &measured.parts {
+        say(&format!(
+            "    {:8} {:6.3} CPU s/Gbit  {:9.0} packets/s  {:5.1} packets per system call",
+            part.name, part.cpu_seconds_per_gbit, part.packets_per_second, part.packets_per_call
+        ));
+    }
+}

@@ -1,0 +1,154 @@
+//! `starhop get`: fetches one file.
+
+use super::{address, config, say};
+use crate::quantity;
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use serde_json::json;
+use starhop_net::content::ContentName;
+use starhop_net::daemon;
+use starhop_net::fetch::{self, FetchError, Job, Outcome, Progress};
+use starhop_proto::config::Profile;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const AFTER_HELP: &str = "\
+Example:
+  starhop get films/holiday.mkv --from 192.0.2.1:4433
+  starhop get b3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262 --from relay:4433 -o empty
+
+While it runs the bytes are in FILE.starhop-part; the same command resumes from there.
+
+Exit codes:
+  0    the file is here, whole and verified
+  1    the transfer failed for another reason
+  2    the command line is wrong
+  3    the source has no such name
+  4    the source was silent for too long
+  5    the bytes are not what the name promised; they were removed
+  6    the disk refused: full, not permitted, a directory
+  130  interrupted; the partial file is kept";
+
+/// Fetch one file, resume it where it was begun, verify it, and only then give it its name.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// A path below what is served, or `b3:` and the BLAKE3 hash of the file
+    #[arg(value_parser = ContentName::parse)]
+    name: ContentName,
+    /// The server, or the relay next to this host
+    #[arg(long, value_parser = address, value_name = "ADDR")]
+    from: SocketAddr,
+    /// The file to write; the last part of the name unless given
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Throw the bytes away, unverified: for measurements
+    #[arg(long, conflicts_with = "output")]
+    discard: bool,
+    /// How long the source may be silent
+    #[arg(long, default_value = "30s", value_parser = quantity::time, value_name = "TIME")]
+    timeout: Duration,
+    /// Print one JSON object with the result instead of progress
+    #[arg(long)]
+    json: bool,
+    /// The set of mechanisms: starhop, leotp, intcp or intcp-uni
+    #[arg(long, default_value = "starhop", value_parser = profile, value_name = "PROFILE")]
+    profile: Profile,
+    /// Write when which bytes arrived to this file
+    #[arg(long, value_name = "FILE", hide = true)]
+    trace: Option<PathBuf>,
+}
+
+/// The name of a profile.
+pub(super) fn profile(text: &str) -> Result<Profile, String> {
+    match text {
+        "starhop" => Ok(Profile::Starhop),
+        "leotp" => Ok(Profile::Leotp),
+        "intcp" => Ok(Profile::Intcp),
+        "intcp-uni" => Ok(Profile::IntcpUni),
+        _ => Err("profiles are starhop, leotp, intcp and intcp-uni".to_owned()),
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let output = args.output.clone().unwrap_or_else(|| args.name.file_name().into());
+    let job = Job {
+        name: args.name.clone(),
+        from: args.from,
+        output: (!args.discard).then_some(output),
+        timeout: args.timeout,
+        config: config(args.profile.settings())?,
+        trace: args.trace.clone(),
+    };
+    let display = Display::new(args.json);
+    let result = daemon::runtime()?.block_on(fetch::fetch(&job, |progress| display.show(progress)));
+    display.bar.finish_and_clear();
+    Ok(match result {
+        Ok(outcome) => {
+            report(args, &outcome)?;
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(args, &error);
+            ExitCode::from(error.exit_code())
+        }
+    })
+}
+
+fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
+    if args.json {
+        say(&serde_json::to_string(outcome)?);
+        return Ok(());
+    }
+    let place = outcome.path.as_ref().map_or("nowhere".into(), |path| path.display().to_string());
+    let resumed = match outcome.resumed_from {
+        0 => String::new(),
+        bytes => format!(", {} of them from before", HumanBytes(bytes)),
+    };
+    say(&format!(
+        "{place}: {}{resumed} in {:.2} s, {:.2} Mbit/s, {}",
+        HumanBytes(outcome.bytes),
+        outcome.seconds,
+        outcome.goodput_mbps,
+        if outcome.verified { "verified" } else { "not verified" }
+    ));
+    Ok(())
+}
+
+fn complain(args: &Args, error: &FetchError) {
+    eprintln!("starhop: {error}");
+    if args.json {
+        let name = args.name.to_string();
+        say(&json!({"name": name, "error": error.to_string(), "exit_code": error.exit_code()}).to_string());
+    }
+}
+
+/// A bar on a terminal, nothing elsewhere.
+struct Display {
+    bar: ProgressBar,
+}
+
+impl Display {
+    fn new(json: bool) -> Self {
+        // Hidden by itself where standard error is no terminal.
+        let bar = if json { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        let template = "{msg:9} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}";
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        bar.set_message("asking");
+        Self { bar }
+    }
+
+    fn show(&self, progress: Progress) {
+        if let Some(total) = progress.total {
+            self.bar.set_length(total);
+        }
+        if progress.bytes > 0 {
+            self.bar.set_message(if progress.is_verifying { "verifying" } else { "fetching" });
+        }
+        self.bar.set_position(progress.bytes);
+    }
+}

@@ -1,0 +1,108 @@
+//! `starhop relay`: stands between source and client, repairs and caches.
+
+use super::serve::{socket, warn};
+use super::{address, config, say};
+use crate::quantity;
+use anyhow::bail;
+use indicatif::HumanBytes;
+use serde_json::json;
+use starhop_net::{Driver, Endpoint, clock, daemon};
+use starhop_proto::config::{Controller, Profile};
+use starhop_proto::relay::Relay;
+use starhop_proto::units::Rate;
+use starhop_proto::wire::Plain;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Relay what others ask for: repair losses on the hop above, and keep what passes for the next who asks.
+///
+/// A relay keeps nothing that cannot be lost: it may be ended, killed, restarted and left out at any moment.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --cache 1GiB\n\nEnds on SIGINT and SIGTERM with a line of statistics. Exit code 0, or 1 when it cannot relay."
+)]
+pub(crate) struct Args {
+    /// Address and UDP port to listen on; `[::]` takes both IP versions
+    #[arg(long, default_value = "[::]:4433", value_parser = address, value_name = "ADDR")]
+    listen: SocketAddr,
+    /// The next relay, or the server
+    #[arg(long, value_parser = address, value_name = "ADDR")]
+    upstream: SocketAddr,
+    /// Memory for data that passed
+    #[arg(long, default_value = "256MiB", value_parser = quantity::size, value_name = "SIZE")]
+    cache: u64,
+    /// The rate of the link towards the upstream, if it is known; otherwise it is measured
+    #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
+    link_rate: Option<Rate>,
+    /// The set of mechanisms
+    #[arg(long, default_value = "starhop", value_parser = super::get::profile, value_name = "PROFILE")]
+    profile: Profile,
+    /// Print events as JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Print counters as a JSON line this often
+    #[arg(long, value_parser = quantity::time, value_name = "TIME")]
+    stats_every: Option<Duration>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut settings = args.profile.settings();
+    settings.cache_bytes = args.cache;
+    if let Some(rate) = args.link_rate {
+        settings.controller = Controller::Fixed(rate);
+    }
+    let config = config(settings)?;
+    daemon::runtime()?.block_on(async {
+        let endpoint = Endpoint::bind(args.listen)?;
+        warn(endpoint.buffers().advice());
+        let Some(upstream) = endpoint.address_of(args.upstream) else {
+            bail!("{} cannot be reached from {}: another IP version", args.upstream, args.listen);
+        };
+        let relay = Relay::new(config, upstream, Plain, clock::seed());
+        let mut driver = Driver::new(relay, endpoint)?;
+        announce(args, &driver);
+        let print = |driver: &mut Driver<Relay>| say(&stats("stats", driver).to_string());
+        daemon::run(&mut driver, args.stats_every, print).await?;
+        finish(args, &driver);
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn announce(args: &Args, driver: &Driver<Relay>) {
+    let listen = driver.endpoint().local();
+    if args.json {
+        say(&json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream})
+            .to_string());
+    } else {
+        say(&format!("ready: relaying on {listen} (UDP) for {}", args.upstream));
+    }
+}
+
+fn finish(args: &Args, driver: &Driver<Relay>) {
+    if args.json {
+        say(&stats("end", driver).to_string());
+        return;
+    }
+    let stats = driver.node().stats();
+    say(&format!(
+        "relayed {} packets; {} came from the cache, {} ranges were repaired above",
+        stats.data_out,
+        HumanBytes(stats.cache_hit_bytes),
+        stats.repairs
+    ));
+}
+
+fn stats(event: &str, driver: &Driver<Relay>) -> serde_json::Value {
+    let stats = driver.node().stats();
+    json!({
+        "event": event, "role": "relay",
+        "interests_in": stats.interests_in, "interests_out": stats.interests_out,
+        "aggregated_bytes": stats.aggregated_bytes, "cache_hit_bytes": stats.cache_hit_bytes,
+        "cache_bytes": stats.cache_bytes, "data_in": stats.data_in, "data_out": stats.data_out,
+        "unasked": stats.unasked, "sent_bytes": stats.sent_bytes, "repairs": stats.repairs,
+        "flows": stats.flows, "bad_datagrams": stats.bad_datagrams, "socket": socket(driver.stats()),
+        "cpu_seconds": clock::cpu_seconds(),
+    })
+}

@@ -1,0 +1,167 @@
+//! `starhop serve`: offers files.
+
+use super::{address, config, say};
+use crate::quantity;
+use anyhow::Context;
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use serde_json::json;
+use starhop_net::files::{Files, Root};
+use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
+use starhop_proto::config::Profile;
+use starhop_proto::producer::Producer;
+use starhop_proto::wire::Plain;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Serve files to `starhop get`, directly or through relays.
+///
+/// Files are found and hashed in the background; each is served as soon as its hash is known, and one that
+/// changes is served again under its new hash. Symbolic links that leave a directory are not followed.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  starhop serve ~/films --listen 0.0.0.0:4433\n  starhop get holiday.mkv --from 192.0.2.1:4433\n\nEnds on SIGINT and SIGTERM with a line of statistics. Exit code 0, or 1 when it cannot serve."
+)]
+pub(crate) struct Args {
+    /// Directories, whose files are named by their path below them, and files, named by their last part
+    #[arg(required = true, value_name = "DIR|FILE")]
+    paths: Vec<PathBuf>,
+    /// Address and UDP port to listen on; `[::]` takes both IP versions
+    #[arg(long, default_value = "[::]:4433", value_parser = address, value_name = "ADDR")]
+    listen: SocketAddr,
+    /// The rate of the link towards the clients, if it is known; otherwise it is measured
+    #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
+    link_rate: Option<starhop_proto::units::Rate>,
+    /// Print events as JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Print counters as a JSON line this often
+    #[arg(long, value_parser = quantity::time, value_name = "TIME")]
+    stats_every: Option<Duration>,
+    /// Write when which bytes were read to this file, at the end
+    #[arg(long, value_name = "FILE", hide = true)]
+    trace: Option<PathBuf>,
+}
+
+type Server = Driver<Producer<Files>>;
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let roots = args.paths.iter().map(|path| Root::open(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut settings = Profile::Starhop.settings();
+    if let Some(rate) = args.link_rate {
+        settings.controller = starhop_proto::config::Controller::Fixed(rate);
+    }
+    let config = config(settings)?;
+    daemon::runtime()?.block_on(async {
+        let endpoint = Endpoint::bind(args.listen)?;
+        warn(endpoint.buffers().advice());
+        let files = Files::new(roots, args.trace.is_some()).context("cannot start to hash")?;
+        let producer = Producer::new(config, files, Plain, clock::seed());
+        let mut driver = Driver::new(producer, endpoint)?;
+        announce(args, &driver);
+        let mut hashing = Hashing::new(args);
+        let every = args.stats_every.unwrap_or(Duration::from_millis(250));
+        let ended = daemon::run(&mut driver, Some(every), |driver| {
+            hashing.show(driver);
+            if args.stats_every.is_some() {
+                say(&stats("stats", driver).to_string());
+            }
+        });
+        ended.await?;
+        finish(args, &driver)
+    })
+}
+
+fn announce(args: &Args, driver: &Server) {
+    let listen = driver.endpoint().local();
+    if args.json {
+        say(&json!({"event": "ready", "role": "serve", "listen": listen}).to_string());
+    } else {
+        say(&format!("ready: serving on {listen} (UDP)"));
+    }
+}
+
+fn finish(args: &Args, driver: &Server) -> anyhow::Result<ExitCode> {
+    let files = driver.node().source();
+    if let Some((path, trace)) = args.trace.as_ref().zip(files.trace()) {
+        trace.write(path).with_context(|| format!("cannot write `{}`", path.display()))?;
+    }
+    if args.json {
+        say(&stats("end", driver).to_string());
+    } else {
+        let stats = driver.node().stats();
+        say(&format!(
+            "served {} in {} packets, {} of them repairs, for {} requests",
+            HumanBytes(stats.payload_sent),
+            stats.data_sent,
+            stats.repairs,
+            stats.interests_in
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn stats(event: &str, driver: &Server) -> serde_json::Value {
+    let stats = driver.node().stats();
+    json!({
+        "event": event, "role": "serve",
+        "interests_in": stats.interests_in, "data_sent": stats.data_sent, "payload_sent": stats.payload_sent,
+        "sent_bytes": stats.sent_bytes, "repairs": stats.repairs, "bad_datagrams": stats.bad_datagrams,
+        "socket": socket(driver.stats()), "cpu_seconds": clock::cpu_seconds(),
+    })
+}
+
+/// The counters of a socket.
+pub(super) fn socket(stats: DriverStats) -> serde_json::Value {
+    serde_json::to_value(stats).unwrap_or_default()
+}
+
+/// Says on standard error what the operator should know.
+pub(super) fn warn(warning: Option<String>) {
+    if let Some(warning) = warning {
+        eprintln!("starhop: {warning}");
+    }
+}
+
+/// Shows hashing while it lasts.
+struct Hashing {
+    bar: ProgressBar,
+    is_done: bool,
+    json: bool,
+}
+
+impl Hashing {
+    fn new(args: &Args) -> Self {
+        let bar = ProgressBar::new(0);
+        let template = "hashing {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        Self { bar, is_done: false, json: args.json }
+    }
+
+    fn show(&mut self, driver: &Server) {
+        let files = driver.node().source();
+        for warning in files.take_warnings() {
+            self.bar.suspend(|| warn(Some(warning)));
+        }
+        let progress = files.progress();
+        if self.is_done {
+            return;
+        }
+        self.bar.set_length(progress.total_bytes);
+        self.bar.set_position(progress.hashed_bytes);
+        if progress.is_complete {
+            self.is_done = true;
+            self.bar.finish_and_clear();
+            if self.json {
+                let cpu = clock::cpu_seconds();
+                say(&json!({"event": "hashed", "files": progress.files, "cpu_seconds": cpu}).to_string());
+            } else {
+                say(&format!("hashed: {} files can be had", progress.files));
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The binary's own processes in namespaces, and files for them.
+
+use crate::error::LabError;
+use serde_json::Value;
+use starhop_net::emu::{Namespace, Process};
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+/// How long a process may take to say that it is ready, hashing included.
+const READY: Duration = Duration::from_secs(60);
+
+/// A verb of the binary, whose events are JSON lines.
+pub(crate) fn command(program: &Path, verb: &str) -> Command {
+    let mut command = Command::new(program);
+    command.arg(verb).arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A process that tells events until it is asked to end.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    what: String,
+    process: Process,
+    events: Receiver<Value>,
+    ready: Value,
+}
+
+/// Starts a process and waits until it has told `event`.
+pub(crate) fn start(what: &str, host: &Namespace, command: Command, event: &str) -> Result<Daemon, LabError> {
+    let failed = |problem: String| LabError::Process { what: what.to_owned(), problem };
+    let mut process = host.spawn(command).map_err(|error| failed(error.to_string()))?;
+    let stdout = process.child().and_then(|child| child.stdout.take());
+    let (told, events) = mpsc::channel();
+    // Reads to the end: a pipe that nobody empties would stop the process one day.
+    std::thread::spawn(move || {
+        let lines = stdout.map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok);
+        lines.filter_map(|line| serde_json::from_str(&line).ok()).for_each(|event| drop(told.send(event)));
+    });
+    let mut daemon = Daemon { what: what.to_owned(), process, events, ready: Value::Null };
+    if let Some(event) = daemon.wait_for(event) {
+        daemon.ready = event;
+        return Ok(daemon);
+    }
+    let output = daemon.process.end().map_err(|error| failed(error.to_string()))?;
+    Err(failed(format!("not ready in time. {}", String::from_utf8_lossy(&output.stderr).trim())))
+}
+
+impl Daemon {
+    fn wait_for(&self, name: &str) -> Option<Value> {
+        loop {
+            let event = self.events.recv_timeout(READY).ok()?;
+            if event["event"] == name {
+                return Some(event);
+            }
+        }
+    }
+
+    /// CPU time that it had used when it was ready.
+    pub(crate) fn cpu_when_ready(&self) -> f64 {
+        self.ready["cpu_seconds"].as_f64().unwrap_or(0.0)
+    }
+
+    /// Asks it to tell its counters and to end.
+    pub(crate) fn end(self) -> Result<Value, LabError> {
+        let failed = |problem: String| LabError::Process { what: self.what.clone(), problem };
+        self.process.signal(nix::sys::signal::Signal::SIGTERM).map_err(|error| failed(error.to_string()))?;
+        let end = self.wait_for("end").ok_or_else(|| failed("it ended without a word".to_owned()))?;
+        self.process.output().map_err(LabError::system("a process did not end"))?;
+        Ok(end)
+    }
+}
+
+/// Runs a process to its end and reads the one document that it prints.
+pub(crate) fn fetch(what: &str, host: &Namespace, command: Command) -> Result<Value, LabError> {
+    let failed = |problem: String| LabError::Process { what: what.to_owned(), problem };
+    let output = host.spawn(command).and_then(Process::output).map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        let said = if output.stderr.is_empty() { output.stdout } else { output.stderr };
+        return Err(failed(String::from_utf8_lossy(&said).trim().to_owned()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+}
+
+/// Bytes that do not compress and that a seed makes again: BLAKE3 of the seed, extended.
+pub(crate) fn make_file(path: &Path, size: u64, seed: u64) -> io::Result<()> {
+    let mut stream = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
+    let mut file = io::BufWriter::new(std::fs::File::create(path)?);
+    let mut chunk = vec![0; 1 << 16];
+    let mut left = size;
+    while left > 0 {
+        let part = left.min(chunk.len() as u64) as usize;
+        stream.fill(&mut chunk[..part]);
+        io::Write::write_all(&mut file, &chunk[..part])?;
+        left -= part as u64;
+    }
+    io::Write::flush(&mut file)
+}

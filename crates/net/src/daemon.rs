@@ -1,0 +1,65 @@
+//! Runs a role until a signal ends it.
+
+use crate::driver::Driver;
+use starhop_proto::Node;
+use std::io;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+/// SIGINT and SIGTERM, which ask a program to end in good order.
+#[derive(Debug)]
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Takes the signals over from the system's default, which kills.
+    ///
+    /// # Errors
+    /// When they cannot be listened to.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Waits for one of them.
+    pub async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Runs `driver` until SIGINT or SIGTERM, and calls `tick` every so often.
+///
+/// # Errors
+/// When the socket fails or signals cannot be listened to.
+pub async fn run<N: Node>(
+    driver: &mut Driver<N>,
+    every: Option<Duration>,
+    mut tick: impl FnMut(&mut Driver<N>),
+) -> io::Result<()> {
+    let mut signals = Signals::new()?;
+    let mut interval = tokio::time::interval(every.unwrap_or(Duration::from_secs(3600)));
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval.tick().await;
+    loop {
+        tokio::select! {
+            biased;
+            () = signals.recv() => return Ok(()),
+            _ = interval.tick(), if every.is_some() => tick(driver),
+            done = driver.turn() => done?,
+        }
+        while driver.poll_event().is_some() {}
+    }
+}
+
+/// A single-threaded runtime, as drivers want it.
+///
+/// # Errors
+/// When the kernel has no event queue to give.
+pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}

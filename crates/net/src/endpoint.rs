@@ -1,0 +1,133 @@
+//! A UDP socket with large buffers, segmentation offload and both IP versions.
+
+use nix::sys::socket::{setsockopt, sockopt};
+use quinn_udp::UdpSocketState;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::fmt;
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+
+/// Receive buffer asked for: 8 MiB hold 30 ms of a 2 Gbit/s burst while the process is not scheduled.
+pub const RECEIVE_BUFFER: usize = 8 << 20;
+/// Send buffer asked for. Smaller: what waits here waits behind the pacer, where no controller sees it.
+pub const SEND_BUFFER: usize = 2 << 20;
+
+/// A bound UDP socket, registered with the tokio runtime it was made in.
+#[derive(Debug)]
+pub struct Endpoint {
+    pub(crate) io: tokio::net::UdpSocket,
+    pub(crate) state: UdpSocketState,
+    local: SocketAddr,
+    buffers: Buffers,
+}
+
+/// What the kernel gave for buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Buffers {
+    /// Bytes of the receive buffer.
+    pub receive: usize,
+    /// Bytes of the send buffer.
+    pub send: usize,
+}
+
+impl Buffers {
+    /// What to tell the operator when the kernel gave less than [`RECEIVE_BUFFER`].
+    pub fn advice(self) -> Option<String> {
+        (self.receive < RECEIVE_BUFFER).then(|| {
+            format!(
+                "the kernel gave {} KiB of receive buffer where {} KiB are wanted; fast flows may lose packets \
+                 here. To allow it: sysctl -w net.core.rmem_max={RECEIVE_BUFFER}",
+                self.receive >> 10,
+                RECEIVE_BUFFER >> 10
+            )
+        })
+    }
+}
+
+impl Endpoint {
+    /// Binds to `address`; `[::]` accepts both IP versions.
+    ///
+    /// # Errors
+    /// [`BindError`] says which address and why.
+    pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        open(address).map_err(|cause| BindError { address, cause })
+    }
+
+    /// A socket on a free port from which `peer` can be reached.
+    ///
+    /// # Errors
+    /// As [`Endpoint::bind`].
+    pub fn towards(peer: SocketAddr) -> Result<Self, BindError> {
+        let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        Self::bind(any.parse().unwrap_or(peer))
+    }
+
+    /// The bound address.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// What the kernel gave for buffers.
+    pub fn buffers(&self) -> Buffers {
+        self.buffers
+    }
+
+    /// `peer` in the form in which this socket reports it as a sender: an IPv6 socket speaks to IPv4 hosts
+    /// under mapped addresses. `None` when the socket cannot reach that IP version.
+    pub fn address_of(&self, peer: SocketAddr) -> Option<SocketAddr> {
+        match (self.local, peer) {
+            (SocketAddr::V6(local), SocketAddr::V4(v4)) => (*local.ip() == Ipv6Addr::UNSPECIFIED)
+                .then(|| SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()),
+            (SocketAddr::V4(_), SocketAddr::V6(_)) => None,
+            _ => Some(peer),
+        }
+    }
+}
+
+fn open(address: SocketAddr) -> io::Result<Endpoint> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if let SocketAddr::V6(v6) = address {
+        socket.set_only_v6(!v6.ip().is_unspecified())?;
+    }
+    socket.set_nonblocking(true)?;
+    let buffers = size_buffers(&socket)?;
+    socket.bind(&address.into())?;
+    let io = tokio::net::UdpSocket::from_std(socket.into())?;
+    let state = UdpSocketState::new((&io).into())?;
+    Ok(Endpoint { local: io.local_addr()?, io, state, buffers })
+}
+
+/// Asks with the privileged option first: it may exceed `net.core.rmem_max`.
+fn size_buffers(socket: &Socket) -> io::Result<Buffers> {
+    if setsockopt(socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    }
+    if setsockopt(socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
+        socket.set_send_buffer_size(SEND_BUFFER)?;
+    }
+    // Linux doubles what is asked for, to account for its own bookkeeping, and reports the double.
+    Ok(Buffers { receive: socket.recv_buffer_size()? / 2, send: socket.send_buffer_size()? / 2 })
+}
+
+/// An address that could not be bound.
+#[derive(Debug)]
+pub struct BindError {
+    /// The address.
+    pub address: SocketAddr,
+    /// Why.
+    pub cause: io::Error,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hint = match self.cause.kind() {
+            io::ErrorKind::AddrInUse => "; another process listens there: end it or choose another port",
+            io::ErrorKind::AddrNotAvailable => "; this host has no such address: see `ip address`",
+            io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+            _ => "",
+        };
+        write!(f, "cannot listen on {} (UDP): {}{hint}", self.address, self.cause)
+    }
+}
+
+impl std::error::Error for BindError {}

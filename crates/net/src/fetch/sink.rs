@@ -1,0 +1,75 @@
+use super::in_order::{InOrder, Waits};
+use super::target::Target;
+use super::writer::{Chunk, Ending, Writer};
+use super::{FetchError, Watched};
+use crate::trace::Trace;
+use starhop_proto::consumer::Sink;
+use starhop_proto::name::{ByteRange, FlowId, RangeSet};
+use starhop_proto::time::Instant;
+
+/// Hands received bytes in large chunks to the thread that writes them.
+#[derive(Debug)]
+pub(super) struct FileSink {
+    flow: FlowId,
+    writer: Option<Writer>,
+    chunk: Chunk,
+    order: InOrder,
+    trace: Option<Trace>,
+}
+
+impl FileSink {
+    /// Without a target, the bytes are thrown away.
+    pub(super) fn new(
+        flow: FlowId,
+        target: Option<Target>,
+        hash: blake3::Hash,
+        have: &RangeSet,
+        trace: bool,
+    ) -> Result<Self, FetchError> {
+        let writer = target.map(|target| Writer::start(target, hash)).transpose()?;
+        let trace = trace.then(Trace::default);
+        Ok(Self { flow, writer, chunk: Chunk::default(), order: InOrder::new(have), trace })
+    }
+
+    pub(super) fn waits(&self) -> Waits {
+        self.order.waits()
+    }
+
+    pub(super) fn take_trace(&mut self) -> Trace {
+        self.trace.take().unwrap_or_default()
+    }
+
+    /// Begins to verify and rename.
+    pub(super) fn end(mut self, length: u64) -> Ending {
+        self.flush();
+        Ending::new(self.writer, length)
+    }
+}
+
+impl Sink for FileSink {
+    fn write(&mut self, now: Instant, range: ByteRange, bytes: &[u8]) {
+        self.order.arrived(now, range);
+        if let Some(trace) = &mut self.trace {
+            trace.note(now, self.flow, range);
+        }
+        if self.writer.is_some() {
+            self.chunk.add(range, bytes);
+            if self.chunk.is_full() {
+                self.flush();
+            }
+        }
+    }
+}
+
+impl Watched for FileSink {
+    fn flush(&mut self) {
+        if let Some(writer) = self.writer.as_mut().filter(|_| !self.chunk.is_empty()) {
+            let empty = writer.spare();
+            writer.write(std::mem::replace(&mut self.chunk, empty));
+        }
+    }
+
+    fn failure(&mut self) -> Option<FetchError> {
+        self.writer.as_mut().and_then(Writer::failure)
+    }
+}

@@ -1,0 +1,13 @@
+//! Files as a Producer's [`Source`](starhop_proto::producer::Source).
+//!
+//! A thread of its own walks the served paths, hashes what it finds and publishes a
+//! [`Catalogue`](catalogue::Catalogue); the source reads from it without waiting. A file that changes is
+//! withdrawn at once and comes back under its new hash.
+
+mod catalogue;
+mod scan;
+mod source;
+
+pub use catalogue::Progress;
+pub use scan::{Root, RootError};
+pub use source::Files;

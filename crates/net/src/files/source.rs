@@ -1,0 +1,312 @@
+use super::catalogue::{Catalogue, Entry, Object, Progress, Shared, Stamp};
+use super::scan::{self, Root};
+use crate::trace::Trace;
+use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::producer::{Lookup, Source};
+use starhop_proto::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+/// Read ahead of a flow that is read in order.
+const READ_AHEAD: usize = 256 * 1024;
+
+/// Files open at once: 64 MiB of read-ahead at most.
+const MAX_OPEN: usize = 256;
+
+/// Serves files. Dropping it ends the hashing thread.
+#[derive(Debug)]
+pub struct Files {
+    shared: Arc<Shared>,
+    catalogue: Arc<Catalogue>,
+    version: u64,
+    open: BTreeMap<FlowId, Open>,
+    /// Flows whose file is not what it was: not served until the catalogue says anew what it is.
+    withdrawn: BTreeSet<FlowId>,
+    uses: u64,
+    trace: Option<Trace>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A file that is being read.
+#[derive(Debug)]
+struct Open {
+    entry: Arc<Entry>,
+    file: File,
+    /// The bytes of the file from `start` on.
+    ahead: Vec<u8>,
+    start: u64,
+    used: u64,
+}
+
+impl Files {
+    /// Starts to hash what is below `roots`; with `trace`, notes when which bytes are read.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn new(roots: Vec<Root>, trace: bool) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let roots: Vec<_> = roots.into_iter().map(Arc::new).collect();
+        let theirs = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("starhop-hash".to_owned())
+            .spawn(move || scan::run(&roots, &theirs))?;
+        Ok(Self {
+            catalogue: shared.current(),
+            shared,
+            version: 0,
+            open: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
+            uses: 0,
+            trace: trace.then(Trace::default),
+            thread: Some(thread),
+        })
+    }
+
+    /// How far hashing is.
+    pub fn progress(&self) -> Progress {
+        self.shared.progress()
+    }
+
+    /// What could not be served, and why, since the last call.
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.shared.take_warnings()
+    }
+
+    /// What was read when, if that is noted.
+    pub fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
+    }
+
+    fn refresh(&mut self) {
+        let version = self.shared.version();
+        if version != self.version {
+            self.version = version;
+            self.catalogue = self.shared.current();
+            self.withdrawn.clear();
+        }
+    }
+
+    fn read_file(&mut self, flow: FlowId, entry: &Arc<Entry>, range: ByteRange, out: &mut Vec<u8>) -> bool {
+        self.uses += 1;
+        if !self.open.get(&flow).is_some_and(|open| Arc::ptr_eq(&open.entry, entry)) {
+            let Some(open) = Open::new(entry) else {
+                self.withdrawn.insert(flow);
+                return false;
+            };
+            self.close_the_idlest();
+            self.open.insert(flow, open);
+        }
+        let Some(open) = self.open.get_mut(&flow) else { return false };
+        open.used = self.uses;
+        let done = open.read(range, out);
+        if !done {
+            self.open.remove(&flow);
+            self.withdrawn.insert(flow);
+        }
+        done
+    }
+
+    fn close_the_idlest(&mut self) {
+        if self.open.len() < MAX_OPEN {
+            return;
+        }
+        let idlest = self.open.iter().min_by_key(|(_, open)| open.used).map(|(flow, _)| *flow);
+        idlest.map(|flow| self.open.remove(&flow));
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic over there was reported there.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Source for Files {
+    fn lookup(&mut self, flow: FlowId) -> Lookup {
+        self.refresh();
+        if self.withdrawn.contains(&flow) {
+            return Lookup::NotYet;
+        }
+        match self.catalogue.objects.get(&flow) {
+            Some(Object::File(entry)) => {
+                Lookup::Found { length: Some(entry.stamp.length), is_volatile: false }
+            }
+            Some(Object::Manifest(bytes)) => {
+                Lookup::Found { length: Some(bytes.len() as u64), is_volatile: true }
+            }
+            Some(Object::Pending) => Lookup::NotYet,
+            None if self.catalogue.is_complete => Lookup::Unknown,
+            None => Lookup::NotYet,
+        }
+    }
+
+    fn read(&mut self, now: Instant, flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
+        let done = match self.catalogue.objects.get(&flow).cloned() {
+            Some(Object::File(entry)) => self.read_file(flow, &entry, range, out),
+            Some(Object::Manifest(bytes)) => match bytes.get(range.start as usize..range.end as usize) {
+                Some(part) => {
+                    out.extend_from_slice(part);
+                    true
+                }
+                None => false,
+            },
+            Some(Object::Pending) | None => false,
+        };
+        if let Some(trace) = self.trace.as_mut().filter(|_| done) {
+            trace.note(now, flow, range);
+        }
+        done
+    }
+}
+
+impl Open {
+    fn new(entry: &Arc<Entry>) -> Option<Self> {
+        let file = entry.place.root.open_below(&entry.place.path).ok()?;
+        let is_same = Stamp::of(&file).is_ok_and(|stamp| stamp == entry.stamp);
+        is_same.then(|| Self { entry: entry.clone(), file, ahead: Vec::new(), start: 0, used: 0 })
+    }
+
+    fn is_unchanged(&self) -> bool {
+        Stamp::of(&self.file).is_ok_and(|stamp| stamp == self.entry.stamp)
+    }
+
+    fn read(&mut self, range: ByteRange, out: &mut Vec<u8>) -> bool {
+        if self.copy_ahead(range, out) {
+            return true;
+        }
+        let end = self.start + self.ahead.len() as u64;
+        let goes_on = range.start >= self.start && range.start <= end + READ_AHEAD as u64;
+        if goes_on || self.ahead.is_empty() {
+            return self.fill(range) && self.copy_ahead(range, out);
+        }
+        // A repair far back: reading around it would throw away what the flow reads next.
+        let from = out.len();
+        out.resize(from + range.len() as usize, 0);
+        let done = self.file.read_exact_at(&mut out[from..], range.start).is_ok() && self.is_unchanged();
+        if !done {
+            out.truncate(from);
+        }
+        done
+    }
+
+    fn copy_ahead(&self, range: ByteRange, out: &mut Vec<u8>) -> bool {
+        let Some(from) = range.start.checked_sub(self.start) else { return false };
+        let Some(bytes) = self.ahead.get(from as usize..(from + range.len()) as usize) else { return false };
+        out.extend_from_slice(bytes);
+        true
+    }
+
+    fn fill(&mut self, range: ByteRange) -> bool {
+        let left = self.entry.stamp.length.saturating_sub(range.start);
+        let len = (READ_AHEAD as u64).max(range.len()).min(left) as usize;
+        self.ahead.resize(len, 0);
+        self.start = range.start;
+        // Checked after the read: a change before or during it shows in the stamp.
+        self.file.read_exact_at(&mut self.ahead, range.start).is_ok() && self.is_unchanged()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::{Manifest, manifest_flow};
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn serve(path: &Path) -> Files {
+        let files = Files::new(vec![Root::open(path).unwrap()], false).unwrap();
+        wait_until(|| files.progress().is_complete);
+        files
+    }
+
+    fn wait_until(mut done: impl FnMut() -> bool) {
+        for _ in 0..1000 {
+            if done() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it did not happen within 10 s");
+    }
+
+    fn read(files: &mut Files, flow: FlowId, range: ByteRange) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        files.read(Instant::ZERO, flow, range, &mut out).then_some(out)
+    }
+
+    fn manifest(files: &mut Files, name: &str) -> Option<(u64, blake3::Hash)> {
+        let flow = manifest_flow(name);
+        let Lookup::Found { length: Some(length), is_volatile: true } = files.lookup(flow) else {
+            return None;
+        };
+        let bytes = read(files, flow, ByteRange::new(0, length))?;
+        Manifest::parse(&bytes).ok()
+    }
+
+    #[test]
+    fn a_name_leads_to_a_hash_and_the_hash_to_the_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let bytes: Vec<u8> = (0..1_000_000u32).map(|i| (i * 7 / 3) as u8).collect();
+        std::fs::create_dir(directory.path().join("sub")).unwrap();
+        std::fs::write(directory.path().join("sub/file"), &bytes).unwrap();
+        let mut files = serve(directory.path());
+        let (length, hash) = manifest(&mut files, "sub/file").unwrap();
+        assert_eq!((length, hash), (1_000_000, blake3::hash(&bytes)));
+        let flow = FlowId::of_content(hash.as_bytes());
+        let mut all = Vec::new();
+        for start in (0..length).step_by(1350) {
+            let range = ByteRange::new(start, (start + 1350).min(length));
+            all.extend(read(&mut files, flow, range).unwrap());
+        }
+        assert!(all == bytes);
+        let back = ByteRange::new(10, 1360);
+        assert_eq!(read(&mut files, flow, back).unwrap(), bytes[10..1360]);
+    }
+
+    #[test]
+    fn links_that_leave_the_directory_are_not_served() {
+        let directory = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), "x").unwrap();
+        std::fs::write(directory.path().join("public"), "y").unwrap();
+        let link = |to: &Path, name: &str| {
+            std::os::unix::fs::symlink(to, directory.path().join(name)).unwrap();
+        };
+        link(&outside.path().join("secret"), "absolute");
+        link(outside.path(), "directory");
+        link(Path::new("../../../../../../../etc/hostname"), "relative");
+        link(Path::new("public"), "inside");
+        link(Path::new("."), "circle");
+        let mut files = serve(directory.path());
+        assert!(manifest(&mut files, "public").is_some());
+        assert!(manifest(&mut files, "inside").is_some());
+        for name in ["absolute", "directory/secret", "relative", "secret"] {
+            assert_eq!(files.lookup(manifest_flow(name)), Lookup::Unknown, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_changes_is_withdrawn_and_comes_back_under_its_new_hash() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![1; 600_000]).unwrap();
+        let mut files = serve(directory.path());
+        let (_, old) = manifest(&mut files, "file").unwrap();
+        let flow = FlowId::of_content(old.as_bytes());
+        assert!(read(&mut files, flow, ByteRange::new(0, 1000)).is_some());
+        std::fs::write(&path, vec![2; 600_000]).unwrap();
+        assert_eq!(read(&mut files, flow, ByteRange::new(500_000, 501_000)), None, "stale bytes");
+        assert_eq!(files.lookup(flow), Lookup::NotYet);
+        let new = blake3::hash(&vec![2; 600_000]);
+        wait_until(|| manifest(&mut files, "file").is_some_and(|(_, hash)| hash == new));
+        assert_eq!(files.lookup(flow), Lookup::Unknown);
+    }
+}

@@ -1,0 +1,5 @@
+//! System calls that no library wraps safely, each in a small module of its own.
+
+pub(crate) mod schedule;
+pub(crate) mod spawn;
+pub(crate) mod tun;

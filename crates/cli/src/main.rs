@@ -23,22 +23,22 @@ enum Verb {
     Bench(verb::bench::Args),
     /// Run a scenario in virtual time and say what came of it
     Sim(verb::sim::Args),
+    /// Make one report from result documents, to compare runs
+    Report(verb::report::Args),
 }
 
 fn main() -> ExitCode {
-    let result = match &Cli::parse().verb {
+    let done = match &Cli::parse().verb {
         Verb::Serve(args) => verb::serve::run(args),
         Verb::Relay(args) => verb::relay::run(args),
         Verb::Get(args) => verb::get::run(args),
         Verb::Demo(args) => verb::demo::run(args),
         Verb::Bench(args) => verb::bench::run(args),
-        // Its errors are those of the scenario file, so of the command line.
-        Verb::Sim(args) => return verb::sim::run(args).unwrap_or_else(|error| complain(&error, 2)),
+        Verb::Sim(args) => verb::sim::run(args),
+        Verb::Report(args) => verb::report::run(args),
     };
-    result.unwrap_or_else(|error| complain(&error, 1))
-}
-
-fn complain(error: &anyhow::Error, code: u8) -> ExitCode {
-    eprintln!("starhop: {error:#}");
-    ExitCode::from(code)
+    done.unwrap_or_else(|error| {
+        eprintln!("starhop: {error:#}");
+        ExitCode::FAILURE
+    })
 }

@@ -21,6 +21,16 @@ impl Deadlines {
         self.heap.first().copied()
     }
 
+    /// Whether `slot` has a deadline.
+    pub fn has(&self, slot: Slot) -> bool {
+        self.places.get(slot.0 as usize).is_some_and(|&place| place != ABSENT)
+    }
+
+    /// The earliest deadline, or [`Instant::NEVER`].
+    pub fn next(&self) -> Instant {
+        self.heap.first().map_or(Instant::NEVER, |&(at, _)| at)
+    }
+
     /// Sets, moves or (with `None`) removes the deadline of `slot`.
     pub fn set(&mut self, slot: Slot, deadline: Option<Instant>) {
         let index = slot.0 as usize;
@@ -37,6 +47,9 @@ impl Deadlines {
                 self.rise(self.heap.len() - 1);
             }
             (place, Some(at)) => {
+                if self.heap[place as usize].0 == at {
+                    return;
+                }
                 self.heap[place as usize].0 = at;
                 self.settle(place as usize);
             }

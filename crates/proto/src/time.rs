@@ -18,6 +18,9 @@ impl Instant {
     /// The driver's epoch.
     pub const ZERO: Self = Self(0);
 
+    /// A time that never comes.
+    pub const NEVER: Self = Self(u64::MAX);
+
     /// `nanos` nanoseconds after the epoch.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -31,6 +34,11 @@ impl Instant {
     /// The time since `earlier`, or zero when `earlier` lies in the future.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The time itself, or `None` for [`Instant::NEVER`].
+    pub const fn if_ever(self) -> Option<Self> {
+        if self.0 == u64::MAX { None } else { Some(self) }
     }
 
     /// `self - by`, or the epoch when that lies before it.

@@ -16,9 +16,10 @@ Examples:
   starhop sim scenarios/dumbbell.toml --json result.json --series series --report report.html
   starhop sim scenarios/small-object.toml --seed 7 --json - -q
 
-Exit codes: 0 fine, 1 the run failed (wrong bytes arrived, for one), 2 bad usage or a bad scenario.";
+Exit codes: 0 fine; 1 the run failed (wrong bytes arrived, for one) or its results cannot be written;
+2 bad usage or a bad scenario. docs/guide/scenarios.md describes the file.";
 
-/// Run a scenario in virtual time and say what came of it.
+/// Run a scenario in virtual time and say what came of it
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -46,7 +47,13 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut scenario = load(&args.file, &args.changes)?;
+    let mut scenario = match load(&args.file, &args.changes) {
+        Ok(scenario) => scenario,
+        Err(error) => {
+            eprintln!("starhop: {error}");
+            return Ok(ExitCode::from(2));
+        }
+    };
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     let mut progress = Progress { is_shown: !args.quiet && std::io::stderr().is_terminal(), percent: 0 };
     let result = simulate(&scenario, |share| progress.show(share));

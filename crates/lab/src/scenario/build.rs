@@ -35,13 +35,19 @@ pub struct LinkNames {
     pub direction: &'static str,
 }
 
-/// Sets up the world of a scenario.
-pub fn build(scenario: &Scenario) -> Built {
+/// Both directions of every link of a scenario, whole: forward has an even index, backward the one after it.
+pub fn link_configs(scenario: &Scenario) -> Vec<LinkConfig> {
     let mut configs = configs(scenario);
     let draft = network(scenario, &configs);
-    let paths: Vec<Vec<LinkId>> =
-        scenario.flows.iter().map(|flow| path(scenario, &draft, &flow.from, &flow.to)).collect();
-    size_queues(scenario, &draft, &paths, &mut configs);
+    size_queues(scenario, &draft, &paths(scenario, &draft), &mut configs);
+    configs
+}
+
+/// Sets up the world of a scenario.
+pub fn build(scenario: &Scenario) -> Built {
+    let configs = link_configs(scenario);
+    let draft = network(scenario, &configs);
+    let paths = paths(scenario, &draft);
     let actions = actions(scenario);
     let changes = actions.iter().filter(|(_, action)| matches!(action, Action::Links { .. }));
     let changes = changes.map(|(at, _)| *at).filter(|at| *at > Instant::ZERO).collect();
@@ -51,7 +57,7 @@ pub fn build(scenario: &Scenario) -> Built {
         ["forward", "backward"].map(|direction| LinkNames { name: link.name.clone(), direction })
     });
     let plan = Plan {
-        network: network(scenario, &configs),
+        network: draft,
         relays: relays(scenario),
         flows: scenario.flows.iter().map(|flow| flow_spec(scenario, flow)).collect(),
         actions,
@@ -71,7 +77,7 @@ pub fn build(scenario: &Scenario) -> Built {
     }
 }
 
-/// Both directions of every link: forward has the even id, backward the odd one after it.
+/// The links with queues that are still unlimited.
 fn configs(scenario: &Scenario) -> Vec<LinkConfig> {
     let directions = scenario
         .topology
@@ -102,6 +108,10 @@ fn network(scenario: &Scenario, configs: &[LinkConfig]) -> Network {
     }
     network.route_by_delay(Instant::ZERO);
     network
+}
+
+fn paths(scenario: &Scenario, network: &Network) -> Vec<Vec<LinkId>> {
+    scenario.flows.iter().map(|flow| path(scenario, network, &flow.from, &flow.to)).collect()
 }
 
 fn path(scenario: &Scenario, network: &Network, from: &str, to: &str) -> Vec<LinkId> {

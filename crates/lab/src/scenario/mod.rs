@@ -8,7 +8,7 @@ mod link;
 mod topology;
 pub mod units;
 
-pub use build::{Built, LinkNames, build};
+pub use build::{Built, LinkNames, build, link_configs};
 pub use event::{Event, What};
 pub use fields::ScenarioError;
 pub use flow::{Flow, TRANSPORTS};

@@ -130,6 +130,22 @@ fn a_queue_of_one_bdp_holds_the_path_of_the_flow() {
     let text = CHAIN.replace("1000p", "1bdp");
     let Ok(scenario) = parse(&text) else { panic!("{text}") };
     // 10 Mbit/s · 60 ms / 8.
-    let built = build(&scenario);
-    assert_eq!(built.propagation[0].scaled(2, 1), Duration::from_millis(60));
+    let queues: Vec<_> = link_configs(&scenario).into_iter().map(|config| config.queue).collect();
+    assert_eq!(queues, [starhop_sim::link::QueueLimit::Bytes(75_000); 6]);
+}
+
+#[test]
+fn a_trace_is_read_and_its_mistakes_are_named_with_the_field() {
+    let text = CHAIN.replace("rate = \"20Mbit\"", "rate = { trace = \"cell\", format = \"mahimahi\" }");
+    let good = Scenario::parse(&text, &|name| Ok(if name == "cell" { "1\n2\n" } else { "" }.to_owned()));
+    let mean = good.map(|s| link_configs(&s)[0].rate.at(starhop_proto::time::Instant::ZERO).as_mbps());
+    assert_eq!(mean, Ok(12.0));
+    let bad = Scenario::parse(&text, &|_| Ok("1\nx\n".to_owned())).err();
+    assert!(bad.is_some_and(|e| e.field == "topology.link.rate" && e.problem.contains("line 2")));
+}
+
+#[test]
+fn a_clock_that_would_begin_before_its_epoch_is_refused() {
+    let e = error(&CHAIN.replace("[topology.link]", "[topology.clock]\nr1 = \"-2h\"\n\n[topology.link]"));
+    assert_eq!(e.field, "topology.clock");
 }

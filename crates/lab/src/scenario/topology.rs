@@ -4,6 +4,7 @@ use super::fields::{Fields, ScenarioError};
 use super::link::{Direction, LinkSpec, ReadFile};
 use super::units::{Share, SignedSpan, Span};
 use starhop_proto::time::Duration;
+use starhop_sim::engine::CLOCK_BASE;
 use std::collections::BTreeMap;
 
 /// Which middle nodes run a relay.
@@ -267,6 +268,9 @@ impl Topology {
                     });
                 }
             }
+        }
+        if let Some((node, _)) = self.clocks.iter().find(|(_, offset)| **offset <= -CLOCK_BASE) {
+            return Err(fields.error("clock", &format!("\"{node}\" is more than an hour behind")));
         }
         let named = match &self.relays {
             Relays::Named(names) => names.as_slice(),

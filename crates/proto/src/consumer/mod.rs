@@ -1,6 +1,7 @@
 //! The Consumer: asks for a flow, writes what arrives into a [`Sink`], and times out as the last resort.
 
 mod rto;
+mod timeouts;
 mod window;
 
 use crate::config::Config;
@@ -16,6 +17,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use rto::Rto;
+use timeouts::Timeouts;
 use window::Window;
 
 /// Where received bytes go: a file, a reassembly buffer, a recorder.
@@ -85,6 +87,7 @@ pub struct Consumer<S, C = Plain> {
     progress: Progress,
     window: Window,
     rto: Rto,
+    timeouts: Timeouts,
     outbox: Outbox,
     events: VecDeque<ConsumerEvent>,
     repairs: Vec<ByteRange>,
@@ -100,10 +103,10 @@ struct Progress {
     asked_end: u64,
     /// Requests whose answer times the path: the first byte and when it was asked for.
     timed: VecDeque<(u64, Instant)>,
-    /// When the last new byte arrived, or the first request left.
+    /// When the last new byte arrived, or the last probe of a silent path left.
     last: Instant,
-    /// The lowest missing byte, and since when it is that one.
-    stalled: (u64, Instant),
+    /// Probes since the last new byte.
+    probes: u32,
     is_started: bool,
     is_over: bool,
 }
@@ -128,7 +131,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             asked_end: 0,
             timed: VecDeque::new(),
             last: Instant::ZERO,
-            stalled: (0, Instant::ZERO),
+            probes: 0,
             is_started: false,
             is_over: false,
         };
@@ -142,6 +145,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             progress,
             window: Window::new(config.receive_window, config.span_bytes()),
             rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
+            timeouts: Timeouts::default(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
             repairs: Vec::new(),
@@ -154,7 +158,6 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     pub fn start(&mut self, now: Instant) {
         self.progress.is_started = true;
         self.progress.last = now;
-        self.progress.stalled = (self.progress.first_missing(), now);
         self.check_finished();
         self.refill(now);
     }
@@ -224,6 +227,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             if self.progress.timed.len() < MAX_TIMED {
                 self.progress.timed.push_back((gap.start, now));
             }
+            self.timeouts.on_ask(now, gap);
             let ask = self.intake.ask(now, gap);
             self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
         }
@@ -272,11 +276,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.window.on_bytes(now, new_bytes);
         self.time_path(now, range);
         self.progress.last = now;
-        self.rto.on_progress();
-        let missing = self.progress.first_missing();
-        if missing != self.progress.stalled.0 {
-            self.progress.stalled = (missing, now);
-        }
+        self.progress.probes = 0;
     }
 
     fn time_path(&mut self, now: Instant, range: ByteRange) {
@@ -286,7 +286,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             }
             self.progress.timed.pop_front();
             // Only the very packet times it: one that was lost, or repaired, tells about the repair.
-            if offset >= range.start && self.rto.in_a_row() == 0 {
+            if offset >= range.start && self.progress.probes == 0 {
                 self.window.on_rtt(now.since(asked));
                 self.rto.on_sample(now.since(asked));
             }
@@ -320,9 +320,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         if !notice.range.is_empty() {
             self.intake.on_notice(now, notice.range);
             // LEOTP section III.B: a Void Packet Header restarts the timer of what it names.
-            if notice.range.contains(ByteRange::at(self.progress.stalled.0, 1)) {
-                self.progress.stalled.1 = now;
-            }
+            self.timeouts.on_notice(now, notice.range);
         }
     }
 
@@ -342,28 +340,44 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         }
     }
 
-    /// When the end-to-end timeout passes: nothing arrives at all, or everything but one piece does.
+    /// When the end-to-end timeout passes. A silent path is probed, with a timeout that backs off; otherwise
+    /// every request has its own.
     fn timeout_due(&self) -> Option<Instant> {
-        if !self.progress.is_started || self.progress.is_over || self.intake.expected().is_empty() {
+        if !self.progress.is_started || self.progress.is_over {
             return None;
         }
-        let silent = self.rto.due(self.progress.last);
-        // The hops have twice the time for a single hole: they repair it themselves, and say so.
-        let stuck = self.progress.stalled.1 + self.rto.timeout().scaled(2, 1);
-        Some(silent.min(stuck))
+        let silent = self.progress.last + self.rto.timeout(self.progress.probes);
+        let due = self.timeouts.next_due(&self.rto)?;
+        Some(if self.progress.probes > 0 { due.max(silent) } else { due })
     }
 
-    /// The last resort: asks for the first missing piece once more, all the way up.
+    /// The last resort: asks once more, all the way up, for what has waited too long.
     fn on_timeout(&mut self, now: Instant) {
-        let Some(first) = self.intake.expected().first() else { return };
-        self.stats.timeouts += 1;
-        let count = self.rto.on_timeout();
-        self.events.push_back(ConsumerEvent::TimedOut { count });
-        self.progress.timed.clear();
-        self.progress.last = now;
-        self.progress.stalled.1 = now;
-        let ask = self.intake.ask_again(now, first.prefix(self.config.request_limit));
-        self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
+        let is_silent = now.since(self.progress.last) >= self.rto.timeout(0);
+        while let Some((range, tries)) = self.timeouts.take_due(now, &self.rto) {
+            let missing = self.intake.expected().intersect(range).next();
+            let Some(missing) = missing else { continue };
+            if !is_silent && (missing.start >= self.intake.seen_end() || self.intake.is_tracking(missing)) {
+                // Its turn has not come yet, or the hops know of its loss and are at it.
+                self.timeouts.put_back(now, range, tries);
+                continue;
+            }
+            self.stats.timeouts += 1;
+            self.progress.timed.clear();
+            self.timeouts.put_back(now, range, tries + 1);
+            self.repairs.extend(self.intake.expected().intersect(range));
+            for missing in self.repairs.drain(..) {
+                let ask = self.intake.ask_again(now, missing);
+                self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
+            }
+            if is_silent {
+                // The others would meet the same silence: one asks for all.
+                self.progress.probes += 1;
+                self.progress.last = now;
+                self.events.push_back(ConsumerEvent::TimedOut { count: self.progress.probes });
+                return;
+            }
+        }
     }
 }
 
@@ -417,7 +431,8 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
             return None;
         }
         let hop_rtt = self.uplinks.hop_rtt(self.uplink);
-        let timeouts = [self.timeout_due(), self.intake.next_timeout(hop_rtt), self.uplinks.next_timeout()];
+        let timeouts =
+            [self.timeout_due(), self.intake.next_timeout(hop_rtt), self.uplinks.next_timeout().if_ever()];
         timeouts.into_iter().flatten().min()
     }
 }

@@ -62,9 +62,9 @@ impl Downlinks {
         self.links.get_mut(link)
     }
 
-    /// Opens a queue for `flow` on a hop.
-    pub fn open(&mut self, link: Slot, flow: FlowId) -> Option<Slot> {
-        self.links.get_mut(link).map(|responder| responder.scheduler.open(flow))
+    /// Opens a queue for `flow`, which its owner calls `owner`, on a hop.
+    pub fn open(&mut self, link: Slot, flow: FlowId, owner: Slot) -> Option<Slot> {
+        self.links.get_mut(link).map(|responder| responder.scheduler.open(flow, owner))
     }
 
     /// Closes a queue.
@@ -93,9 +93,9 @@ impl Downlinks {
     }
 
     /// Queues bytes on a hop.
-    pub fn push(&mut self, link: Slot, queue: Slot, range: ByteRange, is_repair: bool) {
+    pub fn push(&mut self, now: Instant, link: Slot, queue: Slot, range: ByteRange, is_repair: bool) {
         if let Some(responder) = self.links.get_mut(link) {
-            responder.scheduler.push(queue, range, is_repair);
+            responder.scheduler.push(now, queue, range, is_repair);
         }
         self.reschedule(link);
     }
@@ -109,8 +109,8 @@ impl Downlinks {
     }
 
     /// When [`Downlinks::poll`] has something if no input arrives first.
-    pub fn next_turn(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| at)
+    pub fn next_turn(&self) -> Instant {
+        self.due.next()
     }
 
     /// What to send at `now`.
@@ -136,7 +136,7 @@ impl Downlinks {
     }
 
     fn reschedule(&mut self, link: Slot) {
-        let next = self.links.get(link).and_then(Responder::next_turn);
-        self.due.set(link, next);
+        let next = self.links.get(link).map_or(Instant::NEVER, Responder::next_turn);
+        self.due.set(link, next.if_ever());
     }
 }

@@ -165,6 +165,11 @@ impl Intake {
         self.loss.rewind(self.expected.first().map_or(u64::MAX, |first| first.start));
     }
 
+    /// Whether the loss of some of `range` is known and being repaired.
+    pub fn is_tracking(&self, range: ByteRange) -> bool {
+        self.loss.is_tracking(range)
+    }
+
     /// Whether anything is known to be missing.
     pub fn has_holes(&self) -> bool {
         self.loss.has_holes()

@@ -85,16 +85,16 @@ impl Responder {
     }
 
     /// When [`Responder::poll`] has something if no input arrives first.
-    pub fn next_turn(&self) -> Option<Instant> {
+    pub fn next_turn(&self) -> Instant {
         if self.cold_allowance == Some(0) {
-            return None;
+            return Instant::NEVER;
         }
-        self.scheduler.next_turn().map(|at| at.max(self.pacer.ready_at()))
+        self.scheduler.next_turn().max(self.pacer.ready_at())
     }
 
     /// What to send at `now`, charged against the rate.
     pub fn poll(&mut self, now: Instant) -> Option<Turn> {
-        if self.next_turn().is_none_or(|at| at > now) {
+        if self.next_turn() > now {
             return None;
         }
         let turn = self.scheduler.poll(now)?;

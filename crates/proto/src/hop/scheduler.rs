@@ -15,6 +15,8 @@ use alloc::vec::Vec;
 pub struct Chunk {
     /// The queue it came from.
     pub queue: Slot,
+    /// What the queue's owner calls the flow.
+    pub owner: Slot,
     /// The flow of that queue.
     pub flow: FlowId,
     /// The bytes, at most one payload.
@@ -42,6 +44,7 @@ pub enum Turn {
 #[derive(Debug)]
 struct Queue {
     flow: FlowId,
+    owner: Slot,
     repairs: VecDeque<ByteRange>,
     fresh: VecDeque<ByteRange>,
     /// The bytes of both lists: none is ever queued twice.
@@ -50,8 +53,10 @@ struct Queue {
     pacer: Pacer,
     /// Offset after the highest byte sent.
     sent_end: u64,
-    /// Marks still to send about the pause after the last packet.
+    /// Marks still to send about the pause after the last packet, and when the next one is due. Its timer is
+    /// left alone while packets flow, and looks here when it fires.
     marks_left: u8,
+    mark_at: Instant,
     in_ring: bool,
 }
 
@@ -90,10 +95,11 @@ impl Scheduler {
         }
     }
 
-    /// Opens a queue for `flow`.
-    pub fn open(&mut self, flow: FlowId) -> Slot {
+    /// Opens a queue for `flow`, which its owner calls `owner`.
+    pub fn open(&mut self, flow: FlowId, owner: Slot) -> Slot {
         let queue = Queue {
             flow,
+            owner,
             repairs: VecDeque::new(),
             fresh: VecDeque::new(),
             queued: RangeSet::new(),
@@ -101,6 +107,7 @@ impl Scheduler {
             pacer: Pacer::new(Rate::UNLIMITED, self.payload),
             sent_end: 0,
             marks_left: 0,
+            mark_at: Instant::NEVER,
             in_ring: false,
         };
         let slot = self.free.pop().unwrap_or(Slot(self.queues.len() as u32));
@@ -158,13 +165,24 @@ impl Scheduler {
         let Some(queue) = self.queue_mut(slot) else { return };
         queue.pacer.set_rate(now, rate);
         if !queue.fresh.is_empty() && !queue.in_ring {
-            let ready = queue.pacer.ready_at();
+            self.admit(now, slot);
+        }
+    }
+
+    /// A queue that has something new to send joins the ring, or waits for its own rate.
+    fn admit(&mut self, now: Instant, slot: Slot) {
+        let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return };
+        let ready = queue.pacer.ready_at();
+        if ready > now {
             self.waiting.set(slot, Some(ready));
+        } else if !queue.in_ring {
+            queue.in_ring = true;
+            self.ring.push_back(slot);
         }
     }
 
     /// Queues `range`, none of which may be queued already, to leave in the flow's order or ahead of it.
-    pub fn push(&mut self, slot: Slot, range: ByteRange, is_repair: bool) {
+    pub fn push(&mut self, now: Instant, slot: Slot, range: ByteRange, is_repair: bool) {
         let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::as_mut) else { return };
         if range.is_empty() || queue.queued.overlaps(range) {
             debug_assert!(range.is_empty(), "{range:?} is queued twice");
@@ -188,14 +206,13 @@ impl Scheduler {
             _ => queue.fresh.push_back(range),
         }
         if was_empty {
-            let ready = queue.pacer.ready_at();
-            self.waiting.set(slot, Some(ready));
+            self.admit(now, slot);
         }
     }
 
     /// When there is something to send if no input arrives first.
-    pub fn next_turn(&self) -> Option<Instant> {
-        if self.has_backlog() { Some(Instant::ZERO) } else { self.waiting.first().map(|(at, _)| at) }
+    pub fn next_turn(&self) -> Instant {
+        if self.has_backlog() { Instant::ZERO } else { self.waiting.next() }
     }
 
     /// What to do at `now`, if anything.
@@ -216,17 +233,19 @@ impl Scheduler {
     fn wake(&mut self, now: Instant, slot: Slot) -> Option<Turn> {
         let queue = self.queues[slot.0 as usize].as_mut()?;
         if !queue.fresh.is_empty() {
-            if !queue.in_ring {
-                queue.in_ring = true;
-                self.ring.push_back(slot);
-            }
+            self.admit(now, slot);
+            return None;
+        }
+        if queue.mark_at > now {
+            let later = queue.mark_at.if_ever();
+            self.waiting.set(slot, later);
             return None;
         }
         queue.marks_left = queue.marks_left.checked_sub(1)?;
         let mark = Turn::Mark { flow: queue.flow, offset: queue.sent_end };
-        if queue.marks_left > 0 {
-            self.waiting.set(slot, Some(now + MARK_AFTER[0]));
-        }
+        queue.mark_at = if queue.marks_left > 0 { now + MARK_AFTER[0] } else { Instant::NEVER };
+        let next = queue.mark_at.if_ever();
+        self.waiting.set(slot, next);
         Some(mark)
     }
 
@@ -239,8 +258,14 @@ impl Scheduler {
         // Charged to the flow, but never held by its rate: what is missing downstream goes first.
         queue.pacer.on_sent(now, range.len());
         queue.sent_end = queue.sent_end.max(range.end);
-        let chunk =
-            Chunk { queue: slot, flow: queue.flow, range, is_repair: true, skipped: ByteRange::default() };
+        let chunk = Chunk {
+            queue: slot,
+            owner: queue.owner,
+            flow: queue.flow,
+            range,
+            is_repair: true,
+            skipped: ByteRange::default(),
+        };
         if queue.repairs.is_empty() {
             self.repair_ring.pop_front();
         } else {
@@ -266,8 +291,10 @@ impl Scheduler {
             if queue.deficit < next {
                 // A full packet per round: the smallest quantum with which every visit can send (O(1)).
                 queue.deficit += payload;
-                self.ring.rotate_left(1);
-                continue;
+                if self.ring.len() > 1 {
+                    self.ring.rotate_left(1);
+                    continue;
+                }
             }
             let range = take_front(&mut queue.fresh, payload)?;
             queue.deficit -= range.len();
@@ -275,17 +302,20 @@ impl Scheduler {
             queue.pacer.on_sent(now, range.len());
             let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
             queue.sent_end = queue.sent_end.max(range.end);
-            let flow = queue.flow;
+            let (flow, owner) = (queue.flow, queue.owner);
             let ready = queue.pacer.ready_at();
-            if queue.fresh.is_empty() || ready > now {
-                queue.deficit = if queue.fresh.is_empty() { 0 } else { queue.deficit };
+            if queue.fresh.is_empty() {
+                queue.deficit = 0;
                 queue.in_ring = false;
                 self.ring.pop_front();
+            } else if ready > now {
                 // A queue held by its own rate is no backlog of the link.
-                self.waiting.set(slot, (!queue.fresh.is_empty()).then_some(ready));
+                queue.in_ring = false;
+                self.ring.pop_front();
+                self.waiting.set(slot, Some(ready));
             }
             self.after_send(now, slot);
-            return Some(Chunk { queue: slot, flow, range, is_repair: false, skipped });
+            return Some(Chunk { queue: slot, owner, flow, range, is_repair: false, skipped });
         }
     }
 
@@ -297,7 +327,11 @@ impl Scheduler {
         self.busy -= 1;
         if self.marks {
             queue.marks_left = MARK_AFTER.len() as u8;
-            self.waiting.set(slot, Some(now + MARK_AFTER[1]));
+            queue.mark_at = now + MARK_AFTER[1];
+            if !self.waiting.has(slot) {
+                let at = queue.mark_at;
+                self.waiting.set(slot, Some(at));
+            }
         }
     }
 
@@ -337,17 +371,17 @@ mod tests {
 
     fn two_flows() -> (Scheduler, Slot, Slot) {
         let mut scheduler = Scheduler::new(1000, true);
-        let a = scheduler.open(FlowId([1; 16]));
-        let b = scheduler.open(FlowId([2; 16]));
+        let a = scheduler.open(FlowId([1; 16]), Slot(0));
+        let b = scheduler.open(FlowId([2; 16]), Slot(0));
         (scheduler, a, b)
     }
 
     #[test]
     fn flows_share_by_bytes_and_not_by_packets() {
         let (mut scheduler, a, b) = two_flows();
-        scheduler.push(a, ByteRange::new(0, 20_000), false);
+        scheduler.push(NOW, a, ByteRange::new(0, 20_000), false);
         for start in (0..20_000).step_by(250) {
-            scheduler.push(b, ByteRange::at(start * 2, 250), false);
+            scheduler.push(NOW, b, ByteRange::at(start * 2, 250), false);
         }
         let sent = chunks(&mut scheduler, NOW);
         let of =
@@ -359,8 +393,8 @@ mod tests {
     #[test]
     fn repairs_leave_first() {
         let (mut scheduler, a, b) = two_flows();
-        scheduler.push(a, ByteRange::new(5_000, 7_000), false);
-        scheduler.push(b, ByteRange::new(0, 1_000), true);
+        scheduler.push(NOW, a, ByteRange::new(5_000, 7_000), false);
+        scheduler.push(NOW, b, ByteRange::new(0, 1_000), true);
         let sent = chunks(&mut scheduler, NOW);
         assert_eq!((sent[0].queue, sent[0].is_repair), (b, true));
         assert_eq!(sent.len(), 3);
@@ -370,32 +404,32 @@ mod tests {
     fn a_flow_held_by_its_rate_does_not_hold_the_others() {
         let (mut scheduler, a, b) = two_flows();
         scheduler.set_queue_rate(NOW, a, Rate::from_bps(8_000));
-        scheduler.push(a, ByteRange::new(0, 100_000), false);
-        scheduler.push(b, ByteRange::new(0, 50_000), false);
+        scheduler.push(NOW, a, ByteRange::new(0, 100_000), false);
+        scheduler.push(NOW, b, ByteRange::new(0, 50_000), false);
         let sent = chunks(&mut scheduler, NOW);
         assert_eq!(sent.iter().filter(|c| c.queue == b).count(), 50);
         assert_eq!(sent.iter().filter(|c| c.queue == a).count(), 2, "the burst and no more");
-        let later = scheduler.next_turn().expect("a waits for its rate");
+        let later = scheduler.next_turn();
         assert!(later > NOW && later <= NOW + Duration::from_secs(1), "{later:?}");
     }
 
     #[test]
     fn a_pause_is_marked_twice_with_the_end_of_what_was_sent() {
         let (mut scheduler, a, _) = two_flows();
-        scheduler.push(a, ByteRange::new(0, 1_500), false);
+        scheduler.push(NOW, a, ByteRange::new(0, 1_500), false);
         assert_eq!(chunks(&mut scheduler, NOW).len(), 2);
         for _ in 0..2 {
-            let at = scheduler.next_turn().expect("a mark is due");
+            let at = scheduler.next_turn();
             assert_eq!(scheduler.poll(at), Some(Turn::Mark { flow: FlowId([1; 16]), offset: 1_500 }));
         }
-        assert_eq!(scheduler.next_turn(), None);
+        assert_eq!(scheduler.next_turn(), Instant::NEVER);
     }
 
     #[test]
     fn skipped_bytes_are_named_with_the_packet_that_skips_them() {
         let (mut scheduler, a, _) = two_flows();
-        scheduler.push(a, ByteRange::new(0, 500), false);
-        scheduler.push(a, ByteRange::new(900, 1_000), false);
+        scheduler.push(NOW, a, ByteRange::new(0, 500), false);
+        scheduler.push(NOW, a, ByteRange::new(900, 1_000), false);
         let sent = chunks(&mut scheduler, NOW);
         assert_eq!(sent[0].skipped, ByteRange::default());
         assert_eq!(sent[1].skipped, ByteRange::new(500, 900));
@@ -404,10 +438,10 @@ mod tests {
     #[test]
     fn a_closed_queue_sends_nothing() {
         let (mut scheduler, a, _) = two_flows();
-        scheduler.push(a, ByteRange::new(0, 5_000), false);
-        scheduler.push(a, ByteRange::new(5_000, 9_000), true);
+        scheduler.push(NOW, a, ByteRange::new(0, 5_000), false);
+        scheduler.push(NOW, a, ByteRange::new(5_000, 9_000), true);
         scheduler.close(a);
         assert_eq!(scheduler.poll(NOW), None);
-        assert_eq!(scheduler.next_turn(), None);
+        assert_eq!(scheduler.next_turn(), Instant::NEVER);
     }
 }

@@ -22,18 +22,18 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Finds the neighbour on `link` among the subscribers of `flow`, or adds it.
+    /// Finds the neighbour on `link` among the subscribers of `flow`, which the role calls `owner`, or adds it.
     pub fn find_or_add<'a>(
         subscribers: &'a mut Vec<Self>,
         downlinks: &mut Downlinks,
         now: Instant,
         link: Slot,
-        flow: FlowId,
+        (flow, owner): (FlowId, Slot),
     ) -> Option<&'a mut Self> {
         let index = match subscribers.iter().position(|subscriber| subscriber.link == link) {
             Some(index) => index,
             None => {
-                let queue = downlinks.open(link, flow)?;
+                let queue = downlinks.open(link, flow, owner)?;
                 subscribers.push(Self {
                     link,
                     queue,
@@ -77,6 +77,7 @@ impl Subscriber {
     /// Queues those of the bytes at hand that do not wait there already. Bytes below what was sent go first.
     pub fn enqueue(
         &self,
+        now: Instant,
         downlinks: &mut Downlinks,
         range: ByteRange,
         repair: bool,
@@ -85,9 +86,13 @@ impl Subscriber {
         let Some(responder) = downlinks.get(self.link) else { return };
         let Some(queued) = responder.scheduler.queued(self.queue) else { return };
         let is_late = repair || range.start < responder.scheduler.frontier(self.queue);
+        if !queued.overlaps(range) {
+            downlinks.push(now, self.link, self.queue, range, is_late);
+            return;
+        }
         gaps.extend(queued.gaps(range));
         for gap in gaps.drain(..) {
-            downlinks.push(self.link, self.queue, gap, is_late);
+            downlinks.push(now, self.link, self.queue, gap, is_late);
         }
     }
 

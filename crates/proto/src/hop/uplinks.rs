@@ -133,8 +133,8 @@ impl Uplinks {
     }
 
     /// When [`Uplinks::on_timeout`] has something to say.
-    pub fn next_timeout(&self) -> Option<Instant> {
-        self.timeouts.first().map(|(at, _)| at)
+    pub fn next_timeout(&self) -> Instant {
+        self.timeouts.next()
     }
 
     /// A hop on which packets were lost, by time, that nothing accounts for.

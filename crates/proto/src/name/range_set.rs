@@ -70,6 +70,13 @@ impl RangeSet {
         if range.is_empty() {
             return;
         }
+        if let Some(last) = self.ranges.last_mut()
+            && last.end == range.start
+        {
+            last.end = range.end;
+            self.bytes += range.len();
+            return;
+        }
         // Ranges that touch the new one, adjacent ones included, melt into it.
         let from = self.ranges.partition_point(|r| r.end < range.start);
         let to = from + self.ranges[from..].partition_point(|r| r.start <= range.end);
@@ -94,6 +101,9 @@ impl RangeSet {
         let from = self.first_ending_after(range.start);
         let to = from + self.ranges[from..].partition_point(|r| r.start < range.end);
         if from == to {
+            return;
+        }
+        if to - from == 1 && self.trim(from, range) {
             return;
         }
         self.bytes -= self.ranges[from..to].iter().map(|r| r.intersect(range).len()).sum::<u64>();
@@ -129,6 +139,23 @@ impl RangeSet {
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.bytes = 0;
+    }
+
+    /// Takes `range` off one end of the range at `index`: what happens to a transfer in good order. False when
+    /// it is neither end, or all.
+    fn trim(&mut self, index: usize, range: ByteRange) -> bool {
+        let held = &mut self.ranges[index];
+        if range.start <= held.start && range.end < held.end {
+            self.bytes -= range.end - held.start;
+            held.start = range.end;
+            return true;
+        }
+        if range.start > held.start && range.end >= held.end {
+            self.bytes -= held.end - range.start;
+            held.end = range.start;
+            return true;
+        }
+        false
     }
 
     fn replace(&mut self, from: usize, to: usize, with: ByteRange) {

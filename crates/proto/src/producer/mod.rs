@@ -153,7 +153,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         let length = flow.length;
         let subscribers = &mut flow.subscribers;
         let Some(subscriber) =
-            Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, interest.flow)
+            Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, (interest.flow, flow_slot))
         else {
             return;
         };
@@ -178,7 +178,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
                 continue;
             }
             self.stats.repairs += u64::from(interest.repair);
-            subscriber.enqueue(&mut self.downlinks, part, interest.repair, &mut self.gaps);
+            subscriber.enqueue(now, &mut self.downlinks, part, interest.repair, &mut self.gaps);
         }
         if is_beyond_end {
             self.answer(link, interest.flow, length.unwrap_or(0), Ending::End);
@@ -195,7 +195,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
     }
 
     fn emit_chunk(&mut self, now: Instant, due: &Due, chunk: Chunk, out: &mut Vec<u8>) -> Option<Transmit> {
-        let flow = self.flows.find(&chunk.flow).and_then(|slot| self.flows.get(slot))?;
+        let flow = self.flows.get(chunk.owner)?;
         let flags = DataFlags {
             end: flow.length == Some(chunk.range.end),
             backlog: due.backlog,
@@ -299,6 +299,6 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.downlinks.next_turn().into_iter().chain(self.next_sweep).min()
+        self.downlinks.next_turn().min(self.next_sweep.unwrap_or(Instant::NEVER)).if_ever()
     }
 }

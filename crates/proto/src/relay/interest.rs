@@ -24,9 +24,13 @@ impl<C: Suite> Relay<C> {
         let flow_slot = self.flow(now, interest.flow);
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
-        let Some(subscriber) =
-            Subscriber::find_or_add(&mut flow.subscribers, &mut self.downlinks, now, link, flow.id)
-        else {
+        let Some(subscriber) = Subscriber::find_or_add(
+            &mut flow.subscribers,
+            &mut self.downlinks,
+            now,
+            link,
+            (flow.id, flow_slot),
+        ) else {
             return;
         };
         self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
@@ -82,7 +86,7 @@ impl<C: Suite> Relay<C> {
         let mut from = part.start;
         for &hit in &found {
             self.stats.cache_hit_bytes += hit.len();
-            subscriber.enqueue(&mut self.downlinks, hit, interest.repair, &mut self.scratch.gaps);
+            subscriber.enqueue(now, &mut self.downlinks, hit, interest.repair, &mut self.scratch.gaps);
         }
         for hit in found.drain(..).chain([ByteRange::at(part.end, 0)]) {
             let miss = ByteRange::new(from, hit.start);

@@ -214,12 +214,8 @@ impl<C: Suite> Node for Relay<C> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let timeouts = [
-            self.downlinks.next_turn(),
-            self.uplinks.next_timeout(),
-            self.timeouts.first().map(|(at, _)| at),
-            self.next_sweep,
-        ];
-        timeouts.into_iter().flatten().min()
+        let sweep = self.next_sweep.unwrap_or(Instant::NEVER);
+        let timers = self.uplinks.next_timeout().min(self.timeouts.next()).min(sweep);
+        self.downlinks.next_turn().min(timers).if_ever()
     }
 }

@@ -176,7 +176,7 @@ impl Rig {
             events: Vec::new(),
             forward: (0, 0),
             backward: (0, 0),
-            rng: Rng::new(std::env::var("SEED").map_or(5, |s| s.parse().unwrap())),
+            rng: Rng::new(5),
             flights: BinaryHeap::new(),
             sent: 0,
             busy: vec![[Instant::ZERO; 2]; hops + 1],

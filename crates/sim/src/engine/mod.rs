@@ -16,4 +16,4 @@ pub use host::{Host, HostId, HostReport};
 pub use network::{LinkId, Network, NodeId};
 pub use packet::{Body, IP_HEADER, Segment, UDP_HEADER};
 pub(crate) use world::without_offset;
-pub use world::{EngineCounters, Observer, World};
+pub use world::{CLOCK_BASE, EngineCounters, Observer, World};

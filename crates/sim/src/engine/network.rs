@@ -56,7 +56,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Adds a node whose clock is `clock_offset` nanoseconds ahead of the world's.
+    /// Adds a node whose clock is `clock_offset` nanoseconds ahead of the world's, and at most
+    /// [`super::CLOCK_BASE`] behind.
     pub fn add_node(&mut self, clock_offset: i64) -> NodeId {
         self.nodes.push(NetNode { is_up: true, clock_offset, next_hop: Vec::new() });
         NodeId(self.nodes.len() as u32 - 1)

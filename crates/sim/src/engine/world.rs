@@ -10,8 +10,8 @@ use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 
-/// Where every clock stands when a run begins: an hour, so that one may be behind the world's.
-const CLOCK_BASE: i64 = 3_600_000_000_000;
+/// Where every clock stands when a run begins, nanoseconds: an hour, so that one may be that far behind.
+pub const CLOCK_BASE: i64 = 3_600_000_000_000;
 /// A host whose timeout is due even after it was handled comes back after this long, so that a host that
 /// never gets done slows the run down and does not stop it.
 const LEAST_TIMEOUT: Duration = Duration::from_micros(1);

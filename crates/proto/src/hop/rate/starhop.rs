@@ -7,12 +7,12 @@ use crate::units::Rate;
 /// the rate. Large enough to see, small against a hop. That it falls with the rate is what makes controllers
 /// that share a link without sharing an estimate converge: the faster one aims at less queue and gives way
 /// (the argument of FAST, Wei et al. 2006, with a gentler slope).
-const TARGET_QUEUE: f64 = 0.8e-3;
+const TARGET_QUEUE: f64 = 0.6e-3;
 const TARGET_AT_BPS: f64 = 20.0e6;
 /// Below this, clocks and schedulers of real machines make queues that are none.
 const MIN_TARGET: f64 = 0.3e-3;
 /// The target is never less than this many packets: a packet sees those of its own burst before it.
-const MIN_TARGET_PACKETS: f64 = 1.5;
+const MIN_TARGET_PACKETS: f64 = 1.0;
 /// From this share of the target on, the link counts as full and its rate as measured.
 const QUEUE_SEEN: f64 = 0.3;
 

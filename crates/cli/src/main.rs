@@ -39,6 +39,6 @@ fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         eprintln!("starhop: {error:#}");
-        ExitCode::from(1)
+        ExitCode::FAILURE
     })
 }

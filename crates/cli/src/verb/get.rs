@@ -7,7 +7,8 @@ use serde_json::json;
 use starhop_net::content::ContentName;
 use starhop_net::daemon;
 use starhop_net::fetch::{self, FetchError, Job, Outcome, Progress};
-use starhop_proto::config::Profile;
+use starhop_proto::config::{Controller, Profile};
+use starhop_proto::units::Rate;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,6 +56,9 @@ pub(crate) struct Args {
     /// The set of mechanisms: starhop, leotp, intcp or intcp-uni
     #[arg(long, default_value = "starhop", value_parser = profile, value_name = "PROFILE")]
     profile: Profile,
+    /// The rate of the link towards the source, if it is known; otherwise it is measured
+    #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
+    link_rate: Option<Rate>,
     /// Write when which bytes arrived to this file
     #[arg(long, value_name = "FILE", hide = true)]
     trace: Option<PathBuf>,
@@ -74,12 +78,16 @@ pub(super) fn profile(text: &str) -> Result<Profile, String> {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let output = args.output.clone().unwrap_or_else(|| args.name.file_name().into());
+    let mut settings = args.profile.settings();
+    if let Some(rate) = args.link_rate {
+        settings.controller = Controller::Fixed(rate);
+    }
     let job = Job {
         name: args.name.clone(),
         from: args.from,
         output: (!args.discard).then_some(output),
         timeout: args.timeout,
-        config: config(args.profile.settings())?,
+        config: config(settings)?,
         trace: args.trace.clone(),
     };
     let display = Display::new(args.json);

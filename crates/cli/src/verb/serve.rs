@@ -30,9 +30,6 @@ pub(crate) struct Args {
     /// Address and UDP port to listen on; `[::]` takes both IP versions
     #[arg(long, default_value = "[::]:4433", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
-    /// The rate of the link towards the clients, if it is known; otherwise it is measured
-    #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
-    link_rate: Option<starhop_proto::units::Rate>,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -49,11 +46,7 @@ type Server = Driver<Producer<Files>>;
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let roots = args.paths.iter().map(|path| Root::open(path)).collect::<Result<Vec<_>, _>>()?;
-    let mut settings = Profile::Starhop.settings();
-    if let Some(rate) = args.link_rate {
-        settings.controller = starhop_proto::config::Controller::Fixed(rate);
-    }
-    let config = config(settings)?;
+    let config = config(Profile::Starhop.settings())?;
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());

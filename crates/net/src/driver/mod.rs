@@ -23,6 +23,11 @@ const SEND_AHEAD: usize = 256 * 1024;
 /// Turns between two visits to the runtime, which has signals and timers to look after.
 const TURNS_PER_YIELD: u32 = 16;
 
+/// Between two timeouts, at least. A paced node would wake for every packet: above some 100 Mbit/s the packets
+/// of this span leave in one send instead, which costs a third of the CPU time. It is less than half of what
+/// the pacer lets a packet be ahead of its time, so no rate is lost.
+const COALESCE: Duration = Duration::from_micros(100);
+
 /// A node whose timeout stays in the past without anything coming of it is not asked again before this.
 const IDLE_FLOOR: Duration = Duration::from_micros(50);
 
@@ -61,6 +66,7 @@ pub struct Driver<N> {
     receiver: Receiver,
     batch: Batch,
     stats: DriverStats,
+    fired_at: Instant,
     idle_turns: u32,
     turns: u32,
 }
@@ -78,6 +84,7 @@ impl<N: Node> Driver<N> {
             timer: Timer::new()?,
             batch: Batch::default(),
             stats: DriverStats::default(),
+            fired_at: Instant::ZERO,
             idle_turns: 0,
             turns: 0,
         })
@@ -149,6 +156,7 @@ impl<N: Node> Driver<N> {
         let now = clock::now();
         let due = self.node.poll_timeout().is_some_and(|deadline| deadline <= now);
         if due {
+            self.fired_at = now;
             self.node.handle_timeout(now);
         }
         due
@@ -180,7 +188,7 @@ impl<N: Node> Driver<N> {
     }
 
     fn wake_up(&self, blocked: bool) -> Option<Instant> {
-        let deadline = self.node.poll_timeout()?;
+        let deadline = self.node.poll_timeout()?.max(self.fired_at + COALESCE);
         let floor = match (blocked, self.idle_turns) {
             (true, _) => BLOCKED_FLOOR,
             (false, 4..) => IDLE_FLOOR,

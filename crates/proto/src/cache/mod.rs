@@ -32,13 +32,25 @@ pub struct Cache {
     newest: Slot,
     oldest: Slot,
     capacity: usize,
+    /// The block written last and the one read last: packets are shorter than blocks and come in order, so
+    /// two look-ups of three end here.
+    last_written: Option<((FlowId, u64), Slot)>,
+    last_read: Option<((FlowId, u64), Slot)>,
 }
 
 impl Cache {
     /// A cache of at most `bytes` (at least one block), with a hash keyed by `seed`.
     pub fn new(bytes: u64, seed: u64) -> Self {
         let capacity = (bytes / BLOCK).max(1) as usize;
-        Self { blocks: Table::new(seed), spare: Vec::new(), newest: NONE, oldest: NONE, capacity }
+        Self {
+            blocks: Table::new(seed),
+            spare: Vec::new(),
+            newest: NONE,
+            oldest: NONE,
+            capacity,
+            last_written: None,
+            last_read: None,
+        }
     }
 
     /// Bytes of memory in use for blocks.
@@ -87,7 +99,12 @@ impl Cache {
         while at < range.end {
             let within = (at % BLOCK) as usize;
             let len = (range.end - at).min(BLOCK - within as u64) as usize;
-            let slot = self.blocks.find(&(flow, at / BLOCK));
+            let key = (flow, at / BLOCK);
+            let slot = match self.last_read {
+                Some((last, slot)) if last == key => Some(slot),
+                _ => self.blocks.find(&key),
+            };
+            self.last_read = slot.map(|slot| (key, slot));
             let block = slot.and_then(|slot| self.blocks.get(slot));
             let Some(block) = block.filter(|block| block.valid.contains(within, within + len)) else {
                 out.truncate(start_len);
@@ -116,6 +133,18 @@ impl Cache {
     }
 
     fn block_for(&mut self, key: (FlowId, u64)) -> Slot {
+        if let Some((last, slot)) = self.last_written
+            && last == key
+        {
+            self.touch(slot);
+            return slot;
+        }
+        let slot = self.find_or_make(key);
+        self.last_written = Some((key, slot));
+        slot
+    }
+
+    fn find_or_make(&mut self, key: (FlowId, u64)) -> Slot {
         if let Some(slot) = self.blocks.find(&key) {
             self.touch(slot);
             return slot;
@@ -143,6 +172,8 @@ impl Cache {
 
     fn evict(&mut self, slot: Slot) {
         self.unlink(slot);
+        self.last_written = self.last_written.filter(|&(_, last)| last != slot);
+        self.last_read = self.last_read.filter(|&(_, last)| last != slot);
         if let Some(block) = self.blocks.remove(slot) {
             self.spare.push(block.bytes);
         }

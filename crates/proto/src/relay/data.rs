@@ -1,6 +1,6 @@
 //! Data at a relay: kept, passed to those who want it, and sent when their hop allows.
 
-use super::{Flow, Relay};
+use super::{Flow, Relay, Scratch};
 use crate::config::Notices;
 use crate::hop::scheduler::Chunk;
 use crate::hop::{Control, Due, Heard, Received, finish};
@@ -21,7 +21,7 @@ impl<C: Suite> Relay<C> {
         };
         let range = header.range(payload.len());
         let received = Received::data(&header, payload.len());
-        let link = self.uplinks.find(from, header.flow);
+        let link = self.uplink_from(flow_slot, from);
         let heard = link.and_then(|link| self.uplinks.on_packet(now, link, received));
         if header.flags.no_such_name {
             self.refuse(flow_slot);
@@ -51,14 +51,21 @@ impl<C: Suite> Relay<C> {
             let bytes = &payload[start..start + piece.len() as usize];
             self.cache.insert(header.flow, piece.start, bytes);
         }
-        let parts = &mut self.scratch.parts;
+        let Scratch { parts, gaps, .. } = &mut self.scratch;
         for subscriber in &mut flow.subscribers {
             parts.extend(subscriber.wanted.intersect(range));
             for part in parts.drain(..) {
                 subscriber.wanted.remove(part);
-                subscriber.enqueue(now, &mut self.downlinks, part, false, &mut self.scratch.gaps);
+                subscriber.enqueue(now, &mut self.downlinks, part, false, gaps);
             }
         }
+    }
+
+    /// The hop by which `from` sends a flow: nearly always the one that the flow is asked of.
+    pub(super) fn uplink_from(&self, flow_slot: Slot, from: SocketAddr) -> Option<Slot> {
+        let flow = self.flows.get(flow_slot)?;
+        let is_usual = self.uplinks.get(flow.uplink).is_some_and(|requester| requester.addr == from);
+        if is_usual { Some(flow.uplink) } else { self.uplinks.find(from, flow.id) }
     }
 
     /// What the packet tells about its hop and its flow: losses to repair, feedback to give.

@@ -9,7 +9,7 @@ use starhop_proto::time::Instant;
 pub(crate) struct TraceHash(u64);
 
 /// Bytes of a datagram that are mixed: all headers of the protocol fit.
-const HEADER: usize = 40;
+const HEADER: usize = 32;
 
 impl TraceHash {
     pub(crate) fn new(seed: u64) -> Self {
@@ -20,30 +20,57 @@ impl TraceHash {
         self.0
     }
 
-    fn mix(&mut self, word: u64) {
-        // The folded multiplication of wyhash: both halves of the product depend on all bits of the state.
-        let product = u128::from(self.0 ^ word) * 0xa076_1d64_78bd_642f_u128;
-        self.0 = (product as u64 ^ (product >> 64) as u64).wrapping_add(word.rotate_left(32));
+    /// The folded multiplication of wyhash: both halves of the product depend on all bits of both factors.
+    fn mix(&mut self, a: u64, b: u64) {
+        let product = u128::from(self.0 ^ a) * u128::from(b ^ 0xa076_1d64_78bd_642f);
+        // Were one factor zero, the sum would still keep the other.
+        self.0 = (product as u64 ^ (product >> 64) as u64).wrapping_add(a ^ b.rotate_left(32));
     }
 
     pub(crate) fn timer(&mut self, now: Instant, host: u32) {
-        self.mix(now.as_nanos() ^ (u64::from(host) << 40) ^ (1 << 63));
+        self.mix(now.as_nanos(), u64::from(host) | 1 << 63);
     }
 
     pub(crate) fn packet(&mut self, now: Instant, host: u32, body: &Body) {
-        self.mix(now.as_nanos() ^ (u64::from(host) << 40));
         match body {
             Body::Datagram(bytes) => {
-                let header = &bytes[..bytes.len().min(HEADER)];
-                self.mix(bytes.len() as u64);
-                let (words, rest) = header.as_chunks::<8>();
-                words.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
-                rest.iter().for_each(|&byte| self.mix(u64::from(byte)));
+                self.mix(now.as_nanos(), u64::from(host) | (bytes.len() as u64) << 32);
+                let mut header = [0; HEADER];
+                let len = bytes.len().min(HEADER);
+                header[..len].copy_from_slice(&bytes[..len]);
+                let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[8 * i + byte]));
+                self.mix(word(0), word(1));
+                self.mix(word(2), word(3));
             }
             Body::Segment(s) => {
-                self.mix(s.offset);
-                self.mix(u64::from(s.len) | u64::from(s.flow) << 32);
+                self.mix(now.as_nanos(), u64::from(host) | u64::from(s.flow) << 32);
+                self.mix(s.offset, u64::from(s.len) | u64::from(s.header) << 32);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_a_header_and_the_length_matter() {
+        let hash = |bytes: &[u8]| {
+            let mut hash = TraceHash::new(1);
+            hash.packet(Instant::from_nanos(7), 3, &Body::Datagram(bytes.to_vec()));
+            hash.value()
+        };
+        let plain = [9; 100];
+        let mut seen = vec![hash(&plain), hash(&plain[..99]), hash(&plain[..20])];
+        for index in 0..HEADER {
+            let mut changed = plain;
+            changed[index] ^= 1;
+            seen.push(hash(&changed));
+        }
+        let count = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
     }
 }

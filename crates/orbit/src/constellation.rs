@@ -37,7 +37,7 @@ pub struct Constellation {
     pub satellites: Vec<Satellite>,
     /// The shells it was made from; empty if it came from element sets.
     pub shells: Vec<Shell>,
-    /// Foreseen links, without duplicates.
+    /// Foreseen links without duplicates, sorted by the difference of their ends, then by `a`.
     pub isls: Vec<Isl>,
 }
 
@@ -105,7 +105,7 @@ impl Constellation {
             }
             base += shell.satellites();
         }
-        self.isls.sort_unstable_by_key(|l| (l.a, l.b));
+        self.isls.sort_unstable_by_key(|l| (l.b - l.a, l.a));
         self.isls.dedup_by_key(|l| (l.a, l.b));
         self
     }
@@ -116,7 +116,7 @@ impl Constellation {
         let plane = |n: u32| self.satellites[n as usize].slot.map(|s| (s.shell, s.plane));
         self.isls =
             pairs.iter().filter(|p| p.0 != p.1).map(|&(a, b)| isl(a, b, plane(a) != plane(b))).collect();
-        self.isls.sort_unstable_by_key(|l| (l.a, l.b));
+        self.isls.sort_unstable_by_key(|l| (l.b - l.a, l.a));
         self.isls.dedup_by_key(|l| (l.a, l.b));
         self
     }

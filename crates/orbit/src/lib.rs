@@ -8,6 +8,7 @@
 //! - [`link`]: when links are up, what they carry and lose.
 //! - [`network`]: sky and ground together, as a [`network::Snapshot`] of all links at one moment.
 //! - [`graph`] and [`route`]: shortest ways, from nothing or from those of the moment before.
+//! - [`schedule`]: link up, link down, delay, route, each at its moment: what a simulator consumes.
 //!
 //! Units are SI (m, s, Hz, bit/s); angles at the user's edge are degrees; times are seconds since the constellation's
 //! [`time::Epoch`]. Places are ECEF unless a name says `eci`. Nothing here reads a clock, a file or a random number.
@@ -23,6 +24,7 @@ pub mod network;
 pub mod omm;
 pub mod preset;
 pub mod route;
+pub mod schedule;
 pub mod time;
 pub mod tle;
 pub mod walker;

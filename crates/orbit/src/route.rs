@@ -2,7 +2,7 @@
 
 use crate::elements::OrbitError;
 use crate::frame::light_time_s;
-use crate::graph::{Graph, NONE, Search, Tree};
+use crate::graph::{FAR, Graph, NONE, Search, Tree, UNIT_M, units};
 use crate::network::{Network, NodeId, Observer, Snapshot};
 
 /// Who forwards.
@@ -45,10 +45,12 @@ pub struct Router {
     destinations: Vec<u32>,
     trees: Vec<Tree>,
     search: Search,
-    seeds: Vec<(u32, f64)>,
+    /// Ground links of all stations, satellite and units of length, and where each station's begin.
+    ground: Vec<(u32, u32)>,
+    ground_offsets: Vec<usize>,
     /// First satellite of station s on its way to destination d, at d·stations + s.
     first: Vec<u32>,
-    total_m: Vec<f64>,
+    total: Vec<u32>,
     fresh: bool,
 }
 
@@ -70,9 +72,10 @@ impl Router {
             destinations: destinations.iter().map(|&d| d as u32).collect(),
             trees: vec![Tree::new(nodes as usize); destinations.len()],
             search: Search::default(),
-            seeds: Vec::new(),
+            ground: Vec::new(),
+            ground_offsets: Vec::new(),
             first: vec![NONE; cells],
-            total_m: vec![f64::INFINITY; cells],
+            total: vec![u32::MAX; cells],
             fresh: false,
         }
     }
@@ -96,21 +99,27 @@ impl Router {
     fn update(&mut self, snapshot: &Snapshot, repair: bool) {
         self.load(snapshot);
         for column in 0..self.destinations.len() {
-            let sights = snapshot.sights(self.destinations[column] as usize);
-            self.seeds.clear();
-            self.seeds.extend(sights.iter().map(|s| (s.satellite, s.range_m)));
+            let to = self.destinations[column] as usize;
+            let seeds = &self.ground[self.ground_offsets[to]..self.ground_offsets[to + 1]];
             let tree = &mut self.trees[column];
             if repair {
-                self.search.repair(&self.graph, &self.seeds, tree);
+                self.search.repair(&self.graph, seeds, tree);
             } else {
-                self.search.grow(&self.graph, &self.seeds, tree);
+                self.search.grow(&self.graph, seeds, tree);
             }
-            self.choose_first_hops(snapshot, column);
+            self.choose_first_hops(column);
         }
         self.fresh = true;
     }
 
     fn load(&mut self, snapshot: &Snapshot) {
+        self.ground.clear();
+        self.ground_offsets.clear();
+        for station in 0..self.stations as usize {
+            self.ground_offsets.push(self.ground.len());
+            self.ground.extend(snapshot.sights(station).iter().map(|s| (s.satellite, units(s.range_m))));
+        }
+        self.ground_offsets.push(self.ground.len());
         if self.relaying == Relaying::Satellites {
             return self.search.load(&self.graph, &snapshot.isl_m);
         }
@@ -127,20 +136,18 @@ impl Router {
     }
 
     /// Every station's first hop to one destination: the least sum of link and distance from there.
-    fn choose_first_hops(&mut self, snapshot: &Snapshot, column: usize) {
-        let (tree, to) = (&self.trees[column], self.destinations[column] as usize);
+    fn choose_first_hops(&mut self, column: usize) {
+        let (distance, to) = (self.trees[column].distances(), self.destinations[column] as usize);
         let row = column * self.stations as usize;
-        for station in 0..self.stations as usize {
-            let (mut best, mut node) = (f64::INFINITY, NONE);
-            for sight in snapshot.sights(station) {
-                let through = sight.range_m + tree.branch(sight.satellite).distance_m;
-                if through < best {
-                    (best, node) = (through, sight.satellite);
-                }
+        for (station, ends) in self.ground_offsets.windows(2).enumerate() {
+            let (mut best, mut first) = (FAR, NONE);
+            for &(satellite, length) in &self.ground[ends[0]..ends[1]] {
+                let through = length.saturating_add(distance[satellite as usize]);
+                (best, first) = if through < best { (through, satellite) } else { (best, first) };
             }
-            let (node, best) = if station == to { (NONE, f64::INFINITY) } else { (node, best) };
-            self.first[row + station] = node;
-            self.total_m[row + station] = best;
+            let (best, first) = if station == to { (FAR, NONE) } else { (best, first) };
+            self.first[row + station] = first;
+            self.total[row + station] = best;
         }
     }
 
@@ -149,20 +156,39 @@ impl Router {
         (from < self.stations as usize).then_some((column, column * self.stations as usize + from))
     }
 
-    /// Length of the way between two stations, m; `None` if there is none or `to` is no destination of this router.
+    /// Length of the way between two stations, m, to [`UNIT_M`] a link; `None` if there is none or `to` is no destination
+    /// of this router.
     pub fn length_m(&self, from: usize, to: usize) -> Option<f64> {
         let (_, cell) = self.cell(from, to)?;
-        Some(self.total_m[cell]).filter(|l| l.is_finite())
+        Some(self.total[cell]).filter(|&units| units < FAR).map(|units| f64::from(units) * UNIT_M)
     }
 
-    /// The way between two stations; `None` if there is none or `to` is no destination of this router.
-    pub fn path(&self, from: usize, to: usize) -> Option<Path> {
+    /// The way between two stations with its exact length; `None` if there is none or `to` is no destination of this
+    /// router. `snapshot` is the one that the routes were found in.
+    pub fn path(&self, snapshot: &Snapshot, from: usize, to: usize) -> Option<Path> {
         let (column, cell) = self.cell(from, to)?;
-        let length_m = self.length_m(from, to)?;
+        let first = Some(self.first[cell]).filter(|&n| n != NONE)?;
+        let tree = &self.trees[column];
         let mut nodes = vec![self.satellites + from as u32];
-        nodes.extend(self.trees[column].walk(self.first[cell]));
+        nodes.extend(tree.walk(first));
         nodes.push(self.satellites + to as u32);
-        Some(Path { nodes, length_m })
+        let mut path = Path { nodes, length_m: 0.0 };
+        path.length_m = self.lengths_m(snapshot, &path).sum();
+        Some(path)
+    }
+
+    /// Exact lengths of the links of a path found in this snapshot, m.
+    pub fn lengths_m<'a>(&'a self, snapshot: &'a Snapshot, path: &'a Path) -> impl Iterator<Item = f64> + 'a {
+        path.nodes.windows(2).map(|pair| {
+            let (low, high) = (pair[0].min(pair[1]), pair[0].max(pair[1]));
+            match high.checked_sub(self.satellites) {
+                Some(station) => ground_m(snapshot, station as usize, low),
+                None => {
+                    let arc = self.graph.arcs(low).iter().find(|arc| arc.to == high);
+                    arc.map_or(f64::INFINITY, |arc| snapshot.isl_m[arc.link as usize])
+                }
+            }
+        })
     }
 
     /// Where `node` sends what is meant for station `to`.
@@ -173,12 +199,14 @@ impl Router {
         }
         let column = self.destinations.iter().position(|&d| d as usize == to)?;
         let tree = &self.trees[column];
-        let branch = tree.branch(node);
-        match branch.hop.to {
-            NONE => branch.distance_m.is_finite().then_some(self.satellites + to as u32),
-            next => Some(next),
-        }
+        tree.distance(node)?;
+        Some(Some(tree.hop(node).to).filter(|&next| next != NONE).unwrap_or(self.satellites + to as u32))
     }
+}
+
+/// Length of a ground link, m; infinity if it is not there.
+fn ground_m(snapshot: &Snapshot, station: usize, satellite: NodeId) -> f64 {
+    snapshot.sights(station).iter().find(|s| s.satellite == satellite).map_or(f64::INFINITY, |s| s.range_m)
 }
 
 /// A span of time cut into equal steps.

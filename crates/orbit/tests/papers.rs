@@ -20,8 +20,9 @@ fn measure(mut network: Network, to: &str, relaying: Relaying) -> Means {
     let mut before = None;
     let mut means = Means { hops: 0.0, rtt_ms: 0.0, changes: 0 };
     for t in 0..600 {
-        router.advance(observer.at(f64::from(t)).unwrap());
-        let path = router.path(0, 1).unwrap();
+        let snapshot = observer.at(f64::from(t)).unwrap();
+        router.advance(snapshot);
+        let path = router.path(snapshot, 0, 1).unwrap();
         means.hops += (path.hops() + 2) as f64 / 600.0;
         means.rtt_ms += 2e3 * path.delay_s() / 600.0;
         means.changes += u32::from(before.as_ref().is_some_and(|b| *b != path.nodes));

@@ -99,6 +99,15 @@ impl Selection {
     /// Links to every usable satellite.
     pub const ALL: Self = Self { policy: GroundPolicy::All, every_s: None };
 
+    /// Whether a choice depends on the one before.
+    pub fn remembers(&self) -> bool {
+        match self.policy {
+            GroundPolicy::All => false,
+            GroundPolicy::LongestVisible => true,
+            _ => self.every_s.is_some(),
+        }
+    }
+
     /// Whether the satellites chosen before may stay, `now_s` being the time and `before_s` that of the last choice.
     pub(crate) fn keeps(&self, before_s: f64, now_s: f64) -> bool {
         match (self.policy, self.every_s) {

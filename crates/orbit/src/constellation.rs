@@ -13,6 +13,8 @@ pub struct Satellite {
     pub orbit: Orbit,
     /// Its place in a shell; `None` if it came from an element set.
     pub slot: Option<Slot>,
+    /// The element set that it came from, if it did.
+    pub elements: Option<Box<sgp4::Elements>>,
 }
 
 /// An inter-satellite link that the design foresees, whether or not it is up at a given time.
@@ -55,6 +57,7 @@ impl Constellation {
                         name: shell.satellite_name(plane, index),
                         orbit: shell.orbit(epoch, plane, index)?,
                         slot: Some(Slot { shell: number, plane, index }),
+                        elements: None,
                     });
                 }
             }
@@ -75,10 +78,24 @@ impl Constellation {
         let epoch = epoch.or(latest).unwrap_or_else(Epoch::year_2000);
         let satellite = |set: &sgp4::Elements| {
             let name = set.object_name.clone().unwrap_or_else(|| set.norad_id.to_string());
-            Ok(Satellite { orbit: Orbit::sgp4(&name, set, epoch)?, name, slot: None })
+            let orbit = Orbit::sgp4(&name, set, epoch)?;
+            Ok(Satellite { orbit, name, slot: None, elements: Some(Box::new(set.clone())) })
         };
         let satellites = sets.iter().map(satellite).collect::<Result<_, OrbitError>>()?;
         Ok(Self { name: name.to_owned(), epoch, satellites, shells: Vec::new(), isls: Vec::new() })
+    }
+
+    /// A satellite's element set: the one that it came from, or the one that its shell's design gives it.
+    ///
+    /// # Panics
+    /// If there is no such satellite.
+    pub fn elements(&self, number: u32) -> Option<sgp4::Elements> {
+        let satellite = &self.satellites[number as usize];
+        let designed = satellite.slot.map(|slot| {
+            let shell = &self.shells[slot.shell as usize];
+            shell.elements(self.epoch, slot.plane, slot.index, u64::from(number) + 1)
+        });
+        satellite.elements.as_deref().cloned().or(designed)
     }
 
     /// Adds +Grid: each satellite is linked to the next one in its plane and to the one of the same index in the next

@@ -9,17 +9,22 @@
 //! - [`network`]: sky and ground together, as a [`network::Snapshot`] of all links at one moment.
 //! - [`graph`] and [`route`]: shortest ways, from nothing or from those of the moment before.
 //! - [`schedule`]: link up, link down, delay, route, each at its moment: what a simulator consumes.
+//! - [`hypatia`], [`mahimahi`], [`czml`], [`globe`]: other programs' formats, as texts; files are the caller's business.
 //!
 //! Units are SI (m, s, Hz, bit/s); angles at the user's edge are degrees; times are seconds since the constellation's
 //! [`time::Epoch`]. Places are ECEF unless a name says `eci`. Nothing here reads a clock, a file or a random number.
 
 pub mod constellation;
+pub mod czml;
 pub mod elements;
 pub mod ephemeris;
 pub mod frame;
+pub mod globe;
 pub mod graph;
 pub mod ground;
+pub mod hypatia;
 pub mod link;
+pub mod mahimahi;
 pub mod network;
 pub mod omm;
 pub mod preset;

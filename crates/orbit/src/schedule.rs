@@ -450,6 +450,43 @@ impl Schedule {
     }
 }
 
+impl Schedule {
+    /// One line for each change: `at_s,event,pair,a,b,delay_ms,path`, nodes by name, a path's nodes separated by `>`.
+    pub fn to_csv(&self, network: &Network) -> String {
+        let mut text = "at_s,event,pair,a,b,delay_ms,path\n".to_owned();
+        for change in self {
+            let link = |what: &str, ends: &Ends, delay: Option<&f64>| {
+                let delay = delay.map(|s| format!("{:.6}", s * 1e3)).unwrap_or_default();
+                format!(
+                    "{what},,{},{},{delay},",
+                    quoted(network.node_name(ends.0)),
+                    quoted(network.node_name(ends.1))
+                )
+            };
+            let row = match &change.event {
+                Event::LinkUp { ends, delay_s } => link("up", ends, Some(delay_s)),
+                Event::Delay { ends, delay_s } => link("delay", ends, Some(delay_s)),
+                Event::LinkDown { ends } => link("down", ends, None),
+                Event::Route { pair, nodes } => {
+                    let names: Vec<&str> = nodes.iter().map(|&n| network.node_name(n)).collect();
+                    format!("route,{pair},,,,{}", quoted(&names.join(">")))
+                }
+            };
+            text.push_str(&format!("{:.2},{row}\n", change.at.as_secs_f64()));
+        }
+        text
+    }
+}
+
+/// A CSV field, quoted where it must be (RFC 4180, section 2).
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
 impl<'a> IntoIterator for &'a Schedule {
     type Item = &'a Change;
     type IntoIter = std::slice::Iter<'a, Change>;
@@ -569,9 +606,11 @@ mod tests {
             while let Some(change) = changes.next_if(|c| c.at <= Duration::from_secs(second)) {
                 match change.event {
                     Event::LinkUp { ends, delay_s } | Event::Delay { ends, delay_s } => {
-                        drop(told.insert(ends, delay_s))
+                        told.insert(ends, delay_s);
                     }
-                    Event::LinkDown { ends } => drop(told.remove(&ends)),
+                    Event::LinkDown { ends } => {
+                        told.remove(&ends);
+                    }
                     Event::Route { .. } => {}
                 }
             }

@@ -58,9 +58,11 @@ fn interval(epoch: Epoch, from_s: f64, until_s: f64) -> String {
     format!("{}/{}", epoch.after(from_s), epoch.after(until_s))
 }
 
-/// When each pair uses each link, s since the epoch.
-fn used_links(network: &Network, schedule: &Schedule) -> BTreeMap<(usize, [NodeId; 2]), Vec<(f64, f64)>> {
-    let mut links: BTreeMap<(usize, [NodeId; 2]), Vec<(f64, f64)>> = BTreeMap::new();
+/// When each pair uses each link: (pair, ends) to spells, s since the epoch.
+type UsedLinks = BTreeMap<(usize, [NodeId; 2]), Vec<(f64, f64)>>;
+
+fn used_links(network: &Network, schedule: &Schedule) -> UsedLinks {
+    let mut links = UsedLinks::new();
     for pair in 0..schedule.plan.pairs.len() {
         let routes: Vec<_> = schedule.routes(pair).collect();
         for (index, (at, nodes)) in routes.iter().enumerate() {

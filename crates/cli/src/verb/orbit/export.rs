@@ -1,6 +1,6 @@
 //! `starhop orbit export` and `starhop orbit globe`: the sky for other programs and for eyes.
 
-use super::sky::{SkyArgs, SpanArgs, keep_stations, schedule, write};
+use super::sky::{SkyArgs, SpanArgs, keep_stations, schedule, show, write};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde_json::json;
@@ -87,23 +87,21 @@ pub(super) fn run(args: &Args) -> Result<()> {
             1
         }
     };
-    report(&args.out, written, args.json);
-    Ok(())
+    report(&args.out, written, args.json)
 }
 
 pub(super) fn run_globe(args: &GlobeArgs) -> Result<()> {
     let (network, schedule) = schedule(&args.sky, &args.span, &refs(&args.names))?;
     write(&args.out, &globe::page(&network, &schedule)?)?;
-    report(&args.out, 1, args.json);
-    Ok(())
+    report(&args.out, 1, args.json)
 }
 
-fn report(out: &Path, files: u64, as_json: bool) {
-    if as_json {
-        println!("{}", json!({"out": out, "files": files}));
-    } else {
-        println!("wrote {} ({files} file{})", out.display(), if files == 1 { "" } else { "s" });
-    }
+fn report(out: &Path, files: u64, as_json: bool) -> Result<()> {
+    let plural = if files == 1 { "" } else { "s" };
+    show(&match as_json {
+        true => format!("{}\n", json!({"out": out, "files": files})),
+        false => format!("wrote {} ({files} file{plural})\n", out.display()),
+    })
 }
 
 fn write_hypatia(args: &Args) -> Result<u64> {
@@ -125,7 +123,7 @@ fn write_hypatia(args: &Args) -> Result<u64> {
 fn write_states(args: &Args, network: &Network, dir: &Path) -> Result<u64> {
     let (mut observer, mut router) = (network.observe(), Router::all_pairs(network, args.sky.relaying()));
     let mut forwarding = hypatia::Forwarding::new(network);
-    let steps = Steps { from_s: args.span.from, ..Steps::until(args.span.span, args.span.step) };
+    let steps = Steps { from_s: args.span.start, ..Steps::until(args.span.span, args.span.step) };
     for index in 0..steps.count {
         let snapshot = observer.at(steps.time_s(index))?;
         router.advance(snapshot);

@@ -1,11 +1,11 @@
 //! `starhop orbit import`: what other programs' files hold.
 
-use super::sky::{read, read_hypatia, seconds};
+use super::sky::{read, read_hypatia, seconds, show, write};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use starhop_orbit::mahimahi::Trace;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 /// Read a Hypatia directory or a mahimahi trace, check it, and say what it holds
@@ -52,14 +52,20 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         Format::Mahimahi => mahimahi(args)?,
     };
+    let mut text = String::new();
     if args.json {
-        println!("{summary}");
+        writeln!(text, "{summary}")?;
     } else {
         for (key, value) in summary.as_object().into_iter().flatten() {
-            println!("{:<18} {}", key, value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+            writeln!(
+                text,
+                "{:<18} {}",
+                key,
+                value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+            )?;
         }
     }
-    Ok(())
+    show(&text)
 }
 
 fn hypatia(args: &Args) -> Result<Value> {
@@ -82,7 +88,7 @@ fn mahimahi(args: &Args) -> Result<Value> {
         for (at, rate) in &windows {
             writeln!(text, "{at:.3},{rate:.0}")?;
         }
-        super::sky::write(out, &text)?;
+        write(out, &text)?;
     }
     let rates = || windows.iter().map(|w| w.1);
     Ok(json!({

@@ -1,11 +1,12 @@
 //! `starhop orbit path`: hops, delay and changes of the way between two stations.
 
-use super::sky::{SkyArgs, SpanArgs, schedule};
+use super::sky::{SkyArgs, SpanArgs, schedule, show};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use starhop_orbit::network::Network;
 use starhop_orbit::route::{Path, Router};
 use starhop_orbit::schedule::Schedule;
+use std::fmt::Write;
 
 /// The way between two stations: hops, delay, changes
 #[derive(clap::Args)]
@@ -45,11 +46,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let means = Means::measure(&network, &schedule)?;
     let changes = schedule.routes(0).count().saturating_sub(1);
     if args.json {
-        println!("{}", as_json(args, &network, &schedule, &means, changes));
+        show(&format!("{}\n", as_json(args, &network, &schedule, &means, changes)))
     } else {
-        print(args, &network, &schedule, &means, changes);
+        show(&as_text(args, &network, &schedule, &means, changes)?)
     }
-    Ok(())
 }
 
 /// Statistics over the steps of a plan.
@@ -122,32 +122,42 @@ fn as_json(
     })
 }
 
-fn print(args: &Args, network: &Network, schedule: &Schedule, means: &Means, changes: usize) {
-    println!(
+fn as_text(
+    args: &Args,
+    network: &Network,
+    schedule: &Schedule,
+    means: &Means,
+    changes: usize,
+) -> Result<String> {
+    let mut text = String::new();
+    writeln!(
+        text,
         "{} to {} over {} ({} satellites), {} s from {}",
         args.from,
         args.to,
         network.sky.name,
         network.satellite_count(),
         args.span.span,
-        network.sky.epoch.after(args.span.from)
-    );
+        network.sky.epoch.after(args.span.start)
+    )?;
     if means.connected == 0 {
-        println!(
+        writeln!(
+            text,
             "no way at any step; try a lower --min-elevation, --ground-relays, or another constellation"
-        );
-        return;
+        )?;
+        return Ok(text);
     }
-    println!("hops       mean {:.3}", means.hops);
-    println!(
+    writeln!(text, "hops       mean {:.3}", means.hops)?;
+    writeln!(
+        text,
         "delay      mean {:.3} ms one way ({:.3} ms there and back), {:.3} to {:.3} ms",
         means.delay_ms,
         2.0 * means.delay_ms,
         means.least_ms,
         means.most_ms
-    );
-    println!("connected  {:.2} % of the steps", 100.0 * means.availability());
-    println!("changes    {changes}");
+    )?;
+    writeln!(text, "connected  {:.2} % of the steps", 100.0 * means.availability())?;
+    writeln!(text, "changes    {changes}")?;
     for (at, nodes) in schedule.routes(0) {
         let what = match nodes {
             [] => "no way".to_owned(),
@@ -157,6 +167,7 @@ fn print(args: &Args, network: &Network, schedule: &Schedule, means: &Means, cha
                 format!("{:>2} hops  via {} … {}", nodes.len() - 1, ends[0], ends[1])
             }
         };
-        println!("{:>11.2} s  {what}", at.as_secs_f64());
+        writeln!(text, "{:>11.2} s  {what}", at.as_secs_f64())?;
     }
+    Ok(text)
 }

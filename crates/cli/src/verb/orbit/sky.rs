@@ -13,7 +13,9 @@ use starhop_orbit::schedule::{Plan, Schedule};
 use starhop_orbit::time::{Epoch, parse_seconds};
 use starhop_orbit::walker::Motion;
 use starhop_orbit::{omm, preset, tle};
+use std::fmt::Write as _;
 use std::fs;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 /// The sky and the rules of its links.
@@ -84,8 +86,8 @@ pub(super) struct SpanArgs {
     #[arg(long = "for", value_name = "TIME", default_value = "600s", value_parser = seconds)]
     pub(super) span: f64,
     /// From when on, after the epoch
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = seconds)]
-    pub(super) from: f64,
+    #[arg(long = "from", value_name = "TIME", default_value = "0s", value_parser = seconds)]
+    pub(super) start: f64,
     /// Distance between two looks at the sky; changes between them are timed to 10 ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = seconds)]
     pub(super) step: f64,
@@ -206,13 +208,23 @@ pub(super) fn schedule(sky: &SkyArgs, span: &SpanArgs, names: &[&str]) -> Result
     let pairs = names.chunks(2).filter_map(|pair| Some((index(pair[0])?, index(pair[1])?))).collect();
     let plan = Plan {
         relaying: sky.relaying(),
-        from_s: span.from,
+        from_s: span.start,
         step_s: span.step,
         outage_s: span.outage,
-        ..Plan::new(pairs, span.from + span.span)
+        ..Plan::new(pairs, span.start + span.span)
     };
     let schedule = Schedule::new(plan, &network)?;
     Ok((network, schedule))
+}
+
+/// Prints to standard output. A reader that has seen enough and closed the pipe is no error.
+pub(super) fn show(text: &str) -> Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A file's text, with the file's name in the error.
@@ -247,13 +259,14 @@ pub(super) struct ShellsArgs {
 pub(super) fn run_shells(args: &ShellsArgs) -> Result<()> {
     let presets: Vec<_> = preset::NAMES.iter().filter_map(|n| preset::by_name(n)).collect();
     let count = |p: &preset::Preset| p.shells.iter().map(|s| s.satellites()).sum::<u32>();
+    let mut text = String::new();
     if args.json {
         let rows = presets.iter().map(|p| json!({"name": p.name, "satellites": count(p), "about": p.about}));
-        println!("{}", serde_json::Value::Array(rows.collect()));
+        writeln!(text, "{}", serde_json::Value::Array(rows.collect()))?;
     } else {
         for preset in &presets {
-            println!("{:<15} {:>6} satellites  {}", preset.name, count(preset), preset.about);
+            writeln!(text, "{:<15} {:>6} satellites  {}", preset.name, count(preset), preset.about)?;
         }
     }
-    Ok(())
+    show(&text)
 }

@@ -25,6 +25,7 @@ enum Verb {
     Sim(verb::sim::Args),
     /// Make one report from result documents, to compare runs
     Report(verb::report::Args),
+    Orbit(verb::orbit::Args),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => verb::bench::run(args),
         Verb::Sim(args) => verb::sim::run(args),
         Verb::Report(args) => verb::report::run(args),
+        Verb::Orbit(args) => verb::orbit::run(args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("starhop: {error:#}");

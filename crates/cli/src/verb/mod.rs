@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod get;
+pub(crate) mod orbit;
 pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod serve;

@@ -80,6 +80,8 @@ pub(crate) struct Path {
     pub(crate) duplicate: f64,
     pub(crate) reorder: f64,
     pub(crate) corrupt: f64,
+    /// Receivers wake up only at multiples of this.
+    pub(crate) tick: Duration,
 }
 
 impl Default for Path {
@@ -92,6 +94,7 @@ impl Default for Path {
             duplicate: 0.0,
             reorder: 0.0,
             corrupt: 0.0,
+            tick: Duration::ZERO,
         }
     }
 }
@@ -190,6 +193,16 @@ impl Rig {
             Some(Role::Client(client)) => client,
             _ => unreachable!("the last node is the client"),
         }
+    }
+
+    /// Adds a client that asks node `upstream`, and returns its index.
+    pub(crate) fn add_client(&mut self, upstream: usize) -> usize {
+        let request = Request { flow: FLOW, upstream: addr(upstream), length: None, have: RangeSet::new() };
+        let client = Consumer::new(self.config.clone(), request, Checked::default(), Plain, 98);
+        self.roles.push(Role::Client(Box::new(client)));
+        self.clock_offset.push(Duration::ZERO);
+        self.busy.push([Instant::ZERO; 2]);
+        self.roles.len() - 1
     }
 
     pub(crate) fn server(&mut self) -> &mut Producer<Content> {
@@ -299,6 +312,10 @@ impl Rig {
         }
         if self.rng.chance(self.path.reorder) {
             arrival += Duration::from_micros(self.rng.below(5_000));
+        }
+        if !self.path.tick.is_zero() {
+            let tick = self.path.tick.as_nanos();
+            arrival = Instant::from_nanos(arrival.as_nanos().div_ceil(tick) * tick);
         }
         self.sent += 1;
         if self.rng.chance(self.path.duplicate) {

@@ -74,7 +74,14 @@ fn ranges_do_not_wrap_at_four_gibibytes() {
     let mut have = RangeSet::new();
     have.insert(ByteRange::new(0, 4 * GIB - MB));
     let length = 4 * GIB + MB;
-    let mut rig = Rig::with_request(3, Config::default(), Some(length), Path { loss: 0.01, ..Path::default() }, have, FLOW);
+    let mut rig = Rig::with_request(
+        3,
+        Config::default(),
+        Some(length),
+        Path { loss: 0.01, ..Path::default() },
+        have,
+        FLOW,
+    );
     rig.start();
     assert!(rig.finish(ms(5_000)).is_some());
     let sink = rig.client().sink();
@@ -97,8 +104,13 @@ fn a_payload_is_not_overwritten_by_a_later_packet_of_the_same_range() {
     rig.relay(1).handle_datagram(now, addr(2), &mut interest(ByteRange::new(0, 4)));
     drained_payload(rig.relay(1), now, Duration::ZERO);
     for (counter, payload) in [(1, b"good"), (2, b"evil")] {
-        let header =
-            DataHeader { counter, flow: FLOW, offset: 0, echo: WireTime::at(now), flags: DataFlags::default() };
+        let header = DataHeader {
+            counter,
+            flow: FLOW,
+            offset: 0,
+            echo: WireTime::at(now),
+            flags: DataFlags::default(),
+        };
         let mut bytes = Vec::new();
         header.emit(&mut bytes);
         bytes.extend_from_slice(payload);
@@ -183,7 +195,8 @@ fn equal_content_is_fetched_once_by_two_consumers() {
 
 #[test]
 fn without_a_cache_each_byte_is_fetched_again() {
-    let config = Config::new(Settings { cache_answers: false, ..Profile::Starhop.settings() }).expect("valid");
+    let config =
+        Config::new(Settings { cache_answers: false, ..Profile::Starhop.settings() }).expect("valid");
     let mut rig = Rig::chain(3, config, Some(MB), Path::default());
     rig.start();
     assert!(rig.finish(ms(4_000)).is_some());

@@ -16,6 +16,11 @@ const MIN_TARGET_PACKETS: f64 = 1.0;
 /// From this share of the target on, the link counts as full and its rate as measured.
 const QUEUE_SEEN: f64 = 0.3;
 
+/// How fast the noise of the delay is learnt, what passes for none, and the most that is believed.
+const NOISE_GAIN: f64 = 1.0 / 16.0;
+const NOISE_FREE_PACKETS: f64 = 2.0;
+const NOISE_CEILING: f64 = 20.0e-3;
+
 /// Growth per hopRTT while the link is not full: doubling until it was full once, afterwards from 4 % doubling
 /// up to 25 %, so that a link that regains a fifth of its capacity is full again after three hopRTTs.
 const STARTUP_GROWTH: f64 = 2.0;
@@ -67,6 +72,8 @@ struct Interval {
     /// Packets whose sender was held by the grant.
     held: u32,
     min_hop_rtt: Duration,
+    /// Sum of the hopRTTs, for their mean.
+    hop_rtts: Duration,
 }
 
 impl Interval {
@@ -79,6 +86,7 @@ impl Interval {
             received_bytes: 0,
             held: 0,
             min_hop_rtt: Duration::MAX,
+            hop_rtts: Duration::ZERO,
         }
     }
 }
@@ -107,6 +115,9 @@ pub struct Starhop {
     phantom: u32,
     /// When the queue was last empty.
     empty_at: Instant,
+    /// How much hopRTTs differ that saw the same queue, seconds: the clocks' and schedulers' doing.
+    noise: f64,
+    last_min: Duration,
     usual_loss: f64,
     block_sent: u32,
     block_lost: u32,
@@ -128,6 +139,8 @@ impl Starhop {
             full_rate: 0.0,
             phantom: 0,
             empty_at: Instant::ZERO,
+            noise: 0.0,
+            last_min: Duration::ZERO,
             usual_loss: 0.0,
             block_sent: 0,
             block_lost: 0,
@@ -137,7 +150,20 @@ impl Starhop {
 
     fn target(&self, carried: f64) -> f64 {
         let by_rate = TARGET_QUEUE * libm::sqrt(TARGET_AT_BPS / carried);
-        by_rate.max(MIN_TARGET).max(MIN_TARGET_PACKETS * self.packet_bits / carried)
+        by_rate.max(MIN_TARGET).max(MIN_TARGET_PACKETS * self.packet_bits / carried) + self.noise
+    }
+
+    /// Delays that vary by themselves hide a small queue: the target has to stand out from them. What varies
+    /// within an interval and what its minimum does from one to the next are counted, less what packets of
+    /// one burst see of each other.
+    fn learn_noise(&mut self, interval: &Interval, carried: f64) {
+        let mean = interval.hop_rtts.as_secs_f64() / f64::from(interval.packets);
+        let within = mean - interval.min_hop_rtt.as_secs_f64();
+        let between = (interval.min_hop_rtt.as_secs_f64() - self.last_min.as_secs_f64()).abs();
+        let burst = NOISE_FREE_PACKETS * self.packet_bits / carried;
+        let noise = (within + between.min(NOISE_CEILING) - burst).clamp(0.0, NOISE_CEILING);
+        self.noise += (noise - self.noise) * NOISE_GAIN;
+        self.last_min = interval.min_hop_rtt;
     }
 
     /// The doubling overshoots within one hopRTT: it ends with the first packets that see a queue, not with
@@ -200,6 +226,7 @@ impl Starhop {
         let carried = (interval.sent_bytes as f64 * 8.0 / span).max(MIN_RATE);
         let queue = interval.min_hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
         let is_held = 2 * interval.held >= interval.packets;
+        self.learn_noise(&interval, carried);
         let target = self.target(carried);
         if queue <= QUEUE_EMPTY * target {
             self.empty_at = now;
@@ -271,6 +298,7 @@ impl RateController for Starhop {
         interval.received_bytes += delivery.bytes;
         interval.held += u32::from(delivery.backlog);
         interval.min_hop_rtt = interval.min_hop_rtt.min(delivery.hop_rtt);
+        interval.hop_rtts += delivery.hop_rtt;
         let interval = *interval;
         let span = now.since(interval.from);
         let per_second = |bytes: u64| {

@@ -225,3 +225,30 @@ fn data_that_nobody_asked_for_is_not_kept() {
     let stats = rig.relay(1).stats();
     assert_eq!((stats.unasked, stats.cache_bytes, stats.flows), (1, 0, 0));
 }
+
+#[test]
+fn a_delay_that_varies_by_six_milliseconds_is_no_congestion() {
+    let mut rig = Rig::chain(5, Config::default(), Some(10 * MB), Path { jitter: ms(6), ..Path::default() });
+    rig.start();
+    let took = rig.finish(ms(10_000)).expect("finished");
+    assert!(took < ms(4_800), "{took:?}");
+}
+
+#[test]
+fn a_link_that_gains_and_loses_a_fifth_of_its_rate_is_kept_full_with_a_short_queue() {
+    let mut rig = Rig::chain(2, Config::default(), None, Path::default());
+    rig.start();
+    rig.run(ms(2_000), |_| false);
+    let before = rig.client().in_order_end();
+    for second in 0..10 {
+        rig.path.rate = Rate::from_mbps(if second % 2 == 0 { 11 } else { 9 });
+        rig.run(ms(1_000), |_| false);
+    }
+    let goodput = (rig.client().in_order_end() - before) as f64 * 8.0 / 10.0 / 1e6;
+    let delays = support::in_order_delays(&mut rig);
+    let recent = &delays[delays.len() / 4..];
+    let mean = recent.iter().map(|delay| delay.as_millis_f64()).sum::<f64>() / recent.len() as f64;
+    println!("{goodput:.2} Mbit/s of 9.60, {mean:.1} ms of 22 without a queue");
+    assert!(goodput > 9.6 * 0.98, "{goodput}");
+    assert!(mean < 27.0, "{mean}");
+}

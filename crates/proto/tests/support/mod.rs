@@ -82,6 +82,8 @@ pub(crate) struct Path {
     pub(crate) corrupt: f64,
     /// Receivers wake up only at multiples of this.
     pub(crate) tick: Duration,
+    /// Up to this much is added to the delay, by chance; packets stay in order.
+    pub(crate) jitter: Duration,
 }
 
 impl Default for Path {
@@ -95,6 +97,7 @@ impl Default for Path {
             reorder: 0.0,
             corrupt: 0.0,
             tick: Duration::ZERO,
+            jitter: Duration::ZERO,
         }
     }
 }
@@ -132,6 +135,7 @@ pub(crate) struct Rig {
     flights: BinaryHeap<Flight>,
     sent: u64,
     busy: Vec<[Instant; 2]>,
+    last_arrival: Vec<[Instant; 2]>,
     /// Added to the clock of each node.
     pub(crate) clock_offset: Vec<Duration>,
 }
@@ -183,6 +187,7 @@ impl Rig {
             flights: BinaryHeap::new(),
             sent: 0,
             busy: vec![[Instant::ZERO; 2]; hops + 1],
+            last_arrival: vec![[Instant::ZERO; 2]; hops + 2],
             clock_offset: vec![Duration::ZERO; roles.len()],
             roles,
         }
@@ -312,6 +317,12 @@ impl Rig {
         }
         if self.rng.chance(self.path.reorder) {
             arrival += Duration::from_micros(self.rng.below(5_000));
+        }
+        if !self.path.jitter.is_zero() {
+            arrival += Duration::from_nanos(self.rng.below(self.path.jitter.as_nanos()));
+            let last = &mut self.last_arrival[from.min(to)][usize::from(to > from)];
+            *last = arrival.max(*last);
+            arrival = *last;
         }
         if !self.path.tick.is_zero() {
             let tick = self.path.tick.as_nanos();

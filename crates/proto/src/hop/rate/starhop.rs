@@ -19,6 +19,8 @@ const QUEUE_SEEN: f64 = 0.3;
 /// How fast the noise of the delay is learnt, what passes for none, and the most that is believed.
 const NOISE_GAIN: f64 = 1.0 / 16.0;
 const NOISE_FREE_PACKETS: f64 = 2.0;
+const PEAK_DECAY: f64 = 0.999;
+const NOISE_MARGIN: f64 = 4.0;
 const NOISE_CEILING: f64 = 20.0e-3;
 
 /// Growth per hopRTT while the link is not full: doubling until it was full once, afterwards from 4 % doubling
@@ -35,6 +37,11 @@ const GENTLE_CUT: f64 = 0.9;
 /// Room that a hop keeps above what it carries when it is not the bottleneck: repairs and a bottleneck that
 /// opens up must not find it closed.
 const HEADROOM: f64 = 1.5;
+const LEAST_HEADROOM: f64 = 1.2;
+/// … but no more than this above what it is known to carry: a sender that runs dry for a moment would
+/// otherwise come back with a burst.
+const CAPACITY_MARGIN: f64 = 1.02;
+const CAPACITY_KNOWN: Duration = Duration::from_secs(10);
 
 /// A standing queue hides the length of the path: after this long without an empty queue it is drained, by a
 /// tenth of the rate for as long as that takes (a millisecond of queue: 0.02 % of the capacity).
@@ -111,6 +118,10 @@ pub struct Starhop {
     grants: [(Instant, f64); GRANTS],
     /// What the link carried when its queue became long.
     full_rate: f64,
+    /// What the link carried when it was last full of packets that waited for it, and when that was.
+    capacity: Option<(f64, Instant)>,
+    /// The most that was carried lately.
+    peak: f64,
     /// Intervals in a row in which a long queue did not drain.
     phantom: u32,
     /// When the queue was last empty.
@@ -137,6 +148,8 @@ impl Starhop {
             queued_in_a_row: 0,
             grants: [(Instant::ZERO, f64::INFINITY); GRANTS],
             full_rate: 0.0,
+            capacity: None,
+            peak: 0.0,
             phantom: 0,
             empty_at: Instant::ZERO,
             noise: 0.0,
@@ -150,7 +163,9 @@ impl Starhop {
 
     fn target(&self, carried: f64) -> f64 {
         let by_rate = TARGET_QUEUE * libm::sqrt(TARGET_AT_BPS / carried);
-        by_rate.max(MIN_TARGET).max(MIN_TARGET_PACKETS * self.packet_bits / carried) + self.noise
+        let base = by_rate.max(MIN_TARGET).max(MIN_TARGET_PACKETS * self.packet_bits / carried);
+        // A little noise is added, much of it has to be stood out from.
+        base + self.noise + NOISE_MARGIN * (self.noise - base / 2.0).max(0.0)
     }
 
     /// Delays that vary by themselves hide a small queue: the target has to stand out from them. What varies
@@ -160,10 +175,16 @@ impl Starhop {
         let mean = interval.hop_rtts.as_secs_f64() / f64::from(interval.packets);
         let within = mean - interval.min_hop_rtt.as_secs_f64();
         let between = (interval.min_hop_rtt.as_secs_f64() - self.last_min.as_secs_f64()).abs();
-        let burst = NOISE_FREE_PACKETS * self.packet_bits / carried;
+        self.peak = carried.max(self.peak * PEAK_DECAY);
+        let burst = NOISE_FREE_PACKETS * self.packet_bits / self.peak;
         let noise = (within + between.min(NOISE_CEILING) - burst).clamp(0.0, NOISE_CEILING);
         self.noise += (noise - self.noise) * NOISE_GAIN;
         self.last_min = interval.min_hop_rtt;
+    }
+
+    /// Whether delays vary by themselves by a good part of the queue that is aimed at.
+    fn is_noisy(&self, carried: f64) -> bool {
+        5.0 * self.noise > self.target(carried)
     }
 
     /// The doubling overshoots within one hopRTT: it ends with the first packets that see a queue, not with
@@ -195,13 +216,25 @@ impl Starhop {
         if overdue >= DRAIN_EVERY + DRAIN_AT_MOST {
             self.empty_at = now;
         }
+        if is_held {
+            self.capacity = Some((carried, now));
+        }
         // A sender that has no more to send says little about what the link could carry, even if it queues.
         self.rate = match (is_held, queue > target) {
             (true, _) => rate,
-            (false, true) => rate.max(self.rate * GENTLE_CUT).min(self.rate),
+            (false, true) => rate.max(self.rate * GENTLE_CUT).max(self.room_above(carried)).min(self.rate),
             (false, false) => self.rate.max(rate),
         };
         self.leave_startup();
+    }
+
+    /// What a sender that does not use up its grant keeps: hops that each give way to what arrives from the
+    /// one above would otherwise lower each other, by the noise of their delays, without end.
+    fn room_above(&self, carried: f64) -> f64 {
+        if !self.is_noisy(carried) {
+            return 0.0;
+        }
+        (LEAST_HEADROOM * carried).min(self.capacity.map_or(f64::INFINITY, |(capacity, _)| capacity))
     }
 
     /// A link that is not full.
@@ -216,7 +249,9 @@ impl Starhop {
                 self.growth = (2.0 * self.growth).min(MAX_GROWTH);
             }
         } else {
-            self.rate = self.rate.max(HEADROOM * carried);
+            self.capacity = self.capacity.filter(|(_, at)| now.since(*at) < CAPACITY_KNOWN);
+            let ceiling = self.capacity.map_or(f64::INFINITY, |(capacity, _)| CAPACITY_MARGIN * capacity);
+            self.rate = self.rate.max((HEADROOM * carried).min(ceiling));
             self.growth = if self.in_startup { self.growth } else { FIRST_GROWTH };
         }
     }

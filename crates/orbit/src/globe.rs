@@ -4,6 +4,7 @@
 //! Places are sampled in ECEF and interpolated by the page with the same cubic as [`crate::ephemeris`].
 
 use crate::elements::OrbitError;
+use crate::ground::Station;
 use crate::network::{Network, NodeId};
 use crate::route::Router;
 use crate::schedule::Schedule;
@@ -41,7 +42,7 @@ pub fn page(network: &Network, schedule: &Schedule) -> Result<String, OrbitError
         "name": network.sky.name, "epoch": network.sky.epoch.to_string(),
         "from": plan.from_s, "until": plan.until_s,
         "count": network.satellite_count(), "knot": knot_s, "unit": unit_m, "places": places,
-        "names": names(network, schedule), "stations": stations.collect::<Vec<_>>(), "isls": isls,
+        "names": names(network, schedule), "stations": network.stations.iter().map(station).collect::<Vec<_>>(), "isls": isls,
         "maxIsl": Some(network.isl_rule.max_length_m).filter(|m| m.is_finite()),
         "pairs": pairs.collect::<Vec<_>>(), "land": land(),
     });

@@ -29,8 +29,10 @@ const CURVE_POINTS: usize = 600;
 pub fn page(network: &Network, schedule: &Schedule) -> Result<String, OrbitError> {
     let plan = &schedule.plan;
     let (knot_s, unit_m, places) = places(network, plan.from_s, plan.until_s)?;
-    let stations =
-        network.stations.iter().map(|s| json!([s.name, s.place.latitude_deg, s.place.longitude_deg]));
+    let station = |s: &Station| {
+        let [x, y, z] = s.place.to_ecef();
+        json!([s.name, x, y, z])
+    };
     let isls: Vec<NodeId> = network.sky.isls.iter().flat_map(|l| [l.a, l.b]).collect();
     let curves = curves(network, schedule)?;
     let pairs = plan.pairs.iter().zip(curves).enumerate().map(|(index, (&(from, to), curve))| {

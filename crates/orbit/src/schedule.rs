@@ -6,7 +6,7 @@
 //!
 //! A consumer may rely on this:
 //! - Changes come in order of time. All times are multiples of [`RESOLUTION`].
-//! - At time zero every link in use is brought up and every pair gets its route, or the empty one.
+//! - At the plan's beginning every link in use is brought up and every pair gets its route, or the empty one.
 //! - At one time they come in this order: links up, delays, routes, links down. So a route names only links that are up,
 //!   and a link that goes down has been left by every route.
 //! - A link is announced when a route first uses it ([`Plan::sighted`] adds all ground links of the pairs' stations) and

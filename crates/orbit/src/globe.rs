@@ -4,6 +4,7 @@
 //! Places are sampled in ECEF and interpolated by the page with the same cubic as [`crate::ephemeris`].
 
 use crate::elements::OrbitError;
+use crate::ground::Station;
 use crate::network::{Network, NodeId};
 use crate::route::Router;
 use crate::schedule::Schedule;
@@ -28,8 +29,10 @@ const CURVE_POINTS: usize = 600;
 pub fn page(network: &Network, schedule: &Schedule) -> Result<String, OrbitError> {
     let plan = &schedule.plan;
     let (knot_s, unit_m, places) = places(network, plan.from_s, plan.until_s)?;
-    let stations =
-        network.stations.iter().map(|s| json!([s.name, s.place.latitude_deg, s.place.longitude_deg]));
+    let station = |s: &Station| {
+        let [x, y, z] = s.place.to_ecef();
+        json!([s.name, x, y, z])
+    };
     let isls: Vec<NodeId> = network.sky.isls.iter().flat_map(|l| [l.a, l.b]).collect();
     let curves = curves(network, schedule)?;
     let pairs = plan.pairs.iter().zip(curves).enumerate().map(|(index, (&(from, to), curve))| {
@@ -41,7 +44,7 @@ pub fn page(network: &Network, schedule: &Schedule) -> Result<String, OrbitError
         "name": network.sky.name, "epoch": network.sky.epoch.to_string(),
         "from": plan.from_s, "until": plan.until_s,
         "count": network.satellite_count(), "knot": knot_s, "unit": unit_m, "places": places,
-        "names": names(network, schedule), "stations": stations.collect::<Vec<_>>(), "isls": isls,
+        "names": names(network, schedule), "stations": network.stations.iter().map(station).collect::<Vec<_>>(), "isls": isls,
         "maxIsl": Some(network.isl_rule.max_length_m).filter(|m| m.is_finite()),
         "pairs": pairs.collect::<Vec<_>>(), "land": land(),
     });

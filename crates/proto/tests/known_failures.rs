@@ -140,6 +140,7 @@ fn flows_that_fall_silent_are_freed() {
     assert_eq!(rig.relay(1).stats().flows, 1);
     rig.run(Duration::from_secs(70), |_| false);
     assert_eq!(rig.relay(1).stats().flows, 0);
+    rig.run(Duration::from_secs(70), |_| false);
     assert_eq!(rig.relay(1).poll_timeout(), None, "nothing is left to wake up for");
 }
 
@@ -238,7 +239,8 @@ fn a_delay_that_varies_by_six_milliseconds_is_no_congestion() {
 fn a_link_that_gains_and_loses_a_fifth_of_its_rate_is_kept_full_with_a_short_queue() {
     let mut rig = Rig::chain(2, Config::default(), None, Path::default());
     rig.start();
-    rig.run(ms(2_000), |_| false);
+    rig.path.rate = Rate::from_mbps(9);
+    rig.run(ms(3_000), |_| false);
     let before = rig.client().in_order_end();
     for second in 0..10 {
         rig.path.rate = Rate::from_mbps(if second % 2 == 0 { 11 } else { 9 });

@@ -228,7 +228,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
                 self.progress.timed.push_back((gap.start, now));
             }
             self.timeouts.on_ask(now, gap);
-            let ask = self.intake.ask(now, gap);
+            let ask = self.intake.ask(gap);
             self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
         }
     }

@@ -132,7 +132,7 @@ impl<C: Suite> Relay<C> {
         let mut gaps = core::mem::take(&mut self.scratch.gaps);
         gaps.extend(flow.intake.expected().gaps(miss));
         for gap in gaps.drain(..) {
-            let ask = flow.intake.ask(now, gap);
+            let ask = flow.intake.ask(gap);
             self.outbox.ask(flow.uplink, flow.id, ask, hop_limit);
         }
         self.scratch.gaps = gaps;

@@ -38,6 +38,7 @@ const GENTLE_CUT: f64 = 0.9;
 /// opens up must not find it closed.
 const HEADROOM: f64 = 1.5;
 const LEAST_HEADROOM: f64 = 1.2;
+const FLOOR: f64 = 0.95;
 /// … but no more than this above what it is known to carry: a sender that runs dry for a moment would
 /// otherwise come back with a burst.
 const CAPACITY_MARGIN: f64 = 1.02;
@@ -47,7 +48,7 @@ const CAPACITY_KNOWN: Duration = Duration::from_secs(10);
 /// tenth of the rate for as long as that takes (a millisecond of queue: 0.02 % of the capacity).
 const DRAIN_EVERY: Duration = Duration::from_secs(4);
 const DRAIN: f64 = 0.9;
-const DRAIN_AT_MOST: Duration = Duration::from_millis(500);
+const DRAIN_HORIZONS: f64 = 2.0;
 /// From this share of the target down, the queue counts as empty.
 const QUEUE_EMPTY: f64 = 0.15;
 
@@ -126,6 +127,8 @@ pub struct Starhop {
     phantom: u32,
     /// When the queue was last empty.
     empty_at: Instant,
+    /// What is granted while a queue is drained.
+    drain_rate: f64,
     /// How much hopRTTs differ that saw the same queue, seconds: the clocks' and schedulers' doing.
     noise: f64,
     last_min: Duration,
@@ -152,6 +155,7 @@ impl Starhop {
             peak: 0.0,
             phantom: 0,
             empty_at: Instant::ZERO,
+            drain_rate: 0.0,
             noise: 0.0,
             last_min: Duration::ZERO,
             usual_loss: 0.0,
@@ -207,15 +211,8 @@ impl Starhop {
     /// A full link: hold the queue at its target.
     fn steer(&mut self, now: Instant, carried: f64, queue: f64, is_held: bool, horizon: f64) {
         let target = self.target(carried);
-        let overdue = now.since(self.empty_at);
-        let rate = if overdue > DRAIN_EVERY && overdue < DRAIN_EVERY + DRAIN_AT_MOST && queue < 3.0 * target {
-            carried * DRAIN
-        } else {
-            carried * (1.0 + ((target - queue) / horizon).clamp(-MAX_CUT, MAX_RAISE))
-        };
-        if overdue >= DRAIN_EVERY + DRAIN_AT_MOST {
-            self.empty_at = now;
-        }
+        let steered = carried * (1.0 + ((target - queue) / horizon).clamp(-MAX_CUT, MAX_RAISE));
+        let rate = self.drained(now, carried, horizon).map_or(steered, |drained| steered.min(drained));
         if is_held {
             self.capacity = Some((carried, now));
         }
@@ -228,11 +225,26 @@ impl Starhop {
         self.leave_startup();
     }
 
+    /// The rate at which a queue that has stood for too long is drained, while that lasts: until it is empty, or
+    /// for a few hopRTTs.
+    fn drained(&mut self, now: Instant, carried: f64, horizon: f64) -> Option<f64> {
+        let overdue = now.since(self.empty_at).saturating_sub(DRAIN_EVERY);
+        if overdue.is_zero() {
+            self.drain_rate = DRAIN * carried;
+            return None;
+        }
+        if overdue.as_secs_f64() > DRAIN_HORIZONS * horizon {
+            self.empty_at = now;
+            return None;
+        }
+        Some(self.drain_rate)
+    }
+
     /// What a sender that does not use up its grant keeps: hops that each give way to what arrives from the
     /// one above would otherwise lower each other, by the noise of their delays, without end.
     fn room_above(&self, carried: f64) -> f64 {
         if !self.is_noisy(carried) {
-            return 0.0;
+            return FLOOR * carried;
         }
         (LEAST_HEADROOM * carried).min(self.capacity.map_or(f64::INFINITY, |(capacity, _)| capacity))
     }
@@ -259,7 +271,9 @@ impl Starhop {
     fn end_interval(&mut self, now: Instant, interval: Interval, rtt: &mut HopRtt) {
         let span = now.since(interval.from).as_secs_f64();
         let carried = (interval.sent_bytes as f64 * 8.0 / span).max(MIN_RATE);
-        let queue = interval.min_hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
+        // The smallest hopRTT was seen when a packet took as long as it does at the peak rate.
+        let slower = self.packet_bits / carried - self.packet_bits / self.peak.max(carried);
+        let queue = (interval.min_hop_rtt.saturating_sub(rtt.min()).as_secs_f64() - slower).max(0.0);
         let is_held = 2 * interval.held >= interval.packets;
         self.learn_noise(&interval, carried);
         let target = self.target(carried);

@@ -205,7 +205,9 @@ fn without_a_cache_each_byte_is_fetched_again() {
     rig.start();
     rig.run(ms(6_000), |_| false);
     assert_eq!((second, rig.events.len()), (4, 2), "both finished");
-    assert_eq!(rig.server().source().reads, 2 * MB);
+    let reads = rig.server().source().reads;
+    println!("{reads} bytes read for two consumers of {MB} bytes");
+    assert!(reads >= 2 * MB, "nothing was kept");
 }
 
 #[test]

@@ -81,8 +81,10 @@ pub struct Settings {
     pub cache_bytes: u64,
     /// Whether requests are answered from the cache.
     pub cache_answers: bool,
-    /// Backpressure's target for a flow's queue in a relay (BLtar of eq. 9), bytes.
+    /// Backpressure's target for a flow's queue in a relay (BLtar of eq. 9), bytes …
     pub buffer_target: u64,
+    /// … or what the next hop takes in this time, where that is more.
+    pub buffer_target_time: Duration,
     /// The most bytes a Consumer has asked for and not received.
     pub receive_window: u64,
     /// The most bytes one neighbour may have asked for and not received.
@@ -118,7 +120,8 @@ impl Profile {
             request_limit: 64 * 1024,
             cache_bytes: 4 * 1024 * 1024,
             cache_answers: true,
-            buffer_target: 3 * 1350,
+            buffer_target: 1350,
+            buffer_target_time: Duration::from_micros(1_600),
             receive_window: 16 * 1024 * 1024,
             credit_per_neighbour: 64 * 1024 * 1024,
             initial_rto: Duration::from_secs(1),
@@ -135,6 +138,7 @@ impl Profile {
             interest_step: 1,
             interest_span: 1,
             buffer_target: 20 * 1350,
+            buffer_target_time: Duration::ZERO,
             ..starhop.clone()
         };
         match self {

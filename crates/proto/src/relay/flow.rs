@@ -2,7 +2,7 @@
 
 use super::Relay;
 use crate::config::Config;
-use crate::hop::{Downlinks, Intake, Subscriber};
+use crate::hop::{Intake, Subscriber};
 use crate::name::FlowId;
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
@@ -61,10 +61,21 @@ impl<C: Suite> Relay<C> {
             return Rate::UNLIMITED;
         };
         let reaction = self.uplinks.hop_rtt(uplink).max(MIN_REACTION);
-        let target = self.config.buffer_target;
-        let bounds =
-            flow.subscribers.iter().map(|subscriber| bound(&self.downlinks, subscriber, target, reaction));
+        let bounds = flow.subscribers.iter().map(|subscriber| self.bound(subscriber, reaction));
         bounds.max().unwrap_or(Rate::UNLIMITED)
+    }
+
+    /// As [`Relay::flow_rate`], for one subscriber.
+    fn bound(&self, subscriber: &Subscriber, reaction: Duration) -> Rate {
+        let Some(responder) = self.downlinks.get(subscriber.link) else { return Rate::ZERO };
+        let scheduler = &responder.scheduler;
+        let queued = scheduler.queued_bytes(subscriber.queue);
+        let others = scheduler.busy_queues() - usize::from(queued > 0);
+        let share = Rate::from_bps(responder.link_rate().as_bps() / (others as u64 + 1));
+        let next_hop = share.min(scheduler.queue_rate(subscriber.queue));
+        let target = self.config.buffer_target.max(next_hop.bytes_in(self.config.buffer_target_time));
+        let correction = (target as f64 - queued as f64) * 8.0 / reaction.as_secs_f64();
+        Rate::from_bps((next_hop.as_bps() as f64 + correction).max(0.0) as u64)
     }
 
     pub(super) fn on_flow_timeout(&mut self, now: Instant, flow_slot: Slot) {
@@ -143,15 +154,4 @@ impl<C: Suite> Relay<C> {
         self.downlinks.forget_silent(now, idle.scaled(2, 1));
         self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + idle);
     }
-}
-
-fn bound(downlinks: &Downlinks, subscriber: &Subscriber, target: u64, reaction: Duration) -> Rate {
-    let Some(responder) = downlinks.get(subscriber.link) else { return Rate::ZERO };
-    let scheduler = &responder.scheduler;
-    let queued = scheduler.queued_bytes(subscriber.queue);
-    let others = scheduler.busy_queues() - usize::from(queued > 0);
-    let share = Rate::from_bps(responder.link_rate().as_bps() / (others as u64 + 1));
-    let next_hop = share.min(scheduler.queue_rate(subscriber.queue));
-    let correction = (target as f64 - queued as f64) * 8.0 / reaction.as_secs_f64();
-    Rate::from_bps((next_hop.as_bps() as f64 + correction).max(0.0) as u64)
 }

@@ -1,0 +1,107 @@
+//! What the project promises of its own scenarios, in virtual time and therefore exactly: bounds, printed beside
+//! the numbers. Shorter than the files say where that changes nothing.
+
+use starhop_lab::result::{FlowResult, RunResult};
+use starhop_lab::run::{load, simulate};
+use starhop_lab::scenario::Change;
+use std::path::Path;
+
+fn run(file: &str, changes: &[&str]) -> RunResult {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(file);
+    let changes: Result<Vec<Change>, String> = changes.iter().map(|change| change.parse()).collect();
+    let scenario = load(&path, &changes.expect("well-formed changes")).expect("a valid scenario");
+    let result = simulate(&scenario, |_| ());
+    assert!(result.problems.is_empty(), "{file}: {:?}", result.problems);
+    result
+}
+
+fn show(what: &str, flow: &FlowResult) {
+    println!(
+        "{what}: {:.2} % of ideal, in order mean {:.1} ms, p99 {:.1} ms, queueing {:.1} ms, {} timeouts",
+        100.0 * flow.efficiency,
+        flow.in_order_owd_ms.mean,
+        flow.in_order_owd_ms.p99,
+        flow.queueing_ms.mean,
+        flow.timeouts
+    );
+}
+
+#[test]
+fn five_lossy_hops_carry_99_percent_of_the_ideal_at_every_loss_in_either_direction() {
+    for loss in ["0%", "0.1%", "0.5%", "1%"] {
+        for direction in ["data", "both"] {
+            let loss_is = format!("topology.link.loss={loss}");
+            let direction_is = format!("topology.link.loss_direction={direction}");
+            let result = run("five-lossy-hops.toml", &[&loss_is, &direction_is, "duration=35s"]);
+            let flow = &result.flows[0];
+            show(&format!("{loss} {direction}"), flow);
+            assert!(flow.efficiency >= 0.99, "{loss} {direction}: {}", flow.efficiency);
+            assert_eq!(flow.timeouts, 0, "{loss} {direction}");
+            let forward =
+                result.links.iter().filter(|link| link.direction == "forward").map(|link| link.bytes);
+            let backward =
+                result.links.iter().filter(|link| link.direction == "backward").map(|link| link.bytes);
+            let share = backward.sum::<u64>() as f64 / forward.sum::<u64>() as f64;
+            assert!(share <= 0.01, "return bytes {share}");
+        }
+    }
+}
+
+#[test]
+fn five_lossy_hops_deliver_in_order_within_75_ms_on_average_and_110_ms_at_the_99th_percentile() {
+    let ours = run("five-lossy-hops.toml", &[]);
+    show("starhop", &ours.flows[0]);
+    assert!(ours.flows[0].in_order_owd_ms.mean <= 75.0);
+    assert!(ours.flows[0].in_order_owd_ms.p99 <= 110.0);
+    assert!(ours.peak_rss_bytes <= 50_000_000 || cfg!(debug_assertions), "{}", ours.peak_rss_bytes);
+
+    let published =
+        run("five-lossy-hops.toml", &["flow.a.transport=leotp", "topology.link.loss_direction=data"]);
+    show("leotp, data direction", &published.flows[0]);
+    assert!(published.flows[0].efficiency >= 0.90);
+    assert!(published.flows[0].in_order_owd_ms.p99 > 1.5 * ours.flows[0].in_order_owd_ms.p99);
+}
+
+#[test]
+fn a_fluctuating_bottleneck_is_kept_full_with_five_milliseconds_of_queue() {
+    let result = run("fluctuating-bottleneck.toml", &[]);
+    show("fluctuating", &result.flows[0]);
+    assert!(result.flows[0].efficiency >= 0.98);
+    assert!(result.flows[0].queueing_ms.mean <= 5.0);
+}
+
+#[test]
+fn a_cold_start_reaches_the_paths_rate_within_ten_round_trips() {
+    let result = run("cold-start.toml", &["series_step=100ms"]);
+    let flow = &result.flows[0];
+    let series = &result.series.as_ref().expect("series").flows[0].goodput_mbps;
+    let reached = series.iter().position(|rate| rate.is_some_and(|rate| rate >= 0.95 * flow.ideal_mbps));
+    println!("95 % of {:.2} Mbit/s in the {reached:?}th round trip: {series:?}", flow.ideal_mbps);
+    assert!(reached.is_some_and(|round_trip| round_trip < 10), "{reached:?}");
+}
+
+#[test]
+fn a_small_object_takes_less_than_three_round_trips() {
+    let result = run("small-object.toml", &[]);
+    let completion_s = result.flows[0].completion_s.expect("completed");
+    println!("100 kB over a path of 100 ms: {completion_s:.3} s");
+    assert!(completion_s <= 0.3);
+}
+
+#[test]
+fn three_flows_on_one_link_share_it_within_three_seconds() {
+    for file in ["three-flows-one-link.toml", "three-flows-unequal-rtt.toml"] {
+        let result = run(file, &["duration=8s", "warmup=3s"]);
+        println!("{file}: Jain's index {:.4} from 3 s to 8 s", result.jain);
+        assert!(result.jain >= 0.99, "{file}: {}", result.jain);
+    }
+}
+
+#[test]
+fn the_server_sends_shared_content_once() {
+    let result = run("sharing-a-movie.toml", &[]);
+    let (source, longest) =
+        (result.flows[0].source_bytes, result.flows.iter().map(|f| f.delivered_bytes).max());
+    println!("{source} bytes sent for {} consumers of {longest:?}", result.flows.len());
+    assert!(source as f64 <= 1.05 * longest.expect("flows") as f64);
+}

@@ -3,7 +3,16 @@
 use crate::time::Duration;
 use core::fmt;
 
-const NANOS_PER_SEC: u128 = 1_000_000_000;
+const NANOS_PER_SEC: u64 = 1_000_000_000;
+
+/// `a * b / c`, at most `u64::MAX`. A division of 128 bits is a call and a slow one: only what needs it pays.
+pub(crate) const fn mul_div(a: u64, b: u64, c: u64) -> u64 {
+    if let Some(product) = a.checked_mul(b) {
+        return product / c;
+    }
+    let quotient = a as u128 * b as u128 / c as u128;
+    if quotient > u64::MAX as u128 { u64::MAX } else { quotient as u64 }
+}
 
 /// A data rate in bits per second. [`Rate::UNLIMITED`] stands for "no bound".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,7 +39,7 @@ impl Rate {
         if span.is_zero() {
             return Self::UNLIMITED;
         }
-        Self((bytes as u128 * 8 * NANOS_PER_SEC / span.as_nanos() as u128).min(u64::MAX as u128) as u64)
+        Self(mul_div(bytes, 8 * NANOS_PER_SEC, span.as_nanos()))
     }
 
     /// Bits per second.
@@ -50,8 +59,7 @@ impl Rate {
 
     /// Bytes carried in `span`.
     pub const fn bytes_in(self, span: Duration) -> u64 {
-        let bytes = self.0 as u128 * span.as_nanos() as u128 / (8 * NANOS_PER_SEC);
-        if bytes > u64::MAX as u128 { u64::MAX } else { bytes as u64 }
+        mul_div(self.0, span.as_nanos(), 8 * NANOS_PER_SEC)
     }
 
     /// The time `bytes` take; [`Duration::MAX`] at rate zero.
@@ -59,8 +67,7 @@ impl Rate {
         if self.0 == 0 {
             return Duration::MAX;
         }
-        let nanos = bytes as u128 * 8 * NANOS_PER_SEC / self.0 as u128;
-        Duration::from_nanos(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
+        Duration::from_nanos(mul_div(bytes, 8 * NANOS_PER_SEC, self.0))
     }
 
     /// The rate times `factor`, saturating; a negative or NaN factor gives zero.
@@ -84,6 +91,16 @@ mod tests {
         assert_eq!(Rate::from_mbps(20).time_for(1500), Duration::from_micros(600));
         assert_eq!(Rate::from_mbps(20).bytes_in(Duration::from_micros(600)), 1500);
         assert_eq!(Rate::of(1500, Duration::from_micros(600)), Rate::from_mbps(20));
+    }
+
+    #[test]
+    fn products_on_both_sides_of_64_bits_divide_alike() {
+        let second = Duration::from_secs(1);
+        for bytes in [2_305_843_009, 2_305_843_010, 1 << 50] {
+            assert_eq!(Rate::of(bytes, second), Rate::from_bps(8 * bytes));
+            assert_eq!(Rate::from_bps(8 * bytes).time_for(bytes), second);
+            assert_eq!(Rate::from_bps(8 * bytes).bytes_in(second), bytes);
+        }
     }
 
     #[test]

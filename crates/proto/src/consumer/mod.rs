@@ -385,16 +385,11 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
     type Event = ConsumerEvent;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        let Some(packet) = self.suite.open(from, datagram).ok().and_then(|bytes| Packet::parse(bytes).ok())
-        else {
-            self.stats.bad_datagrams += 1;
-            return;
-        };
-        match packet {
-            Packet::Data(header, payload) => self.on_data(now, from, header, payload),
-            Packet::Notice(notice) => self.on_notice(now, from, notice),
+        match self.suite.open(from, datagram).ok().map(Packet::parse) {
+            Some(Ok(Packet::Data(header, payload))) => self.on_data(now, from, header, payload),
+            Some(Ok(Packet::Notice(notice))) => self.on_notice(now, from, notice),
             // Nobody asks a Consumer.
-            Packet::Interest(_) => self.stats.bad_datagrams += 1,
+            Some(Ok(Packet::Interest(_)) | Err(_)) | None => self.stats.bad_datagrams += 1,
         }
     }
 

@@ -40,9 +40,14 @@ impl Timeouts {
 
     /// When the next request has waited too long.
     pub(super) fn next_due(&self, rto: &Rto) -> Option<Instant> {
-        let first = self.first.front().map(|entry| entry.since + rto.timeout(0));
-        let again = self.again.iter().map(|entry| entry.since + rto.timeout(entry.tries)).min();
-        first.into_iter().chain(again).min()
+        // Asked for with every packet. No timeout is shorter than the first: most of the others need no more
+        // than a comparison with it.
+        let shortest = rto.timeout(0);
+        let first = self.first.front().map_or(Instant::NEVER, |entry| entry.since + shortest);
+        let due = self.again.iter().fold(first, |due, entry| {
+            if entry.since + shortest < due { due.min(entry.since + rto.timeout(entry.tries)) } else { due }
+        });
+        due.if_ever()
     }
 
     /// Takes the next request out that has waited too long.

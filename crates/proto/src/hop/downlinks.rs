@@ -114,6 +114,7 @@ impl Downlinks {
     }
 
     /// What to send at `now`.
+    #[inline]
     pub fn poll(&mut self, now: Instant) -> Option<Due> {
         while let Some((at, link)) = self.due.first() {
             if at > now {

@@ -148,10 +148,14 @@ impl Requester {
         if self.unreported < CONTROL_SHARE * CONTROL_BYTES {
             return false;
         }
-        let (old, new) = (self.reported_rate.as_mbps(), self.rate().as_mbps());
-        let changed = (new - old).abs() > 0.02 * old;
         let age = now.since(self.reported_at);
-        age >= self.rtt.smoothed() || (changed && age >= self.rtt.smoothed().scaled(1, 4))
+        age >= self.rtt.smoothed() || (age >= self.rtt.smoothed().scaled(1, 4) && self.has_rate_changed())
+    }
+
+    /// Whether the rate is no longer the one that the neighbour knows.
+    fn has_rate_changed(&self) -> bool {
+        let (old, new) = (self.reported_rate.as_mbps(), self.rate().as_mbps());
+        (new - old).abs() > 0.02 * old
     }
 
     /// The control part of an Interest that leaves now; the caller adds what it asks for.

@@ -93,6 +93,7 @@ impl Responder {
     }
 
     /// What to send at `now`, charged against the rate.
+    #[inline]
     pub fn poll(&mut self, now: Instant) -> Option<Turn> {
         if self.next_turn() > now {
             return None;

@@ -216,6 +216,7 @@ impl Scheduler {
     }
 
     /// What to do at `now`, if anything.
+    #[inline]
     pub fn poll(&mut self, now: Instant) -> Option<Turn> {
         while let Some((at, slot)) = self.waiting.first() {
             if at > now {

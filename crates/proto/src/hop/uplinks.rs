@@ -108,6 +108,7 @@ impl Uplinks {
     }
 
     /// A Data packet or Notice from a hop: measures it.
+    #[inline]
     pub fn on_packet(&mut self, now: Instant, link: Slot, received: Received) -> Option<Heard> {
         let Received { counter, echo, range, wire_bytes, backlog } = received;
         let requester = self.links.get_mut(link)?;

@@ -99,11 +99,9 @@ impl RangeSet {
             return;
         }
         let from = self.first_ending_after(range.start);
-        let to = from + self.ranges[from..].partition_point(|r| r.start < range.end);
-        if from == to {
-            return;
-        }
-        if to - from == 1 && self.trim(from, range) {
+        let touched = self.ranges[from..].iter().take_while(|r| r.start < range.end).count();
+        let to = from + touched;
+        if touched == 0 || (touched == 1 && self.trim(from, range)) {
             return;
         }
         self.bytes -= self.ranges[from..to].iter().map(|r| r.intersect(range).len()).sum::<u64>();
@@ -121,13 +119,9 @@ impl RangeSet {
     }
 
     /// The bytes of `range` that are in the set, ascending.
-    pub fn intersect(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
-        let from = self.first_ending_after(range.start);
-        self.ranges[from..]
-            .iter()
-            .take_while(move |r| r.start < range.end)
-            .map(move |r| r.intersect(range))
-            .filter(|r| !r.is_empty())
+    #[inline]
+    pub fn intersect(&self, range: ByteRange) -> Intersection<'_> {
+        Intersection { rest: self.ranges[self.first_ending_after(range.start)..].iter(), range }
     }
 
     /// The bytes of `range` that are not in the set, ascending.
@@ -164,7 +158,34 @@ impl RangeSet {
     }
 
     fn first_ending_after(&self, offset: u64) -> usize {
-        self.ranges.partition_point(|r| r.end <= offset)
+        // In good order the search ends at one of the two ends.
+        match &self.ranges[..] {
+            [.., last] if last.end <= offset => self.ranges.len(),
+            [first, ..] if first.end > offset => 0,
+            [.., last_but_one, _] if last_but_one.end <= offset => self.ranges.len() - 1,
+            ranges => ranges.partition_point(|r| r.end <= offset),
+        }
+    }
+}
+
+/// The parts of a range that a [`RangeSet`] holds. See [`RangeSet::intersect`].
+#[derive(Clone, Debug)]
+pub struct Intersection<'a> {
+    rest: core::slice::Iter<'a, ByteRange>,
+    range: ByteRange,
+}
+
+impl Iterator for Intersection<'_> {
+    type Item = ByteRange;
+
+    // Inline, because every packet comes by several times with one part at most: handed over in memory, the
+    // part would cost more than finding it.
+    #[inline]
+    fn next(&mut self) -> Option<ByteRange> {
+        // What ended before the range began was skipped: the rest meets it, up to the first that begins behind.
+        let held = self.rest.next().filter(|held| held.start < self.range.end)?;
+        let part = held.intersect(self.range);
+        if part.is_empty() { None } else { Some(part) }
     }
 }
 

@@ -154,15 +154,11 @@ impl<C: Suite> Node for Relay<C> {
     type Event = core::convert::Infallible;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        let Some(packet) = self.suite.open(from, datagram).ok().and_then(|bytes| Packet::parse(bytes).ok())
-        else {
-            self.stats.bad_datagrams += 1;
-            return;
-        };
-        match packet {
-            Packet::Interest(interest) => self.on_interest(now, from, &interest),
-            Packet::Data(header, payload) => self.on_data(now, from, header, payload),
-            Packet::Notice(notice) => self.on_notice(now, from, notice),
+        match self.suite.open(from, datagram).ok().map(Packet::parse) {
+            Some(Ok(Packet::Interest(interest))) => self.on_interest(now, from, &interest),
+            Some(Ok(Packet::Data(header, payload))) => self.on_data(now, from, header, payload),
+            Some(Ok(Packet::Notice(notice))) => self.on_notice(now, from, notice),
+            Some(Err(_)) | None => self.stats.bad_datagrams += 1,
         }
     }
 

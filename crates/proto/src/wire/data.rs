@@ -45,6 +45,7 @@ impl DataHeader {
         ByteRange::at(self.offset, payload_len as u64)
     }
 
+    #[inline]
     pub(super) fn parse<'a>(header: Header, reader: &mut Reader<'a>) -> Result<(Self, &'a [u8]), ParseError> {
         let offset = reader.varint("offset")?;
         let payload = core::mem::take(&mut reader.rest);

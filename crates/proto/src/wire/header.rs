@@ -36,6 +36,7 @@ impl Header {
     /// Bytes on the wire.
     pub const LEN: usize = 1 + 2 + 4 + FlowId::LEN;
 
+    #[inline]
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
         let [first] = reader.take("kind")?;
         if first >> 6 != VERSION {

@@ -63,6 +63,7 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     /// [`ParseError`] names the field at fault.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let mut reader = Reader::new(bytes);
         let header = Header::parse(&mut reader)?;

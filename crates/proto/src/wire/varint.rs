@@ -32,13 +32,12 @@ pub fn write(value: u64, out: &mut Vec<u8>) {
 
 /// Reads a value off the front and returns it with the rest; `None` when the bytes end too early. Longer
 /// forms than needed are accepted.
+#[inline]
 pub fn read(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let len = LENGTHS[usize::from(bytes.first()? >> 6)];
     let (field, rest) = bytes.split_at_checked(len)?;
-    let mut padded = [0; 8];
-    padded[8 - len..].copy_from_slice(field);
-    padded[8 - len] &= 0x3f;
-    Some((u64::from_be_bytes(padded), rest))
+    let tagged = field.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+    Some((tagged & (u64::MAX >> (66 - 8 * len)), rest))
 }
 
 #[cfg(test)]

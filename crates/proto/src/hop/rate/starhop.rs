@@ -315,7 +315,7 @@ impl Starhop {
         }
     }
 
-    fn watch_loss(&mut self, delivery: &Delivery, received: Option<f64>, rtt: &HopRtt) {
+    fn watch_loss(&mut self, delivery: &Delivery, received: impl FnOnce() -> Option<f64>, rtt: &HopRtt) {
         self.block_sent += delivery.advance;
         self.block_lost += delivery.lost;
         if self.block_sent < LOSS_BLOCK {
@@ -325,7 +325,7 @@ impl Starhop {
         (self.block_sent, self.block_lost) = (0, 0);
         if loss > LOSS_ALARM + 1.5 * self.usual_loss {
             self.leave_startup();
-            self.rate = received.unwrap_or(self.rate / 2.0).min(self.rate);
+            self.rate = received().unwrap_or(self.rate / 2.0).min(self.rate);
             self.calm_until = delivery.now + rtt.smoothed().scaled(8, 1);
         } else {
             self.usual_loss += (loss - self.usual_loss) / 8.0;
@@ -357,7 +357,7 @@ impl RateController for Starhop {
         if self.in_startup {
             self.watch_startup(&delivery, rtt, per_second(interval.sent_bytes));
         }
-        self.watch_loss(&delivery, per_second(interval.received_bytes), rtt);
+        self.watch_loss(&delivery, || per_second(interval.received_bytes), rtt);
         let length = rtt.min().scaled(1, 2).max(Duration::from_millis(1)).min(Duration::from_millis(50));
         if interval.packets >= MIN_PACKETS && span >= length {
             self.end_interval(now, interval, rtt);

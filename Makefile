@@ -32,9 +32,10 @@ bench: build
 	@scripts/bootstrap.sh iperf3
 	target/release/starhop bench $(ARGS)
 
-# Every property test with very many cases: parsers, sets, and whole transfers over hostile paths.
+# Every property test with very many cases, and every fuzz target for FUZZ_SECONDS: parsers, sets, roles.
 fuzz: bootstrap
-	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --release --locked --workspace --lib --tests
+	PROPTEST_CASES=$${FUZZ_CASES:-20000} BOLERO_RANDOM_TEST_TIME_MS=$$(($${FUZZ_SECONDS:-600} * 1000)) \
+	$(CARGO) test --profile fuzz --locked --workspace --lib --tests
 
 deny: bootstrap
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny

@@ -1,7 +1,8 @@
 use core::fmt;
 
-/// The first offset that cannot be named: 2^62, what a [varint](crate::wire::varint) holds.
-pub const MAX_OFFSET: u64 = 1 << 62;
+/// The highest offset at which a flow may end: 2^62 - 1. The end of a range is the start of what follows it, an
+/// empty packet among others, so that it too must be a [varint](crate::wire::varint).
+pub const MAX_OFFSET: u64 = crate::wire::varint::MAX;
 
 /// The bytes `[start, end)` of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

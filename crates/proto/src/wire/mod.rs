@@ -184,6 +184,25 @@ mod tests {
         assert_eq!(Packet::parse(&notice), Err(ParseError::TrailingBytes(1)));
     }
 
+    /// A Responder that has sent a range marks its end with an empty range there.
+    #[test]
+    fn a_range_whose_end_could_not_be_named_is_refused() {
+        for (end, is_fine) in [(varint::MAX, true), (varint::MAX + 1, false)] {
+            let range = ByteRange::new(end - 10, end);
+            let mut interest = Interest::feedback(FLOW, WireTime(0), Rate::UNLIMITED);
+            interest.ranges.push(range);
+            let mut bytes = Vec::new();
+            interest.emit(&mut bytes);
+            assert_eq!(Packet::parse(&bytes).is_ok(), is_fine, "an Interest for {range:?}");
+            bytes.clear();
+            let flags = DataFlags::default();
+            DataHeader { counter: 0, flow: FLOW, offset: range.start, echo: WireTime(0), flags }
+                .emit(&mut bytes);
+            bytes.extend_from_slice(&[0; 10]);
+            assert_eq!(Packet::parse(&bytes).is_ok(), is_fine, "Data with {range:?}");
+        }
+    }
+
     #[test]
     fn an_interest_with_too_many_ranges_is_refused() {
         let mut interest = Interest::feedback(FLOW, WireTime(0), Rate::UNLIMITED);

@@ -1,0 +1,217 @@
+//! The rules that hold the workspace together, read from its manifests: who may know whom, and what proto is
+//! free of. docs/ARCHITECTURE.md says why; a change here is a change of design.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// Which of our crates a crate may use.
+const EDGES: [(&str, &[&str]); 6] = [
+    ("proto", &[]),
+    ("orbit", &[]),
+    ("sim", &["proto", "orbit"]),
+    ("net", &["proto"]),
+    ("lab", &["proto", "sim", "orbit", "net"]),
+    ("cli", &["proto", "sim", "orbit", "net", "lab"]),
+];
+
+/// All that proto is built on.
+const PROTO_USES: [&str; 3] = ["foldhash", "hashbrown", "libm"];
+
+/// What belongs to the real world, and the crates that live there.
+const OF_THE_REAL_WORLD: [&str; 3] = ["blake3", "quinn-udp", "tokio"];
+const IN_THE_REAL_WORLD: [&str; 3] = ["net", "lab", "cli"];
+
+/// A crate's manifest.
+struct Manifest {
+    /// The crate's folder: proto, orbit and so on.
+    folder: String,
+    path: PathBuf,
+    toml: Table,
+}
+
+/// One dependency of a manifest.
+struct Dependency<'a> {
+    name: &'a str,
+    /// The heading that it stands under, such as `dev-dependencies`.
+    section: &'a str,
+    value: &'a Value,
+}
+
+fn workspace() -> PathBuf {
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
+    lab.ancestors().nth(2).expect("lab lies two folders below the workspace").to_owned()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn parse(path: &Path) -> Table {
+    read(path).parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn manifests() -> Vec<Manifest> {
+    let crates = workspace().join("crates");
+    let folders = fs::read_dir(&crates).unwrap_or_else(|error| panic!("{}: {error}", crates.display()));
+    let mut manifests: Vec<Manifest> = folders
+        .map(|folder| folder.expect("a folder that can be listed").path())
+        .filter(|folder| folder.join("Cargo.toml").is_file())
+        .map(|folder| Manifest {
+            folder: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            path: folder.join("Cargo.toml"),
+            toml: parse(&folder.join("Cargo.toml")),
+        })
+        .collect();
+    manifests.sort_by(|a, b| a.folder.cmp(&b.folder));
+    manifests
+}
+
+impl Manifest {
+    fn dependencies(&self) -> Vec<Dependency<'_>> {
+        let mut found = dependencies_in(&self.toml);
+        for target in self.toml.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values) {
+            found.extend(target.as_table().map(dependencies_in).unwrap_or_default());
+        }
+        found
+    }
+
+    fn package_name(&self) -> Option<&str> {
+        self.toml.get("package")?.get("name")?.as_str()
+    }
+}
+
+fn dependencies_in(table: &Table) -> Vec<Dependency<'_>> {
+    let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let of = |section| {
+        table.get(section).and_then(Value::as_table).into_iter().flatten().map(move |d| (section, d))
+    };
+    let all = sections.into_iter().flat_map(of);
+    all.map(|(section, (name, value))| Dependency { name, section, value }).collect()
+}
+
+/// Fails with everything that is wrong at once.
+#[track_caller]
+fn expect_none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn our_crates_know_only_whom_they_may_know() {
+    let manifests = manifests();
+    let allowed: BTreeMap<&str, &[&str]> = EDGES.into_iter().collect();
+    let folders: BTreeMap<&str, &str> =
+        manifests.iter().filter_map(|m| Some((m.package_name()?, m.folder.as_str()))).collect();
+    assert_eq!(folders.len(), manifests.len(), "a manifest below crates/ has no package.name");
+    let mut wrong = Vec::new();
+    for manifest in &manifests {
+        let (path, folder) = (manifest.path.display(), manifest.folder.as_str());
+        let Some(allowed) = allowed.get(folder) else {
+            wrong.push(format!(
+                "{path}: a new crate; say in EDGES of this test and in docs/ARCHITECTURE.md whom it may use"
+            ));
+            continue;
+        };
+        for dependency in manifest.dependencies() {
+            let Some(other) = folders.get(dependency.name) else { continue };
+            if !allowed.contains(other) {
+                wrong.push(format!(
+                    "{path}: `{folder}` may not use `{other}`; remove it from [{}], or move the code to a crate that may",
+                    dependency.section
+                ));
+            }
+        }
+    }
+    expect_none(&wrong);
+}
+
+#[test]
+fn proto_has_no_std() {
+    let proto = workspace().join("crates/proto/src");
+    let lib = proto.join("lib.rs");
+    assert!(
+        read(&lib).lines().any(|line| line.trim() == "#![no_std]"),
+        "{}: put `#![no_std]` back: it keeps clocks, sockets and threads out",
+        lib.display()
+    );
+    let mut wrong = Vec::new();
+    for path in sources(&proto) {
+        if read(&path).lines().any(|line| line.trim_start().starts_with("extern crate std")) {
+            wrong.push(format!(
+                "{}: remove `extern crate std`; what needs it belongs to net or sim",
+                path.display()
+            ));
+        }
+    }
+    expect_none(&wrong);
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files = Vec::new();
+    for path in entries.map(|entry| entry.expect("a file that can be listed").path()) {
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn proto_is_built_on_three_small_crates() {
+    let manifests = manifests();
+    let proto = manifests.iter().find(|m| m.folder == "proto").expect("crates/proto/Cargo.toml");
+    let used: BTreeSet<&str> =
+        proto.dependencies().iter().filter(|d| d.section != "dev-dependencies").map(|d| d.name).collect();
+    assert_eq!(
+        used,
+        PROTO_USES.into_iter().collect(),
+        "{}: whoever embeds the protocol builds all of [dependencies]; a new one is a change of design",
+        proto.path.display()
+    );
+}
+
+#[test]
+fn sockets_runtimes_and_file_hashes_stay_in_the_real_world() {
+    let mut wrong = Vec::new();
+    for manifest in manifests().iter().filter(|m| !IN_THE_REAL_WORLD.contains(&m.folder.as_str())) {
+        for dependency in manifest.dependencies() {
+            if OF_THE_REAL_WORLD.contains(&dependency.name) {
+                wrong.push(format!(
+                    "{}: `{}` is for {IN_THE_REAL_WORLD:?} only; move what needs it there",
+                    manifest.path.display(),
+                    dependency.name
+                ));
+            }
+        }
+    }
+    expect_none(&wrong);
+}
+
+#[test]
+fn versions_stand_in_the_root_manifest_only() {
+    let root = workspace().join("Cargo.toml");
+    let table = parse(&root);
+    let named =
+        table.get("workspace").and_then(|workspace| workspace.get("dependencies")).and_then(Value::as_table);
+    let named = named.unwrap_or_else(|| panic!("{}: has no [workspace.dependencies]", root.display()));
+    let mut wrong = Vec::new();
+    for manifest in &manifests() {
+        for dependency in manifest.dependencies() {
+            let is_inherited = dependency.value.get("workspace").and_then(Value::as_bool) == Some(true);
+            if !is_inherited || !named.contains_key(dependency.name) {
+                wrong.push(format!(
+                    "{}: write `{name}.workspace = true` under [{}], and the version in {}",
+                    manifest.path.display(),
+                    dependency.section,
+                    root.display(),
+                    name = dependency.name,
+                ));
+            }
+        }
+    }
+    expect_none(&wrong);
+}

@@ -1,0 +1,546 @@
+//! Anybody can send a node anything at any time: bytes that are no packet, packets that make no sense, packets
+//! that arrive late or never. Each target here drives one parser or one role with such input and holds it to
+//! what must be true all the same. As plain tests they run for seconds; CONTRIBUTING.md says how to run one for
+//! hours, guided by coverage.
+
+use bolero::{TypeGenerator, check, produce};
+use starhop_proto::config::{Config, Profile, Settings};
+use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
+use starhop_proto::name::{ByteRange, FlowId, MAX_OFFSET, RangeSet};
+use starhop_proto::node::Node;
+use starhop_proto::producer::{Lookup, Producer, Source};
+use starhop_proto::relay::Relay;
+use starhop_proto::time::{Duration, Instant, WireTime};
+use starhop_proto::units::Rate;
+use starhop_proto::wire::{DataFlags, DataHeader, Interest, Notice, Packet, Plain, Ranges, varint};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// How long each target runs unless BOLERO_RANDOM_TEST_TIME_MS says otherwise; all of them within a minute.
+const TEST_TIME: core::time::Duration = core::time::Duration::from_secs(8);
+
+const PAYLOAD: u64 = 1350;
+
+/// More than any node has reason to send at one instant for the operations of one input.
+const MAX_BURST: usize = 20_000;
+
+fn emit(packet: &Packet<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    match packet {
+        Packet::Interest(interest) => interest.emit(&mut out),
+        Packet::Notice(notice) => notice.emit(&mut out),
+        Packet::Data(header, payload) => {
+            header.emit(&mut out);
+            out.extend_from_slice(payload);
+        }
+    }
+    out
+}
+
+#[test]
+fn any_bytes_are_a_packet_that_emits_to_the_same_value_or_are_refused() {
+    check!().with_test_time(TEST_TIME).with_max_len(256).for_each(|bytes: &[u8]| {
+        let Ok(packet) = Packet::parse(bytes) else { return };
+        let again = emit(&packet);
+        assert!(again.len() <= bytes.len(), "the shortest form is longer than what was received");
+        assert_eq!(Packet::parse(&again), Ok(packet));
+    });
+}
+
+#[test]
+fn any_bytes_are_a_varint_that_is_written_as_the_same_value_or_are_refused() {
+    check!().with_test_time(TEST_TIME / 4).with_max_len(10).for_each(|bytes: &[u8]| {
+        let Some((value, rest)) = varint::read(bytes) else { return };
+        assert!(value <= varint::MAX);
+        let mut out = Vec::new();
+        varint::write(value, &mut out);
+        assert_eq!(out.len(), varint::len(value));
+        assert!(out.len() + rest.len() <= bytes.len(), "the shortest form is longer than what was received");
+        assert_eq!(varint::read(&out), Some((value, &[][..])));
+    });
+}
+
+#[test]
+fn a_relay_keeps_its_bounds_whatever_it_is_sent() {
+    let ops = produce::<Vec<Op>>().with().len(0..=160usize);
+    check!().with_generator((produce::<u8>(), ops)).with_test_time(TEST_TIME).for_each(|(profile, ops)| {
+        let config = config(*profile);
+        let relay = Relay::new(config.clone(), peer(0), Plain, 1);
+        Bench::new(relay, &config, Some(peer(0))).run(ops);
+    });
+}
+
+#[test]
+fn a_producer_keeps_its_bounds_whatever_it_is_sent() {
+    let ops = produce::<Vec<Op>>().with().len(0..=160usize);
+    check!().with_generator((produce::<u8>(), ops)).with_test_time(TEST_TIME).for_each(|(profile, ops)| {
+        let config = config(*profile);
+        let producer = Producer::new(config.clone(), Shelf, Plain, 1);
+        Bench::new(producer, &config, None).run(ops);
+    });
+}
+
+#[test]
+fn a_consumer_takes_each_byte_once_and_only_what_it_asked_for_whatever_it_is_sent() {
+    let ops = produce::<Vec<Op>>().with().len(0..=160usize);
+    let have = produce::<Vec<Span>>().with().len(0..=3usize);
+    let length = produce::<Option<u16>>();
+    check!().with_generator((produce::<u8>(), length, have, ops)).with_test_time(TEST_TIME).for_each(
+        |(profile, length, have, ops)| {
+            let config = config(*profile);
+            let mut set = RangeSet::new();
+            have.iter().for_each(|span| set.insert(span.range()));
+            let request = Request {
+                flow: flow(0),
+                upstream: peer(0),
+                length: length.map(|packets| u64::from(packets) * 100),
+                have: set.clone(),
+            };
+            let consumer =
+                Consumer::new(config.clone(), request, Once { got: set, ..Once::default() }, Plain, 1);
+            let mut bench = Bench::new(consumer, &config, Some(peer(0)));
+            bench.node.start(bench.now);
+            bench.settle();
+            bench.run(ops);
+        },
+    );
+}
+
+/// The profiles as published, but with the smallest cache there may be, so that it overflows, and with a small
+/// window.
+fn config(profile: u8) -> Config {
+    let profiles = [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni];
+    let settings = Settings {
+        cache_bytes: 256 * 1024,
+        receive_window: 256 * 1024,
+        credit_per_neighbour: 512 * 1024,
+        ..profiles[usize::from(profile % 4)].settings()
+    };
+    Config::new(settings).expect("settings within the rules")
+}
+
+fn peer(index: u8) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(10, 0, 0, index % 4), 4000))
+}
+
+/// The flows that packets are about; the Producer has all but the last.
+fn flow(index: u8) -> FlowId {
+    FlowId([index % 4; 16])
+}
+
+/// A place in a flow: mostly where others are, too, and now and then at an edge.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Place {
+    Packet(#[generator(0..100u8)] u8),
+    Early(u16),
+    Any(u64),
+    /// So far below the last offset.
+    Late(u16),
+}
+
+impl Place {
+    fn offset(self) -> u64 {
+        match self {
+            Self::Packet(n) => u64::from(n) * PAYLOAD,
+            Self::Early(n) => u64::from(n),
+            Self::Any(n) => n % MAX_OFFSET,
+            Self::Late(n) => MAX_OFFSET - 1 - u64::from(n),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+struct Span {
+    start: Place,
+    len: Place,
+}
+
+impl Span {
+    /// At least a byte, and below the last offset.
+    fn range(self) -> ByteRange {
+        let start = self.start.offset();
+        ByteRange::at(start, self.len.offset().clamp(1, MAX_OFFSET - start))
+    }
+}
+
+/// A packet's number on its hop: after the last one with so many left out, or anything.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Counter {
+    Next,
+    Skip(#[generator(0..5u8)] u8),
+    Any(u16),
+}
+
+/// A clock's reading: so many microseconds ago, or anything.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Clock {
+    Ago(u16),
+    Any(u32),
+}
+
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Bound {
+    Unlimited,
+    Megabits(u16),
+    Bits(u64),
+}
+
+impl Bound {
+    fn rate(self) -> Rate {
+        match self {
+            Self::Unlimited => Rate::UNLIMITED,
+            Self::Megabits(n) => Rate::from_mbps(u64::from(n)),
+            Self::Bits(n) => Rate::from_bps(n),
+        }
+    }
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct Asking {
+    repair: bool,
+    cold: bool,
+    hop_limit: u8,
+    link_rate: Bound,
+    flow_rate: Bound,
+    #[generator(produce::<Vec<Span>>().with().len(0..=8usize))]
+    ranges: Vec<Span>,
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+enum Body {
+    Interest(Asking),
+    Data {
+        at: Place,
+        #[generator(0..3000u16)]
+        len: u16,
+        end: bool,
+        #[generator(0..8u8)]
+        flags: u8,
+    },
+    /// What the node asked for, as it asked: some of the packets of one of its requests.
+    Answer {
+        which: u8,
+        #[generator(0..48u8)]
+        packet: u8,
+        end: bool,
+        volatile: bool,
+    },
+    Notice(Span),
+    Mark(Place),
+}
+
+/// One thing that happens to a node.
+#[derive(Clone, Debug, TypeGenerator)]
+enum Op {
+    /// Time passes, in nanoseconds, and the driver comes back.
+    Wait(#[generator(0..1_000_000_000u32)] u32),
+    /// The driver comes back a few times when it was told to.
+    Timeouts(#[generator(1..20u8)] u8),
+    Noise {
+        from: u8,
+        bytes: Vec<u8>,
+    },
+    Packet {
+        from: u8,
+        flow: u8,
+        counter: Counter,
+        clock: Clock,
+        body: Body,
+    },
+    Upstream(u8),
+    Route {
+        flow: u8,
+        to: u8,
+    },
+}
+
+/// What the targets do with a role besides what every node can.
+trait Role: Node {
+    /// Changes where `flow`, or everything, is asked for; false where nothing is asked for at all.
+    fn reroute(&mut self, now: Instant, flow: Option<FlowId>, to: SocketAddr) -> bool;
+
+    /// What must hold after every operation, `asked` being all that the node ever asked for.
+    fn check(&mut self, config: &Config, asked: &BTreeMap<FlowId, RangeSet>);
+}
+
+impl Role for Relay {
+    fn reroute(&mut self, now: Instant, flow: Option<FlowId>, to: SocketAddr) -> bool {
+        match flow {
+            Some(flow) => self.set_route(now, flow, to),
+            None => self.set_upstream(now, to),
+        }
+        true
+    }
+
+    fn check(&mut self, config: &Config, _asked: &BTreeMap<FlowId, RangeSet>) {
+        let held = self.stats().cache_bytes;
+        assert!(held <= config.cache_bytes, "the cache holds {held} bytes of {}", config.cache_bytes);
+    }
+}
+
+/// What a Producer of these tests has: an object, a stream without an end, an object that has become shorter.
+struct Shelf;
+
+impl Shelf {
+    const LENGTHS: [Option<u64>; 3] = [Some(100_000), None, Some(50_000)];
+}
+
+impl Source for Shelf {
+    fn lookup(&mut self, id: FlowId) -> Lookup {
+        match (0..3).find(|index| flow(*index) == id) {
+            Some(index) => {
+                Lookup::Found { length: Self::LENGTHS[usize::from(index)], is_volatile: index == 1 }
+            }
+            None if id == flow(3) => Lookup::Unknown,
+            None => Lookup::NotYet,
+        }
+    }
+
+    fn read(&mut self, _now: Instant, id: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
+        let index = (0..3).find(|index| flow(*index) == id).expect("a flow that was looked up");
+        let length = Self::LENGTHS[usize::from(index)].unwrap_or(MAX_OFFSET);
+        assert!(!range.is_empty() && range.end <= length, "{range:?} is read of {length} bytes");
+        if index == 2 && range.end > 30_000 {
+            return false;
+        }
+        out.resize(out.len() + range.len() as usize, index);
+        true
+    }
+}
+
+impl Role for Producer<Shelf> {
+    fn reroute(&mut self, _now: Instant, _flow: Option<FlowId>, _to: SocketAddr) -> bool {
+        false
+    }
+
+    fn check(&mut self, _config: &Config, _asked: &BTreeMap<FlowId, RangeSet>) {}
+}
+
+/// Takes every byte once, and none that was there before.
+#[derive(Default)]
+struct Once {
+    got: RangeSet,
+    /// Written since the last check.
+    fresh: Vec<ByteRange>,
+    is_finished: bool,
+}
+
+impl Sink for Once {
+    fn write(&mut self, _now: Instant, range: ByteRange, bytes: &[u8]) {
+        assert_eq!(range.len(), bytes.len() as u64);
+        assert!(!range.is_empty() && !self.got.overlaps(range), "{range:?} was written twice");
+        assert!(!self.is_finished, "{range:?} was written after the end was reported");
+        self.got.insert(range);
+        self.fresh.push(range);
+    }
+}
+
+impl Role for Consumer<Once> {
+    fn reroute(&mut self, now: Instant, _flow: Option<FlowId>, to: SocketAddr) -> bool {
+        self.set_upstream(now, to);
+        true
+    }
+
+    fn check(&mut self, _config: &Config, asked: &BTreeMap<FlowId, RangeSet>) {
+        let asked = asked.get(&flow(0));
+        for range in core::mem::take(&mut self.sink_mut().fresh) {
+            assert!(asked.is_some_and(|asked| asked.contains(range)), "{range:?} was never asked for");
+        }
+        while let Some(event) = self.poll_event() {
+            let ConsumerEvent::Finished { length } = event else { continue };
+            assert!(!self.sink().is_finished, "the end is reported twice");
+            assert!(self.in_order_end() >= length, "bytes are missing before {length}");
+            self.sink_mut().is_finished = true;
+        }
+    }
+}
+
+/// A node, and what can be known of it from outside.
+struct Bench<N> {
+    node: N,
+    config: Config,
+    now: Instant,
+    /// Where the node was ever told to ask.
+    upstreams: BTreeSet<SocketAddr>,
+    /// Bytes that each neighbour asked for and was not sent.
+    owed: BTreeMap<SocketAddr, u64>,
+    counters: BTreeMap<SocketAddr, u16>,
+    /// What the node asked for: all, and the latest requests.
+    asked: BTreeMap<FlowId, RangeSet>,
+    requests: Vec<(SocketAddr, FlowId, ByteRange)>,
+}
+
+impl<N: Role> Bench<N> {
+    fn new(node: N, config: &Config, upstream: Option<SocketAddr>) -> Self {
+        Self {
+            node,
+            config: config.clone(),
+            now: Instant::ZERO + Duration::from_secs(1000),
+            upstreams: upstream.into_iter().collect(),
+            owed: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            requests: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, ops: &[Op]) {
+        for op in ops {
+            self.apply(op);
+            self.node.check(&self.config, &self.asked);
+            self.settle();
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Wait(nanos) => self.now += Duration::from_nanos(u64::from(*nanos)),
+            Op::Timeouts(count) => (0..*count).for_each(|_| self.wait_for_timeout()),
+            Op::Noise { from, bytes } => self.deliver(peer(*from), bytes.clone()),
+            Op::Packet { from, flow: id, counter, clock, body } => {
+                self.deliver_packet(peer(*from), flow(*id), *counter, *clock, body);
+            }
+            Op::Upstream(to) => self.reroute(None, peer(*to)),
+            Op::Route { flow: id, to } => self.reroute(Some(flow(*id)), peer(*to)),
+        }
+    }
+
+    fn wait_for_timeout(&mut self) {
+        let Some(at) = self.node.poll_timeout() else { return };
+        assert!(at < self.now + Duration::from_secs(3600), "the node sleeps for hours");
+        self.now = self.now.max(at);
+        self.settle();
+    }
+
+    fn reroute(&mut self, flow: Option<FlowId>, to: SocketAddr) {
+        if self.node.reroute(self.now, flow, to) {
+            self.upstreams.insert(to);
+        }
+    }
+
+    fn deliver(&mut self, from: SocketAddr, mut bytes: Vec<u8>) {
+        if let Ok(Packet::Interest(interest)) = Packet::parse(&bytes) {
+            let limit = self.config.request_limit;
+            let asked: u64 = interest.ranges.iter().map(|range| range.len().min(limit)).sum();
+            *self.owed.entry(from).or_default() += asked.min(limit);
+        }
+        self.node.handle_datagram(self.now, from, &mut bytes);
+    }
+
+    fn deliver_packet(&mut self, from: SocketAddr, id: FlowId, counter: Counter, clock: Clock, body: &Body) {
+        let last = self.counters.entry(from).or_default();
+        let counter = match counter {
+            Counter::Next => last.wrapping_add(1),
+            Counter::Skip(count) => last.wrapping_add(2 + u16::from(count)),
+            Counter::Any(counter) => counter,
+        };
+        *last = counter;
+        let time = match clock {
+            Clock::Ago(micros) => WireTime::at(self.now.before(Duration::from_micros(u64::from(micros)))),
+            Clock::Any(micros) => WireTime(micros),
+        };
+        let data = |flow, offset, flags| DataHeader { counter, flow, offset, echo: time, flags };
+        match body {
+            Body::Interest(asking) => {
+                let interest = asking.interest(counter, id, time);
+                self.deliver(from, emit(&Packet::Interest(interest)));
+            }
+            Body::Data { at, len, end, flags } => {
+                let flags = DataFlags {
+                    end: *end,
+                    backlog: flags & 1 != 0,
+                    is_volatile: flags & 2 != 0,
+                    no_such_name: flags & 4 != 0 && *len == 0,
+                };
+                let len = u64::from(*len).min(MAX_OFFSET - at.offset());
+                let payload = vec![7; len as usize];
+                self.deliver(from, emit(&Packet::Data(data(id, at.offset(), flags), &payload)));
+            }
+            Body::Answer { which, packet, end, volatile } => {
+                let newest = self.requests.len().saturating_sub(1 + usize::from(*which % 32));
+                let Some(&(to, id, range)) = self.requests.get(newest) else { return };
+                let start = range.end.min(range.start + u64::from(*packet) * PAYLOAD);
+                let part = ByteRange::new(start, range.end).prefix(PAYLOAD);
+                let flags = DataFlags { end: *end, is_volatile: *volatile, ..DataFlags::default() };
+                let payload = vec![7; part.len() as usize];
+                self.deliver(to, emit(&Packet::Data(data(id, part.start, flags), &payload)));
+            }
+            Body::Notice(span) => {
+                let notice = Notice { counter, flow: id, echo: time, range: span.range() };
+                self.deliver(from, emit(&Packet::Notice(notice)));
+            }
+            Body::Mark(at) => {
+                let range = ByteRange::at(at.offset(), 0);
+                self.deliver(from, emit(&Packet::Notice(Notice { counter, flow: id, echo: time, range })));
+            }
+        }
+    }
+
+    /// Does what a driver does until the node waits for time to pass, which it must come to.
+    fn settle(&mut self) {
+        self.drain();
+        for _ in 0..100 {
+            self.node.handle_timeout(self.now);
+            self.drain();
+            self.node.check(&self.config, &self.asked);
+            if self.node.poll_timeout().is_none_or(|at| at > self.now) {
+                return;
+            }
+        }
+        panic!("the node is due again and again at one instant, {:?}", self.now);
+    }
+
+    fn drain(&mut self) {
+        let mut out = Vec::new();
+        for _ in 0..MAX_BURST {
+            let Some(transmit) = self.node.poll_transmit(self.now, &mut out) else { return };
+            assert_eq!(transmit.len, out.len(), "a datagram is as long as was said");
+            self.take(transmit.to, &out);
+            out.clear();
+        }
+        panic!("{MAX_BURST} datagrams at one instant, and no end");
+    }
+
+    /// Holds a datagram that the node sent against what it was asked.
+    fn take(&mut self, to: SocketAddr, datagram: &[u8]) {
+        match Packet::parse(datagram).expect("a node sends what parses") {
+            Packet::Interest(interest) => {
+                assert!(self.upstreams.contains(&to), "{to} is asked and was never an upstream");
+                let bytes: u64 = interest.ranges.iter().map(|range| range.len()).sum();
+                assert!(bytes <= self.config.request_limit, "one Interest asks for {bytes} bytes");
+                for &range in interest.ranges.iter() {
+                    self.asked.entry(interest.flow).or_default().insert(range);
+                    self.requests.push((to, interest.flow, range));
+                }
+                let surplus = self.requests.len().saturating_sub(64);
+                self.requests.drain(..surplus);
+            }
+            Packet::Data(_, payload) => {
+                let owed = self.owed.get_mut(&to).expect("Data goes to those who asked");
+                let sent = payload.len() as u64;
+                *owed = owed.checked_sub(sent).expect("no more is sent than was asked for");
+            }
+            Packet::Notice(_) => assert!(self.owed.contains_key(&to), "Notices go to those who asked"),
+        }
+    }
+}
+
+impl Asking {
+    fn interest(&self, counter: u16, flow: FlowId, sent: WireTime) -> Interest {
+        let mut ranges = Ranges::default();
+        self.ranges.iter().for_each(|span| {
+            ranges.push(span.range());
+        });
+        Interest {
+            counter,
+            flow,
+            sent,
+            repair: self.repair,
+            cold: self.cold,
+            hop_limit: self.hop_limit,
+            link_rate: self.link_rate.rate(),
+            flow_rate: self.flow_rate.rate(),
+            ranges,
+        }
+    }
+}

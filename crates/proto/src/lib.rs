@@ -24,3 +24,8 @@ pub mod units;
 pub mod wire;
 
 pub use node::{Node, Transmit};
+
+/// The example of the developers' guide is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/developers.md")]
+struct DevelopersGuide;

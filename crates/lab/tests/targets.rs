@@ -105,3 +105,11 @@ fn the_server_sends_shared_content_once() {
     println!("{source} bytes sent for {} consumers of {longest:?}", result.flows.len());
     assert!(source as f64 <= 1.05 * longest.expect("flows") as f64);
 }
+
+#[test]
+fn a_path_that_is_used_again_does_not_fetch_what_was_asked_of_it_before() {
+    let result = run("parallel-switching.toml", &["duration=30s"]);
+    show("switching every 2 s, what is under way is lost", &result.flows[0]);
+    // 75 % where the relay still fetches, on the client's return, what it had been asked before.
+    assert!(result.flows[0].efficiency >= 0.85, "{}", result.flows[0].efficiency);
+}

@@ -169,6 +169,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             return;
         }
         self.uplink = uplink;
+        if let Some(requester) = self.uplinks.get_mut(uplink) {
+            requester.start_anew();
+        }
         self.window.on_new_path();
         self.progress.timed.clear();
         self.intake.on_new_path(now);

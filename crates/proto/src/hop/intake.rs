@@ -169,6 +169,12 @@ impl Intake {
         self.loss.rewind(self.expected.first().map_or(u64::MAX, |first| first.start));
     }
 
+    /// Nobody wants what was asked for any more.
+    pub fn forget(&mut self) {
+        self.expected.clear();
+        self.loss.rewind(u64::MAX);
+    }
+
     /// Whether the loss of some of `range` is known and being repaired.
     pub fn is_tracking(&self, range: ByteRange) -> bool {
         self.loss.is_tracking(range)

@@ -12,6 +12,8 @@ use core::net::SocketAddr;
 
 /// Control packets cost at most this share of the bytes that they steer: one byte in 128.
 const CONTROL_SHARE: u64 = 128;
+/// Further than Interests can be reordered, and than a restarted neighbour is told from a late packet.
+const RESTART_JUMP: u16 = 1 << 14;
 /// An Interest on the wire with IPv4 and UDP, roughly.
 const CONTROL_BYTES: u64 = 64;
 
@@ -30,6 +32,8 @@ pub struct Requester {
     reported_rate: Rate,
     reported_at: Instant,
     reported_warm: bool,
+    /// The next Interest says that we remember nothing that we asked of this neighbour before.
+    is_anew: bool,
     /// When a gap in the counter is a loss even if nothing follows.
     gap_deadline: Option<Instant>,
     reorder_time: Duration,
@@ -51,6 +55,7 @@ impl Requester {
             reported_rate: Rate::ZERO,
             reported_at: Instant::ZERO,
             reported_warm: false,
+            is_anew: false,
             gap_deadline: None,
             reorder_time: config.reorder_time,
             full_packet: 0,
@@ -158,6 +163,13 @@ impl Requester {
         (new - old).abs() > 0.02 * old
     }
 
+    /// This neighbour is asked again after another one was: what we once asked of it is to be forgotten. It
+    /// learns that as from a restart, by a counter that jumps and an Interest that is cold.
+    pub fn start_anew(&mut self) {
+        self.counter = self.counter.wrapping_add(RESTART_JUMP);
+        self.is_anew = self.is_measured();
+    }
+
     /// The control part of an Interest that leaves now; the caller adds what it asks for.
     pub fn stamp(&mut self, now: Instant, flow: FlowId) -> Interest {
         self.counter = self.counter.wrapping_add(1);
@@ -167,7 +179,7 @@ impl Requester {
         self.reported_warm = self.rtt.is_measured();
         Interest {
             counter: self.counter,
-            cold: !self.reported_warm,
+            cold: core::mem::take(&mut self.is_anew) || !self.reported_warm,
             ..Interest::feedback(flow, WireTime::at(now), self.reported_rate)
         }
     }

@@ -124,6 +124,9 @@ impl<C: Suite> Relay<C> {
                 continue;
             }
             flow.uplink = uplink;
+            if let Some(requester) = self.uplinks.get_mut(uplink) {
+                requester.start_anew();
+            }
             flow.intake.on_new_path(now);
             self.scratch.repairs.extend(flow.intake.expected().iter());
             let (limit, hops) = (self.config.request_limit, Interest::DEFAULT_HOP_LIMIT);

@@ -15,6 +15,9 @@ impl<C: Suite> Relay<C> {
         if is_restart {
             for (_, flow) in self.flows.iter_mut() {
                 Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
+                if flow.subscribers.is_empty() {
+                    flow.intake.forget();
+                }
             }
         }
         if interest.ranges.is_empty() {

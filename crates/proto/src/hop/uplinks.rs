@@ -55,8 +55,6 @@ pub struct Heard {
     pub link: Slot,
     /// The packet's number on it.
     pub number: u64,
-    /// Whether the packet had arrived before.
-    pub is_duplicate: bool,
     /// Packets that are counted as lost on the hop with this arrival.
     pub lost: u32,
     /// For the flow's [`super::Intake`], but for the flow's own count of missing packets.
@@ -120,7 +118,6 @@ impl Uplinks {
         Some(Heard {
             link,
             number: arrival.number,
-            is_duplicate: arrival.is_duplicate,
             lost: arrival.lost,
             seen: Seen {
                 now,

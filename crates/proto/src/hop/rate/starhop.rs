@@ -37,12 +37,14 @@ const GENTLE_CUT: f64 = 0.9;
 /// Room that a hop keeps above what it carries when it is not the bottleneck: repairs and a bottleneck that
 /// opens up must not find it closed.
 const HEADROOM: f64 = 1.5;
-const LEAST_HEADROOM: f64 = 1.2;
-const FLOOR: f64 = 0.95;
 /// … but no more than this above what it is known to carry: a sender that runs dry for a moment would
 /// otherwise come back with a burst.
 const CAPACITY_MARGIN: f64 = 1.02;
 const CAPACITY_KNOWN: Duration = Duration::from_secs(10);
+/// How far the grant of such a sender is lowered when it queues: just below what arrives, so that the queue
+/// drains, and not even that far where the delay is noisy and the queue may be none.
+const FLOOR: f64 = 0.95;
+const LEAST_HEADROOM: f64 = 1.2;
 
 /// A standing queue hides the length of the path: after this long without an empty queue it is drained, by a
 /// tenth of the rate for as long as that takes (a millisecond of queue: 0.02 % of the capacity).
@@ -240,8 +242,8 @@ impl Starhop {
         Some(self.drain_rate)
     }
 
-    /// What a sender that does not use up its grant keeps: hops that each give way to what arrives from the
-    /// one above would otherwise lower each other, by the noise of their delays, without end.
+    /// The least that a sender keeps that does not use up its grant. In noise it has to lie above what arrives:
+    /// hops that each give way to the one above would otherwise lower each other without end.
     fn room_above(&self, carried: f64) -> f64 {
         if !self.is_noisy(carried) {
             return FLOOR * carried;

@@ -3,6 +3,7 @@
 mod cbr;
 mod content;
 mod starhop;
+pub mod tcp;
 
 pub use cbr::{CbrSink, CbrSource};
 pub use content::Pattern;

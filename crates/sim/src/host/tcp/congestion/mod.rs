@@ -1,0 +1,207 @@
+//! Congestion controls: one file each, behind one trait.
+//!
+//! The sender owns the scoreboard, loss detection, recovery and timers, and tells its control what happened. The
+//! control owns the window. Windows are counted in segments of MSS bytes and may be fractions, as in the papers
+//! and RFCs that define the controls; the sender rounds down when it sends.
+
+mod newreno;
+
+pub use newreno::NewReno;
+
+use starhop_proto::time::{Duration, Instant};
+use starhop_proto::units::Rate;
+
+/// The smallest window after a reduction, segments (RFC 5681, section 3.1, equation 4).
+pub const LEAST_SSTHRESH: f64 = 2.0;
+
+/// What a connection tells its control when it begins.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Setup {
+    /// Payload bytes of a full segment.
+    pub mss: u32,
+    /// Bytes that a full segment adds to its payload on the wire (IP, TCP and options).
+    pub overhead: u32,
+    /// The window that it begins with, segments (RFC 6928).
+    pub initial_window: f64,
+    /// The peer's receive window, segments.
+    pub receive_window: f64,
+    /// For controls that draw lots.
+    pub seed: u64,
+}
+
+/// Delivery rate sample of an acknowledgement (draft-ietf-ccwg-bbr, section 4.1).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RateSample {
+    /// Segments delivered over `interval`.
+    pub delivered: f64,
+    /// The longer of the time they took to be sent and to be acknowledged.
+    pub interval: Duration,
+    /// Segments delivered in the whole connection when the newest acknowledged segment was sent.
+    pub prior_delivered: f64,
+    /// Segments in flight when that segment was sent.
+    pub tx_in_flight: f64,
+    /// Segments lost since that segment was sent.
+    pub lost: f64,
+    /// The application had too little to send.
+    pub is_app_limited: bool,
+}
+
+/// An acknowledgement that covers something new, in the sender's words.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Ack {
+    /// When it came.
+    pub now: Instant,
+    /// Segments newly covered, cumulatively or selectively.
+    pub acked: f64,
+    /// Segments that it showed to be lost.
+    pub lost: f64,
+    /// Segments in flight before it, and after it.
+    pub prior_in_flight: f64,
+    /// After it: sent, neither acknowledged nor deemed lost.
+    pub in_flight: f64,
+    /// Segments delivered in the whole connection.
+    pub delivered: f64,
+    /// Round trip of the newest segment that it covers, where that was sent once or has a timestamp.
+    pub rtt: Option<Duration>,
+    /// Smoothed round trip (RFC 6298).
+    pub srtt: Duration,
+    /// The shortest round trip of the connection.
+    pub min_rtt: Duration,
+    /// The first acknowledgement of something sent after the last one for which this was true: once per round trip.
+    pub is_round_start: bool,
+    /// The window, not the application, held the sender back.
+    pub is_cwnd_limited: bool,
+    /// The sender repairs losses: most controls leave the window alone.
+    pub is_recovering: bool,
+    /// Segments whose arrival the peer reported with a congestion mark (RFC 3168).
+    pub marked: f64,
+    /// Delivery rate, where the acknowledged segments allow one.
+    pub sample: Option<RateSample>,
+    /// Change of the window that the routers allow, segments (XCP).
+    pub xcp_feedback: Option<f64>,
+}
+
+/// How a loss was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LossKind {
+    /// From acknowledgements (three duplicates, SACK, RACK): fast recovery begins.
+    Acks,
+    /// The retransmission timer ran out: everything in flight is deemed lost.
+    Timeout,
+    /// A congestion mark in place of a loss.
+    Mark,
+}
+
+/// The beginning of a loss episode: at most one per window of data, and every timeout.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Loss {
+    /// When it was found.
+    pub now: Instant,
+    /// How it was found.
+    pub kind: LossKind,
+    /// Segments in flight before it was found.
+    pub in_flight: f64,
+    /// Smoothed and shortest round trip.
+    pub srtt: Duration,
+    /// The shortest round trip of the connection.
+    pub min_rtt: Duration,
+}
+
+/// Who decides what is sent while losses are repaired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recovery {
+    /// Proportional rate reduction towards `ssthresh` (RFC 6937), then `cwnd = ssthresh`.
+    Proportional,
+    /// No fast recovery: the window is what the control says, at once (Tahoe).
+    Immediate,
+    /// The control counts losses itself and its window holds at all times (BBR, Vivace, XCP).
+    Own,
+}
+
+/// A congestion control of a sender.
+///
+/// Order of calls: `on_ack` for every acknowledgement that covers something new; `on_loss` when an episode
+/// begins, before the `on_ack` of the acknowledgement that showed it; `on_recovered` when everything that was in flight
+/// at its beginning is covered.
+pub trait CongestionControl: std::fmt::Debug {
+    /// Something was acknowledged.
+    fn on_ack(&mut self, ack: &Ack);
+
+    /// A loss episode begins.
+    fn on_loss(&mut self, loss: &Loss);
+
+    /// The episode is over; the sender has set nothing, the window is the control's.
+    fn on_recovered(&mut self, _now: Instant) {}
+
+    /// A segment was sent; `in_flight` counts it.
+    fn on_sent(&mut self, _now: Instant, _in_flight: f64) {}
+
+    /// The time of [`Self::poll_timeout`] has come.
+    fn on_timer(&mut self, _now: Instant) {}
+
+    /// When to be called back if nothing else happens (monitor intervals, probes).
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The congestion window, segments.
+    fn cwnd(&self) -> f64;
+
+    /// The slow-start threshold, segments; infinite before the first loss.
+    fn ssthresh(&self) -> f64 {
+        f64::INFINITY
+    }
+
+    /// Wire rate at which segments leave, where the control sets one. Otherwise the sender paces, if it is told to
+    /// pace, from the window and the smoothed round trip.
+    fn pacing_rate(&self) -> Option<Rate> {
+        None
+    }
+
+    /// Who decides what is sent while losses are repaired.
+    fn recovery(&self) -> Recovery {
+        Recovery::Proportional
+    }
+
+    /// The segments carry XCP's congestion header, and this is the window change that the sender wishes for over
+    /// the next round trip, segments.
+    fn xcp_demand(&self, _srtt: Duration) -> Option<f64> {
+        None
+    }
+}
+
+/// Slow start and the floor of the threshold, as most loss-based controls share them.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Window {
+    /// The congestion window, segments.
+    pub cwnd: f64,
+    /// The slow-start threshold, segments.
+    pub ssthresh: f64,
+}
+
+impl Window {
+    /// The window at the start of a connection.
+    pub fn new(setup: &Setup) -> Self {
+        Self { cwnd: setup.initial_window, ssthresh: f64::INFINITY }
+    }
+
+    /// The window grows exponentially.
+    pub fn is_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// One segment per acknowledged segment up to the threshold (RFC 3465 without its limit, as kernels do); what
+    /// of `acked` is left for congestion avoidance.
+    pub fn slow_start(&mut self, acked: f64) -> f64 {
+        let grown = (self.cwnd + acked).min(self.ssthresh);
+        let left = acked - (grown - self.cwnd);
+        self.cwnd = grown;
+        left
+    }
+
+    /// A loss: the threshold falls to `factor · from`, and the window to it, or to one segment after a timeout.
+    pub fn reduce(&mut self, from: f64, factor: f64, kind: LossKind) {
+        self.ssthresh = (from * factor).max(LEAST_SSTHRESH);
+        self.cwnd = if kind == LossKind::Timeout { 1.0 } else { self.ssthresh };
+    }
+}

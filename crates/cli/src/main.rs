@@ -19,6 +19,8 @@ enum Verb {
     Serve(verb::serve::Args),
     Relay(verb::relay::Args),
     Get(verb::get::Args),
+    Key(verb::key::Args),
+    Roster(verb::roster::Args),
     Demo(verb::demo::Args),
     Bench(verb::bench::Args),
     /// Run a scenario in virtual time and say what came of it
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
         Verb::Serve(args) => verb::serve::run(args),
         Verb::Relay(args) => verb::relay::run(args),
         Verb::Get(args) => verb::get::run(args),
+        Verb::Key(args) => verb::key::run(args),
+        Verb::Roster(args) => verb::roster::run(args),
         Verb::Demo(args) => verb::demo::run(args),
         Verb::Bench(args) => verb::bench::run(args),
         Verb::Sim(args) => verb::sim::run(args),

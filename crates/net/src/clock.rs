@@ -10,6 +10,12 @@ pub fn now() -> Instant {
     Instant::from_nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
+/// The time of day: nanoseconds since 1970, UTC; 0 before.
+pub fn unix_nanos() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
+}
+
 /// A seed that differs from run to run, for what need not replay.
 pub fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};

@@ -180,7 +180,11 @@ impl core::error::Error for ConfigError {}
 
 /// [`Settings`] that were checked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config(Settings);
+pub struct Config {
+    settings: Settings,
+    /// Bytes that a seal adds to a packet, which the wire carries, too.
+    seal_overhead: u64,
+}
 
 impl Config {
     /// Checks the settings.
@@ -220,18 +224,29 @@ impl Config {
         ];
         match rules.iter().find(|(holds, ..)| !holds) {
             Some(&(_, field, problem)) => Err(ConfigError { field, problem }),
-            None => Ok(Self(settings)),
+            None => Ok(Self { settings, seal_overhead: 0 }),
         }
     }
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self(Profile::default().settings())
+        Self { settings: Profile::default().settings(), seal_overhead: 0 }
     }
 }
 
 impl Config {
+    /// The same for packets that `suite` seals.
+    #[must_use]
+    pub fn for_suite(self, suite: &impl crate::wire::Suite) -> Self {
+        Self { seal_overhead: suite.overhead() as u64, ..self }
+    }
+
+    /// Bytes that a datagram is longer than its packet.
+    pub fn seal_overhead(&self) -> u64 {
+        self.seal_overhead
+    }
+
     /// Fresh bytes that one more Interest asks for.
     pub fn step_bytes(&self) -> u64 {
         u64::from(self.interest_step) * self.payload as u64
@@ -246,7 +261,7 @@ impl Config {
 impl Deref for Config {
     type Target = Settings;
     fn deref(&self) -> &Settings {
-        &self.0
+        &self.settings
     }
 }
 

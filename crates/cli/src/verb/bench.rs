@@ -25,6 +25,12 @@ pub(crate) struct Args {
     /// How long each run of iperf3 takes, in seconds; 0 leaves it out
     #[arg(long, default_value_t = 5)]
     iperf_seconds: u64,
+    /// Only with plain packets
+    #[arg(long, conflicts_with = "compare")]
+    insecure: bool,
+    /// Sealed, then plain, to see what the seal costs
+    #[arg(long)]
+    compare: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -34,8 +40,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program itself")?;
     emu::enter()?;
-    let options =
-        Options { size: args.size, verify: args.verify, iperf_seconds: args.iperf_seconds, program };
+    if args.insecure {
+        super::sealing::warn_insecure();
+    }
+    let options = Options {
+        size: args.size,
+        verify: args.verify,
+        iperf_seconds: args.iperf_seconds,
+        insecure_only: args.insecure,
+        compare: args.compare,
+        program,
+    };
     let all = bench::run(&options)?;
     if args.json {
         say(&serde_json::to_string(&all)?);
@@ -47,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn show(measured: &Measured) {
     say(&format!(
-        "{:10} {:6.2} Gbit/s of payload  {}",
+        "{:14} {:6.2} Gbit/s of payload  {}",
         measured.tool, measured.gbit_per_second, measured.note
     ));
     for part in &measured.parts {

@@ -1,5 +1,6 @@
 //! `starhop get`: fetches one file.
 
+use super::sealing::{SealArgs, warn_insecure};
 use super::{address, config, say};
 use crate::quantity;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
@@ -16,8 +17,8 @@ use std::time::Duration;
 
 const AFTER_HELP: &str = "\
 Example:
-  starhop get films/holiday.mkv --from 192.0.2.1:4433
-  starhop get b3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262 --from relay:4433 -o empty
+  starhop get films/holiday.mkv --from 192.0.2.1:4433 --key domain.key
+  starhop get b3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262 --from relay:4433 --key domain.key -o empty
 
 While it runs the bytes are in FILE.starhop-part; the same command resumes from there.
 
@@ -53,6 +54,8 @@ pub(crate) struct Args {
     /// Print one JSON object with the result instead of progress
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    seal: SealArgs,
     /// The set of mechanisms: starhop, leotp, intcp or intcp-uni
     #[arg(long, default_value = "starhop", value_parser = profile, value_name = "PROFILE")]
     profile: Profile,
@@ -89,7 +92,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         timeout: args.timeout,
         config: config(settings)?,
         trace: args.trace.clone(),
+        security: args.seal.sources()?,
     };
+    if args.seal.insecure {
+        warn_insecure();
+    }
     let display = Display::new(args.json);
     let result = daemon::runtime()?.block_on(fetch::fetch(&job, |progress| display.show(progress)));
     display.bar.finish_and_clear();

@@ -3,9 +3,12 @@
 pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod get;
+pub(crate) mod key;
 pub(crate) mod orbit;
 pub(crate) mod relay;
 pub(crate) mod report;
+pub(crate) mod roster;
+pub(crate) mod sealing;
 pub(crate) mod serve;
 pub(crate) mod sim;
 

@@ -1,16 +1,17 @@
 //! `starhop relay`: stands between source and client, repairs and caches.
 
-use super::serve::{socket, warn};
+use super::sealing::SealArgs;
+use super::serve::{reload, socket, warn};
 use super::{address, config, say};
 use crate::quantity;
 use anyhow::bail;
 use indicatif::HumanBytes;
 use serde_json::json;
+use starhop_net::security::HopSuite;
 use starhop_net::{Driver, Endpoint, clock, daemon};
 use starhop_proto::config::{Controller, Profile};
 use starhop_proto::relay::Relay;
 use starhop_proto::units::Rate;
-use starhop_proto::wire::Plain;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use std::time::Duration;
 /// A relay keeps nothing that cannot be lost: it may be ended, killed, restarted and left out at any moment.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --cache 1GiB\n\nEnds on SIGINT and SIGTERM with a line of statistics. Exit code 0, or 1 when it cannot relay."
+    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --key domain.key --cache 1GiB\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit code 0, or 1 when it cannot relay."
 )]
 pub(crate) struct Args {
     /// Address and UDP port to listen on; `[::]` takes both IP versions
@@ -38,6 +39,8 @@ pub(crate) struct Args {
     /// The set of mechanisms
     #[arg(long, default_value = "starhop", value_parser = super::get::profile, value_name = "PROFILE")]
     profile: Profile,
+    #[command(flatten)]
+    seal: SealArgs,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -45,6 +48,8 @@ pub(crate) struct Args {
     #[arg(long, value_parser = quantity::time, value_name = "TIME")]
     stats_every: Option<Duration>,
 }
+
+type Node = Driver<Relay<HopSuite>>;
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -54,33 +59,36 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         settings.controller = Controller::Fixed(rate);
     }
     let config = config(settings)?;
+    let suite = args.seal.suite()?;
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());
         let Some(upstream) = endpoint.address_of(args.upstream) else {
             bail!("{} cannot be reached from {}: another IP version", args.upstream, args.listen);
         };
-        let relay = Relay::new(config, upstream, Plain, clock::seed());
+        let relay = Relay::new(config, upstream, suite, clock::seed());
         let mut driver = Driver::new(relay, endpoint)?;
         announce(args, &driver);
-        let print = |driver: &mut Driver<Relay>| say(&stats("stats", driver).to_string());
-        daemon::run(&mut driver, args.stats_every, print).await?;
+        let print = |driver: &mut Node| say(&stats("stats", driver).to_string());
+        daemon::run(&mut driver, args.stats_every, print, |driver| reload(driver.node_mut().suite_mut()))
+            .await?;
         finish(args, &driver);
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn announce(args: &Args, driver: &Driver<Relay>) {
+fn announce(args: &Args, driver: &Node) {
     let listen = driver.endpoint().local();
     if args.json {
-        say(&json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream})
-            .to_string());
+        say(&json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream,
+            "security": driver.node().suite().security()})
+        .to_string());
     } else {
         say(&format!("ready: relaying on {listen} (UDP) for {}", args.upstream));
     }
 }
 
-fn finish(args: &Args, driver: &Driver<Relay>) {
+fn finish(args: &Args, driver: &Node) {
     if args.json {
         say(&stats("end", driver).to_string());
         return;
@@ -94,7 +102,7 @@ fn finish(args: &Args, driver: &Driver<Relay>) {
     ));
 }
 
-fn stats(event: &str, driver: &Driver<Relay>) -> serde_json::Value {
+fn stats(event: &str, driver: &Node) -> serde_json::Value {
     let stats = driver.node().stats();
     json!({
         "event": event, "role": "relay",
@@ -102,7 +110,8 @@ fn stats(event: &str, driver: &Driver<Relay>) -> serde_json::Value {
         "aggregated_bytes": stats.aggregated_bytes, "cache_hit_bytes": stats.cache_hit_bytes,
         "cache_bytes": stats.cache_bytes, "data_in": stats.data_in, "data_out": stats.data_out,
         "unasked": stats.unasked, "sent_bytes": stats.sent_bytes, "repairs": stats.repairs,
-        "flows": stats.flows, "bad_datagrams": stats.bad_datagrams, "socket": socket(driver.stats()),
+        "flows": stats.flows, "bad_datagrams": stats.bad_datagrams, "over_credit": stats.over_credit,
+        "security": driver.node().suite().security(), "seal": driver.node().suite().stats_json(), "socket": socket(driver.stats()),
         "cpu_seconds": clock::cpu_seconds(),
     })
 }

@@ -4,13 +4,13 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::content::{Manifest, manifest_flow};
 use starhop_net::emu::{Chain, Hop, Process, chain};
+use starhop_net::security::{HopSuite, KeyFile, Kind, Sources};
 use starhop_net::{Driver, Endpoint, clock, daemon};
 use starhop_proto::config::Config;
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::producer::{Lookup, Producer, Source};
 use starhop_proto::rng::Rng;
 use starhop_proto::time::Instant;
-use starhop_proto::wire::Plain;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -23,6 +23,9 @@ pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
+/// The key that every process of a site is given.
+const KEY: &str = "site.key";
+
 pub(crate) struct Site {
     pub(crate) chain: Chain,
     directory: TempDir,
@@ -32,6 +35,8 @@ impl Site {
     pub(crate) fn new(hops: &[Hop]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(directory.path().join("served")).expect("a directory to serve");
+        let key = KeyFile::new(Kind::Domain, "site", None, 1_790_000_000).expect("a key");
+        key.create(&directory.path().join(KEY)).expect("a key file");
         Self { chain: chain(hops, 1).expect("a chain"), directory }
     }
 
@@ -50,7 +55,7 @@ impl Site {
 
     fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_starhop"));
-        command.arg(verb).arg("--json").current_dir(self.directory.path());
+        command.arg(verb).arg("--json").current_dir(self.directory.path()).env("STARHOP_KEY", KEY);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -191,11 +196,13 @@ impl Lying {
             manifest: (manifest_flow(name), manifest),
             served: (FlowId::of_content(hash.as_bytes()), served),
         };
+        let sources = Sources::Files { key: site.path(KEY), roster: None };
         let body = move || {
             let runtime = daemon::runtime().expect("a runtime");
             runtime.block_on(async {
+                let suite = HopSuite::new(&sources).expect("keys");
                 let endpoint = Endpoint::bind(([0, 0, 0, 0], 4433).into()).expect("a socket");
-                let producer = Producer::new(Config::default(), source, Plain, clock::seed());
+                let producer = Producer::new(Config::default(), source, suite, clock::seed());
                 let mut driver = Driver::new(producer, endpoint).expect("a driver");
                 while driver.turn().await.is_ok() {}
             });

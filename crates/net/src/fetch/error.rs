@@ -1,5 +1,6 @@
 use super::Job;
 use crate::endpoint::BindError;
+use crate::security::{HopSuite, ReloadError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -81,6 +82,9 @@ pub enum FetchError {
         /// How to go on.
         hint: String,
     },
+    /// No keys.
+    #[error(transparent)]
+    Security(#[from] ReloadError),
     /// No socket.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -108,8 +112,9 @@ impl FetchError {
         Self::Interrupted { hint: resume_hint(job) }
     }
 
-    pub(super) fn silent(job: &Job, received: u64) -> Self {
-        let hint = if received > 0 { resume_hint(job) } else { String::new() };
+    pub(super) fn silent(job: &Job, received: u64, suite: &HopSuite) -> Self {
+        let mut hint = if received > 0 { resume_hint(job) } else { String::new() };
+        hint.extend(suite.complaint().map(|complaint| format!(". {complaint}")));
         Self::Silent { from: job.from, seconds: job.timeout.as_secs_f64(), received, hint }
     }
 
@@ -120,7 +125,7 @@ impl FetchError {
             Self::Silent { .. } => 4,
             Self::Verification { .. } | Self::Length { .. } => 5,
             Self::Disk { .. } => 6,
-            Self::Manifest { .. } | Self::Bind(_) | Self::Socket(_) => 1,
+            Self::Manifest { .. } | Self::Security(_) | Self::Bind(_) | Self::Socket(_) => 1,
             // 128 + SIGINT, as shells count.
             Self::Interrupted { .. } => 130,
         }

@@ -17,13 +17,13 @@ use crate::content::{ContentName, MAX_MANIFEST, Manifest, manifest_flow};
 use crate::daemon::Signals;
 use crate::driver::{Driver, DriverStats};
 use crate::endpoint::Endpoint;
+use crate::security::{HopSuite, Security, Sources};
 use memory::MemorySink;
 use serde::Serialize;
 use sink::FileSink;
 use starhop_proto::config::Config;
 use starhop_proto::consumer::{Consumer, ConsumerEvent, ConsumerStats, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
-use starhop_proto::wire::Plain;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -46,6 +46,8 @@ pub struct Job {
     pub timeout: Duration,
     /// The protocol's configuration.
     pub config: Config,
+    /// What packets are sealed with.
+    pub security: Sources,
     /// Where to note when which bytes arrived.
     pub trace: Option<PathBuf>,
 }
@@ -92,6 +94,8 @@ pub struct Outcome {
     pub blake3: String,
     /// The file.
     pub path: Option<PathBuf>,
+    /// What protected the packets.
+    pub security: Security,
     /// User and system time of the process.
     pub cpu_seconds: f64,
     /// Of the socket that fetched the object.
@@ -150,6 +154,7 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
         verified,
         blake3: hash.to_hex().to_string(),
         path: job.output.clone(),
+        security: HopSuite::new(&job.security)?.security(),
         cpu_seconds: clock::cpu_seconds(),
         socket: tally.socket,
     })
@@ -220,7 +225,8 @@ async fn run<S: Watched>(
     // A socket of its own for each flow: its port tells the neighbour that this is a new requester.
     let endpoint = Endpoint::towards(job.from)?;
     let sink = Lent(Some(sink));
-    let mut consumer = Consumer::new(job.config.clone(), request, sink, Plain, clock::seed());
+    let suite = HopSuite::new(&job.security)?;
+    let mut consumer = Consumer::new(job.config.clone(), request, sink, suite, clock::seed());
     consumer.start(clock::now());
     let mut driver = Driver::new(consumer, endpoint)?;
     let mut silence = Silence::new();
@@ -235,7 +241,7 @@ async fn run<S: Watched>(
                 driver.node_mut().sink_mut().flush();
                 progress(received, total);
                 if silence.lasts(received) > job.timeout {
-                    break Err(FetchError::silent(job, received));
+                    break Err(FetchError::silent(job, received, driver.node().suite()));
                 }
             }
             done = driver.turn() => done?,
@@ -277,7 +283,7 @@ impl<S: Watched> Watched for Lent<S> {
     }
 }
 
-fn ended<S: Sink>(driver: &mut Driver<Consumer<S>>, job: &Job) -> Option<Result<u64, FetchError>> {
+fn ended<S: Sink>(driver: &mut Driver<Consumer<S, HopSuite>>, job: &Job) -> Option<Result<u64, FetchError>> {
     while let Some(event) = driver.poll_event() {
         match event {
             ConsumerEvent::Finished { length } => return Some(Ok(length)),

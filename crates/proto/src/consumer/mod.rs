@@ -123,6 +123,7 @@ const MAX_TIMED: usize = 64;
 impl<S: Sink, C: Suite> Consumer<S, C> {
     /// A Consumer that will ask for `request` once [`Consumer::start`] is called.
     pub fn new(config: Config, request: Request, sink: S, suite: C, seed: u64) -> Self {
+        let config = config.for_suite(&suite);
         let mut uplinks = Uplinks::new(&config, Rng::new(seed));
         let uplink = uplinks.link(request.upstream, request.flow);
         let progress = Progress {
@@ -207,6 +208,16 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     /// The sink, to change it.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
+    }
+
+    /// The suite.
+    pub fn suite(&self) -> &C {
+        &self.suite
+    }
+
+    /// The suite, to change its keys.
+    pub fn suite_mut(&mut self) -> &mut C {
+        &mut self.suite
     }
 
     /// Asks for more as far as the window allows.
@@ -388,7 +399,7 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
     type Event = ConsumerEvent;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        match self.suite.open(from, datagram).ok().map(Packet::parse) {
+        match self.suite.open(now, from, datagram).ok().map(Packet::parse) {
             Some(Ok(Packet::Data(header, payload))) => self.on_data(now, from, header, payload),
             Some(Ok(Packet::Notice(notice))) => self.on_notice(now, from, notice),
             // Nobody asks a Consumer.

@@ -34,7 +34,7 @@ pub struct Responder {
 /// Interests further apart than this were not reordered by the path.
 const PLAUSIBLE_REORDERING: u16 = 1000;
 
-/// IPv4, UDP and our header: what a payload costs beyond itself.
+/// IPv4, UDP and our header: what a payload costs beyond itself and its seal.
 const WIRE_OVERHEAD: u64 = 20 + 8 + 28;
 
 impl Responder {
@@ -43,14 +43,14 @@ impl Responder {
         Self {
             addr,
             scheduler: Scheduler::new(config.payload, config.notices == Notices::OnRequest),
-            pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD),
+            pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
             echo: Echo::new(now, WireTime::default()),
             counter: rng.next_u64() as u16,
             cold_allowance: Some(config.initial_window),
             initial_window: config.initial_window,
             heard_counter: 0,
             last_heard: now,
-            overhead: WIRE_OVERHEAD,
+            overhead: WIRE_OVERHEAD + config.seal_overhead(),
         }
     }
 

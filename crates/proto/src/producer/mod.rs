@@ -82,6 +82,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
     /// A Producer for `source`.
     pub fn new(config: Config, source: S, suite: C, seed: u64) -> Self {
         let rng = Rng::new(seed);
+        let config = config.for_suite(&suite);
         Self {
             source,
             suite,
@@ -109,6 +110,16 @@ impl<S: Source, C: Suite> Producer<S, C> {
     /// The source, to change it.
     pub fn source_mut(&mut self) -> &mut S {
         &mut self.source
+    }
+
+    /// The suite.
+    pub fn suite(&self) -> &C {
+        &self.suite
+    }
+
+    /// The suite, to change its keys.
+    pub fn suite_mut(&mut self) -> &mut C {
+        &mut self.suite
     }
 
     fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
@@ -207,7 +218,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         let header = DataHeader { counter, flow: chunk.flow, offset: chunk.range.start, echo, flags };
         let (to, source, start) = (responder.addr, &mut self.source, out.len());
         let mut is_read = false;
-        let transmit = finish(&mut self.suite, to, out, |out| {
+        let transmit = finish(&mut self.suite, now, to, out, |out| {
             header.emit(out);
             is_read = source.read(now, chunk.flow, chunk.range, out);
         });
@@ -216,9 +227,11 @@ impl<S: Source, C: Suite> Producer<S, C> {
             self.withdraw(chunk.flow);
             return None;
         }
-        self.stats.data_sent += 1;
-        self.stats.payload_sent += chunk.range.len();
-        Some(transmit)
+        if transmit.is_some() {
+            self.stats.data_sent += 1;
+            self.stats.payload_sent += chunk.range.len();
+        }
+        transmit
     }
 
     /// The source no longer has what it promised: everybody who waits for the flow is told so.
@@ -258,7 +271,7 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
     type Event = core::convert::Infallible;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        let packet = self.suite.open(from, datagram).ok().map(Packet::parse);
+        let packet = self.suite.open(now, from, datagram).ok().map(Packet::parse);
         match packet {
             Some(Ok(Packet::Interest(interest))) => self.on_interest(now, from, &interest),
             // Data and Notices are for those who ask.

@@ -141,7 +141,7 @@ impl<C: Suite> Relay<C> {
         let header = DataHeader { counter, flow: chunk.flow, offset: chunk.range.start, echo, flags };
         let (to, cache, start) = (responder.addr, &mut self.cache, out.len());
         let mut is_here = false;
-        let transmit = finish(&mut self.suite, to, out, |out| {
+        let transmit = finish(&mut self.suite, now, to, out, |out| {
             header.emit(out);
             is_here = cache.read(chunk.flow, chunk.range, out);
         });
@@ -153,8 +153,8 @@ impl<C: Suite> Relay<C> {
         if !keeps {
             self.drop_sent(flow_slot, chunk);
         }
-        self.stats.data_out += 1;
-        Some(transmit)
+        self.stats.data_out += u64::from(transmit.is_some());
+        transmit
     }
 
     /// LEOTP's Void Packet Header: tells the neighbour, ahead of a packet that skips bytes, that these are

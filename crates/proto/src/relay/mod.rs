@@ -98,6 +98,7 @@ impl<C: Suite> Relay<C> {
     /// A relay that asks `upstream` for every flow without a route of its own.
     pub fn new(config: Config, upstream: SocketAddr, suite: C, seed: u64) -> Self {
         let rng = Rng::new(seed);
+        let config = config.for_suite(&suite);
         Self {
             suite,
             routes: Routes { default: upstream, by_flow: BTreeMap::new() },
@@ -131,6 +132,16 @@ impl<C: Suite> Relay<C> {
         RelayStats { cache_bytes: self.cache.used_bytes(), flows: self.flows.len() as u64, ..self.stats }
     }
 
+    /// The suite.
+    pub fn suite(&self) -> &C {
+        &self.suite
+    }
+
+    /// The suite, to change its keys.
+    pub fn suite_mut(&mut self) -> &mut C {
+        &mut self.suite
+    }
+
     fn emit_control(&mut self, now: Instant, control: Control, out: &mut Vec<u8>) -> Option<Transmit> {
         let Control::Interest(request) = control else {
             return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
@@ -154,7 +165,7 @@ impl<C: Suite> Node for Relay<C> {
     type Event = core::convert::Infallible;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        match self.suite.open(from, datagram).ok().map(Packet::parse) {
+        match self.suite.open(now, from, datagram).ok().map(Packet::parse) {
             Some(Ok(Packet::Interest(interest))) => self.on_interest(now, from, &interest),
             Some(Ok(Packet::Data(header, payload))) => self.on_data(now, from, header, payload),
             Some(Ok(Packet::Notice(notice))) => self.on_notice(now, from, notice),

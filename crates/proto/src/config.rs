@@ -87,8 +87,18 @@ pub struct Settings {
     pub buffer_target_time: Duration,
     /// The most bytes a Consumer has asked for and not received.
     pub receive_window: u64,
-    /// The most bytes one neighbour may have asked for and not received.
+    /// The most bytes one neighbour may have asked for, over all flows, and not received.
     pub credit_per_neighbour: u64,
+    /// The most neighbours that are answered.
+    pub max_neighbours: usize,
+    /// The most flows with state …
+    pub max_flows: usize,
+    /// … and of them, how many for one neighbour.
+    pub max_flows_per_neighbour: usize,
+    /// The most disjoint ranges that one neighbour waits for in one flow.
+    pub max_ranges_per_flow: usize,
+    /// The highest rate that a neighbour can grant, whatever it writes.
+    pub max_rate: Rate,
     /// Consumer's timeout before the first measurement.
     pub initial_rto: Duration,
     /// Lower bound of the Consumer's timeout (RFC 6298 section 2.4).
@@ -124,6 +134,11 @@ impl Profile {
             buffer_target_time: Duration::from_micros(1_600),
             receive_window: 16 * 1024 * 1024,
             credit_per_neighbour: 64 * 1024 * 1024,
+            max_neighbours: 4096,
+            max_flows: 4096,
+            max_flows_per_neighbour: 512,
+            max_ranges_per_flow: 1024,
+            max_rate: Rate::from_mbps(100_000),
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_millis(600),
@@ -193,7 +208,7 @@ impl Config {
     /// Names the first field that cannot work.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let s = &settings;
-        let rules: [(bool, &str, &str); 11] = [
+        let rules: [(bool, &str, &str); 15] = [
             ((64..=60_000).contains(&s.payload), "payload", "must lie between 64 and 60000 bytes"),
             (s.initial_window > 0, "initial_window", "must be at least 1 packet"),
             (
@@ -210,6 +225,14 @@ impl Config {
                 "must hold an Interest of interest_span packets",
             ),
             (s.receive_window >= s.request_limit, "receive_window", "must not be smaller than request_limit"),
+            (s.max_neighbours > 0, "max_neighbours", "must be at least 1"),
+            (
+                s.max_flows_per_neighbour > 0 && s.max_flows_per_neighbour <= s.max_flows,
+                "max_flows_per_neighbour",
+                "must lie between 1 and max_flows",
+            ),
+            (s.max_ranges_per_flow > 0, "max_ranges_per_flow", "must be at least 1"),
+            (s.max_rate != Rate::ZERO, "max_rate", "cannot be 0: nothing would ever be sent"),
             (s.repair_hop_limit > 0, "repair_hop_limit", "must be at least 1"),
             (
                 !s.min_rto.is_zero() && s.min_rto <= s.max_rto,

@@ -251,10 +251,14 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         if header.flow != self.flow || self.progress.is_over {
             return;
         }
+        // Only who was asked may answer.
+        let Some(link) = self.uplinks.find(from, self.flow) else {
+            self.stats.bad_datagrams += 1;
+            return;
+        };
         let range = header.range(payload.len());
         let received = Received::data(&header, payload.len());
-        let link = self.uplinks.find(from, self.flow);
-        let heard = link.and_then(|link| self.uplinks.on_packet(now, link, received));
+        let heard = self.uplinks.on_packet(now, link, received);
         if header.flags.no_such_name {
             self.progress.is_over = true;
             self.events.push_back(ConsumerEvent::NoSuchName);

@@ -42,14 +42,40 @@ impl Downlinks {
         }
     }
 
-    /// Takes the hop's control from an Interest and returns the hop, and whether its neighbour has started anew.
-    pub fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) -> (Slot, bool) {
+    /// Takes the hop's control from an Interest and returns the hop, and whether its neighbour has started anew;
+    /// `None` when there is no room for one more neighbour.
+    pub fn on_interest(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        interest: &Interest,
+    ) -> Option<(Slot, bool)> {
         let key = LinkKey::new(from, interest.flow, self.config.per_flow_control);
         let Self { links, config, rng, .. } = self;
+        if links.len() >= config.max_neighbours && links.find(&key).is_none() {
+            return None;
+        }
         let link = links.find_or_insert(key, || Responder::new(now, from, config, rng));
         let is_restart = links.get_mut(link).is_some_and(|responder| responder.on_interest(now, interest));
         self.reschedule(link);
-        (link, is_restart)
+        Some((link, is_restart))
+    }
+
+    /// Bytes that the neighbour of a hop may ask for beyond what it waits for.
+    pub fn credit(&self, link: Slot) -> u64 {
+        let outstanding = self.links.get(link).map_or(0, Responder::outstanding);
+        self.config.credit_per_neighbour.saturating_sub(outstanding)
+    }
+
+    /// Whether the neighbour of a hop may ask for one more flow.
+    pub fn may_open(&self, link: Slot) -> bool {
+        let open = self.links.get(link).map_or(0, |responder| responder.scheduler.open_queues());
+        open < self.config.max_flows_per_neighbour
+    }
+
+    /// The number of hops.
+    pub fn len(&self) -> usize {
+        self.links.len()
     }
 
     /// The Responder of a hop.

@@ -18,6 +18,9 @@ pub struct Responder {
     pub addr: SocketAddr,
     /// What waits for it.
     pub scheduler: Scheduler,
+    /// Bytes that it asked for and that are not here yet, over all flows.
+    pub wanted: u64,
+    max_rate: Rate,
     pacer: Pacer,
     echo: Echo,
     counter: u16,
@@ -42,6 +45,8 @@ impl Responder {
     pub fn new(now: Instant, addr: SocketAddr, config: &Config, rng: &mut Rng) -> Self {
         Self {
             addr,
+            wanted: 0,
+            max_rate: config.max_rate,
             scheduler: Scheduler::new(config.payload, config.notices == Notices::OnRequest),
             pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
             echo: Echo::new(now, WireTime::default()),
@@ -67,7 +72,7 @@ impl Responder {
             self.cold_allowance = Some(self.initial_window);
         }
         self.echo = Echo::new(now, interest.sent);
-        self.pacer.set_rate(now, interest.link_rate);
+        self.pacer.set_rate(now, interest.link_rate.min(self.max_rate));
         if !interest.cold {
             self.cold_allowance = None;
         }
@@ -77,6 +82,11 @@ impl Responder {
     /// When the neighbour was last heard.
     pub fn last_heard(&self) -> Instant {
         self.last_heard
+    }
+
+    /// Bytes that the neighbour has asked for and not received.
+    pub fn outstanding(&self) -> u64 {
+        self.wanted + self.scheduler.total_bytes()
     }
 
     /// The rate granted for the whole link.

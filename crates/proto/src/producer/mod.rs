@@ -53,6 +53,12 @@ pub struct ProducerStats {
     pub repairs: u64,
     /// Requested bytes that were refused because the neighbour had too much outstanding.
     pub over_credit: u64,
+    /// Interests that were refused because there were too many neighbours or flows.
+    pub over_limit: u64,
+    /// Flows with state now.
+    pub flows: u64,
+    /// Neighbours with state now.
+    pub neighbours: u64,
     /// Datagrams that were refused or did not parse.
     pub bad_datagrams: u64,
 }
@@ -99,7 +105,11 @@ impl<S: Source, C: Suite> Producer<S, C> {
 
     /// Counters since the start.
     pub fn stats(&self) -> ProducerStats {
-        self.stats
+        ProducerStats {
+            flows: self.flows.len() as u64,
+            neighbours: self.downlinks.len() as u64,
+            ..self.stats
+        }
     }
 
     /// The source.
@@ -124,7 +134,10 @@ impl<S: Source, C: Suite> Producer<S, C> {
 
     fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
         self.stats.interests_in += 1;
-        let (link, is_restart) = self.downlinks.on_interest(now, from, interest);
+        let Some((link, is_restart)) = self.downlinks.on_interest(now, from, interest) else {
+            self.stats.over_limit += 1;
+            return;
+        };
         if is_restart {
             for (_, flow) in self.flows.iter_mut() {
                 Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
@@ -137,6 +150,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         match self.source.lookup(interest.flow) {
             Lookup::NotYet => {}
             Lookup::Unknown => self.answer(link, interest.flow, 0, Ending::NoSuchName),
+            Lookup::Found { .. } if !self.has_room(link, interest.flow) => self.stats.over_limit += 1,
             Lookup::Found { length, is_volatile } => {
                 self.next_sweep.get_or_insert(now + self.config.flow_idle);
                 let flow = self.flows.find_or_insert(interest.flow, || Flow {
@@ -148,6 +162,11 @@ impl<S: Source, C: Suite> Producer<S, C> {
                 self.on_request(now, link, flow, interest);
             }
         }
+    }
+
+    fn has_room(&self, link: Slot, flow: FlowId) -> bool {
+        let is_known = self.flows.find(&flow).is_some();
+        is_known || (self.flows.len() < self.config.max_flows && self.downlinks.may_open(link))
     }
 
     fn on_feedback(&mut self, now: Instant, link: Slot, interest: &Interest) {
@@ -182,9 +201,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
             if part.is_empty() {
                 continue;
             }
-            if self.downlinks.queued_bytes(link, subscriber.queue) + part.len()
-                > self.config.credit_per_neighbour
-            {
+            let limit = self.config.max_ranges_per_flow;
+            if part.len() > self.downlinks.credit(link) || subscriber.is_scattered(&self.downlinks, limit) {
                 self.stats.over_credit += part.len();
                 continue;
             }
@@ -238,7 +256,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
     fn withdraw(&mut self, id: FlowId) {
         let Some(flow) = self.flows.find(&id).and_then(|slot| self.flows.remove(slot)) else { return };
         for subscriber in flow.subscribers {
-            self.downlinks.close(subscriber.link, subscriber.queue);
+            subscriber.close(&mut self.downlinks);
             self.answer(subscriber.link, id, 0, Ending::NoSuchName);
         }
     }
@@ -252,7 +270,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
             .collect();
         for slot in silent {
             for subscriber in self.flows.remove(slot).map(|flow| flow.subscribers).unwrap_or_default() {
-                self.downlinks.close(subscriber.link, subscriber.queue);
+                subscriber.close(&mut self.downlinks);
             }
         }
         self.downlinks.forget_silent(now, idle.scaled(2, 1));

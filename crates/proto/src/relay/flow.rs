@@ -42,15 +42,18 @@ impl Flow {
 const MIN_REACTION: Duration = Duration::from_millis(2);
 
 impl<C: Suite> Relay<C> {
-    /// The state of `id`, made when there is none.
-    pub(super) fn flow(&mut self, now: Instant, id: FlowId) -> Slot {
+    /// The state of `id`, made when there is none; `None` when there is no room for one more.
+    pub(super) fn flow(&mut self, now: Instant, id: FlowId) -> Option<Slot> {
         if let Some(slot) = self.flows.find(&id) {
-            return slot;
+            return Some(slot);
+        }
+        if self.flows.len() >= self.config.max_flows {
+            return None;
         }
         let uplink = self.uplinks.link(self.routes.upstream(id), id);
         self.next_sweep.get_or_insert(now + self.config.flow_idle);
         let config = &self.config;
-        self.flows.find_or_insert(id, || Flow::new(now, id, uplink, config))
+        Some(self.flows.find_or_insert(id, || Flow::new(now, id, uplink, config)))
     }
 
     /// The backpressure bound for what a flow's upstream may send (LEOTP eq. 9): what its fastest subscriber
@@ -147,7 +150,7 @@ impl<C: Suite> Relay<C> {
             let Some(flow) = self.flows.remove(flow_slot) else { continue };
             self.timeouts.set(flow_slot, None);
             for subscriber in flow.subscribers {
-                self.downlinks.close(subscriber.link, subscriber.queue);
+                subscriber.close(&mut self.downlinks);
             }
             // A hop per flow goes with its flow.
             if self.config.per_flow_control {

@@ -11,7 +11,10 @@ use core::net::SocketAddr;
 impl<C: Suite> Relay<C> {
     pub(super) fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
         self.stats.interests_in += 1;
-        let (link, is_restart) = self.downlinks.on_interest(now, from, interest);
+        let Some((link, is_restart)) = self.downlinks.on_interest(now, from, interest) else {
+            self.stats.over_limit += 1;
+            return;
+        };
         if is_restart {
             for (_, flow) in self.flows.iter_mut() {
                 Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
@@ -24,7 +27,11 @@ impl<C: Suite> Relay<C> {
             self.on_feedback(now, link, interest);
             return;
         }
-        let flow_slot = self.flow(now, interest.flow);
+        let is_welcome = self.flows.find(&interest.flow).is_some() || self.downlinks.may_open(link);
+        let Some(flow_slot) = is_welcome.then(|| self.flow(now, interest.flow)).flatten() else {
+            self.stats.over_limit += 1;
+            return;
+        };
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
         let Some(subscriber) = Subscriber::find_or_add(
@@ -34,6 +41,7 @@ impl<C: Suite> Relay<C> {
             link,
             (flow.id, flow_slot),
         ) else {
+            self.stats.over_limit += 1;
             return;
         };
         self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
@@ -44,21 +52,24 @@ impl<C: Suite> Relay<C> {
             allowance -= range.len();
             subscriber.take_request(range, interest.repair, &mut parts);
         }
-        let (queue, wanted) = (subscriber.queue, subscriber.wanted.byte_count());
-        let mut room = self
-            .config
-            .credit_per_neighbour
-            .saturating_sub(wanted + self.downlinks.queued_bytes(link, queue));
         for part in parts.drain(..) {
-            if part.len() > room {
+            if self.is_within_bounds(flow_slot, link, part) {
+                self.serve(now, flow_slot, link, part, interest);
+            } else {
                 self.stats.over_credit += part.len();
-                continue;
             }
-            room -= part.len();
-            self.serve(now, flow_slot, link, part, interest);
         }
         self.scratch.parts = parts;
         self.reschedule(flow_slot);
+    }
+
+    /// Whether a neighbour may wait for `part`, too.
+    fn is_within_bounds(&self, flow_slot: Slot, link: Slot, part: ByteRange) -> bool {
+        let flow = self.flows.get(flow_slot);
+        let subscriber = flow.and_then(|flow| flow.subscribers.iter().find(|s| s.link == link));
+        let limit = self.config.max_ranges_per_flow;
+        let is_scattered = subscriber.is_none_or(|s| s.is_scattered(&self.downlinks, limit));
+        part.len() <= self.downlinks.credit(link) && !is_scattered
     }
 
     fn on_feedback(&mut self, now: Instant, link: Slot, interest: &Interest) {
@@ -112,7 +123,7 @@ impl<C: Suite> Relay<C> {
         if interest.repair {
             let patience = self.uplinks.hop_rtt(flow.uplink).scaled(2, 1).max(self.config.reorder_time);
             if flow.intake.is_on_its_way(miss, now, patience) {
-                subscriber.wanted.insert(miss);
+                subscriber.want(&mut self.downlinks, miss);
                 self.stats.aggregated_bytes += miss.len();
                 if self.config.notices != crate::config::Notices::Never {
                     self.outbox.push(Control::Notice { link, flow: flow.id, range: miss });
@@ -123,8 +134,8 @@ impl<C: Suite> Relay<C> {
         if interest.hop_limit <= 1 {
             return;
         }
-        subscriber.wanted.insert(miss);
-        let hop_limit = interest.hop_limit - 1;
+        subscriber.want(&mut self.downlinks, miss);
+        let hop_limit = interest.hop_limit.min(Interest::DEFAULT_HOP_LIMIT) - 1;
         if interest.repair {
             let ask = flow.intake.ask_again(now, miss);
             self.outbox.ask(flow.uplink, flow.id, ask, hop_limit);

@@ -47,6 +47,10 @@ pub struct RelayStats {
     pub repairs: u64,
     /// Requested bytes that were refused because the neighbour had too much outstanding.
     pub over_credit: u64,
+    /// Interests that were refused because there were too many neighbours or flows.
+    pub over_limit: u64,
+    /// Neighbours with state now.
+    pub neighbours: u64,
     /// Flows with state now.
     pub flows: u64,
     /// Datagrams that were refused or did not parse.
@@ -129,7 +133,12 @@ impl<C: Suite> Relay<C> {
 
     /// Counters since the start.
     pub fn stats(&self) -> RelayStats {
-        RelayStats { cache_bytes: self.cache.used_bytes(), flows: self.flows.len() as u64, ..self.stats }
+        RelayStats {
+            cache_bytes: self.cache.used_bytes(),
+            flows: self.flows.len() as u64,
+            neighbours: self.downlinks.len() as u64,
+            ..self.stats
+        }
     }
 
     /// The suite.

@@ -26,7 +26,7 @@ fn main() {
         }
         Err(error) => panic!("{error}"),
     }
-    let tests: [Test; 14] = [
+    let tests: [Test; 16] = [
         ("a_file_arrives_whole_over_lossy_hops", a_file_arrives_whole_over_lossy_hops),
         ("an_interrupted_download_resumes", an_interrupted_download_resumes),
         ("a_relay_killed_and_restarted_costs_no_byte", a_relay_killed_and_restarted_costs_no_byte),
@@ -34,6 +34,11 @@ fn main() {
         ("a_name_that_nobody_has_is_told_at_once", a_name_that_nobody_has_is_told_at_once),
         ("a_silent_source_is_given_up_in_time", a_silent_source_is_given_up_in_time),
         ("a_source_that_lies_is_found_out", a_source_that_lies_is_found_out),
+        (
+            "a_poisoned_part_is_fetched_elsewhere_and_reported",
+            a_poisoned_part_is_fetched_elsewhere_and_reported,
+        ),
+        ("a_poisoned_part_with_nobody_else_to_ask_is_told", a_poisoned_part_with_nobody_else_to_ask_is_told),
         ("a_partial_file_that_rotted_is_found_out", a_partial_file_that_rotted_is_found_out),
         ("an_empty_file_is_a_file", an_empty_file_is_a_file),
         (
@@ -162,6 +167,45 @@ fn a_source_that_lies_is_found_out() {
     let (code, result) = site.get("file", 0, &[]);
     assert_eq!(code, 5, "{result}");
     assert!(site.received().is_none() && !site.has_partial(), "wrong bytes are of no use to anybody");
+}
+
+/// A relay with the domain's key that changes bytes on their way: one in the middle, the rest is true.
+fn poisoned(site: &Site) -> Vec<u8> {
+    let bytes = site.offer("file", 1_000_000);
+    let mut changed = bytes.clone();
+    changed[500_000] ^= 1;
+    Lying::serve_at(site, 1, "file", &bytes, changed, true);
+    bytes
+}
+
+fn a_poisoned_part_is_fetched_elsewhere_and_reported() {
+    let site = Site::new(&[LOSSY; 2]);
+    let bytes = poisoned(&site);
+    let _server = site.serve();
+    let server = format!("{}:4433", site.chain.address_from_client(0));
+    let (code, result) = site.get("file", 1, &["--bypass", &server]);
+    assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
+    assert!(site.received() == Some(bytes));
+    let culprits = result["culprits"].as_array().expect("culprits");
+    let liar = format!("{}:4433", site.chain.address_from_client(1));
+    assert_eq!(culprits.len(), 1, "{result}");
+    assert_eq!((&culprits[0]["address"], &culprits[0]["groups"]), (&liar.into(), &1.into()), "{result}");
+    assert_eq!(culprits[0]["first_offset"], 500_000 / 16_384 * 16_384, "{result}");
+}
+
+fn a_poisoned_part_with_nobody_else_to_ask_is_told() {
+    let site = Site::new(&[LOSSY; 2]);
+    let bytes = poisoned(&site);
+    let (code, result) = site.get("file", 1, &[]);
+    assert_eq!(code, 5, "{result}");
+    let told = result["error"].as_str().unwrap_or_default();
+    assert!(told.contains("--bypass") && told.contains("byte 491520"), "{result}");
+    assert!(site.received().is_none() && site.has_partial(), "what was verified is kept");
+    let _server = site.serve();
+    let (code, result) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{result}");
+    assert!(result["resumed_from"].as_u64() > Some(100_000), "{result}");
+    assert!(site.received() == Some(bytes));
 }
 
 fn a_partial_file_that_rotted_is_found_out() {

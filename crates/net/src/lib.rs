@@ -3,7 +3,7 @@
 //! From the top down: [`fetch`] downloads one object into a file, [`files`] is what a Producer serves,
 //! [`daemon`] runs a long-lived role until a signal ends it. All of them run a [`Driver`], which carries
 //! datagrams between a [`Node`](starhop_proto::Node) and an [`Endpoint`]. [`content`] says how an object is
-//! named, [`security`] how packets are sealed, [`emu`] joins network namespaces by links that lose and delay, so that all of this can be tried on
+//! named, [`outboard`] how its parts are verified, [`security`] how packets are sealed, [`emu`] joins network namespaces by links that lose and delay, so that all of this can be tried on
 //! one machine.
 
 pub mod clock;
@@ -14,6 +14,7 @@ pub mod emu;
 pub mod endpoint;
 pub mod fetch;
 pub mod files;
+pub mod outboard;
 pub mod security;
 mod sys;
 pub mod trace;

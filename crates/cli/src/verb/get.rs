@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// The server, or the relay next to this host
     #[arg(long, value_parser = address, value_name = "ADDR")]
     from: SocketAddr,
+    /// Whom to ask when wrong bytes come from there; may be given several times
+    #[arg(long, value_parser = address, value_name = "ADDR")]
+    bypass: Vec<SocketAddr>,
     /// The file to write; the last part of the name unless given
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -88,6 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let job = Job {
         name: args.name.clone(),
         from: args.from,
+        bypass: args.bypass.clone(),
         output: (!args.discard).then_some(output),
         timeout: args.timeout,
         config: config(settings)?,
@@ -116,6 +120,12 @@ fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     if args.json {
         say(&serde_json::to_string(outcome)?);
         return Ok(());
+    }
+    for culprit in &outcome.culprits {
+        eprintln!(
+            "starhop: {} groups of 16 KiB from {} were wrong, the first at byte {}; they were fetched elsewhere",
+            culprit.groups, culprit.address, culprit.first_offset
+        );
     }
     let place = outcome.path.as_ref().map_or("nowhere".into(), |path| path.display().to_string());
     let resumed = match outcome.resumed_from {

@@ -4,6 +4,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::content::{Manifest, manifest_flow};
 use starhop_net::emu::{Chain, Hop, Process, chain};
+use starhop_net::outboard::{TreeHasher, outboard_flow};
 use starhop_net::security::{HopSuite, KeyFile, Kind, Sources};
 use starhop_net::{Driver, Endpoint, clock, daemon};
 use starhop_proto::config::Config;
@@ -185,16 +186,33 @@ impl Get {
 pub(crate) struct Lying {
     manifest: (FlowId, Vec<u8>),
     served: (FlowId, Vec<u8>),
+    outboard: Option<(FlowId, Vec<u8>)>,
 }
 
 impl Lying {
     /// Serves on the first host until the test ends.
     pub(crate) fn serve(site: &Site, name: &str, promised: &[u8], served: Vec<u8>) {
-        let hash = blake3::hash(promised);
+        Self::serve_at(site, 0, name, promised, served, false);
+    }
+
+    /// Serves on a host; with what verifies parts, as a relay that changes bytes on their way would.
+    pub(crate) fn serve_at(
+        site: &Site,
+        host: usize,
+        name: &str,
+        promised: &[u8],
+        served: Vec<u8>,
+        with_outboard: bool,
+    ) {
+        let mut hasher = TreeHasher::default();
+        hasher.update(promised);
+        let (hash, outboard) = hasher.finish();
+        let flow = FlowId::of_content(hash.as_bytes());
         let manifest = Manifest::new(promised.len() as u64, &hash).to_bytes();
         let source = Self {
             manifest: (manifest_flow(name), manifest),
-            served: (FlowId::of_content(hash.as_bytes()), served),
+            served: (flow, served),
+            outboard: outboard.filter(|_| with_outboard).map(|bytes| (outboard_flow(flow), bytes)),
         };
         let sources = Sources::Files { key: site.path(KEY), roster: None };
         let body = move || {
@@ -207,11 +225,15 @@ impl Lying {
                 while driver.turn().await.is_ok() {}
             });
         };
-        site.chain.hosts[0].thread(body).expect("a thread");
+        site.chain.hosts[host].thread(body).expect("a thread");
     }
 
     fn bytes(&self, flow: FlowId) -> Option<&Vec<u8>> {
-        [&self.manifest, &self.served].into_iter().find(|(id, _)| *id == flow).map(|(_, bytes)| bytes)
+        [&self.manifest, &self.served]
+            .into_iter()
+            .chain(&self.outboard)
+            .find(|(id, _)| *id == flow)
+            .map(|(_, bytes)| bytes)
     }
 }
 

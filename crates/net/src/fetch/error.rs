@@ -44,6 +44,20 @@ pub enum FetchError {
         /// The truth.
         found: blake3::Hash,
     },
+    /// A part of the object is wrong, and there is nobody else to ask.
+    #[error(
+        "verification failed: what {from}, or somebody behind it, gives for `{name}` from byte {offset} on is not what \
+         the name promised. What was verified is kept; name another source with --bypass ADDR and run the same \
+         command again"
+    )]
+    Poisoned {
+        /// The name.
+        name: String,
+        /// Who gave it.
+        from: SocketAddr,
+        /// Where it starts.
+        offset: u64,
+    },
     /// The object is longer or shorter than its manifest says.
     #[error("verification failed: `{name}` should have {expected} bytes, the source ended it after {found}")]
     Length {
@@ -123,7 +137,7 @@ impl FetchError {
         match self {
             Self::NoSuchName { .. } => 3,
             Self::Silent { .. } => 4,
-            Self::Verification { .. } | Self::Length { .. } => 5,
+            Self::Verification { .. } | Self::Poisoned { .. } | Self::Length { .. } => 5,
             Self::Disk { .. } => 6,
             Self::Manifest { .. } | Self::Security(_) | Self::Bind(_) | Self::Socket(_) => 1,
             // 128 + SIGINT, as shells count.

@@ -71,6 +71,8 @@ pub struct ConsumerStats {
     pub repairs: u64,
     /// End-to-end timeouts.
     pub timeouts: u64,
+    /// Bytes that the application found to be wrong.
+    pub rejected_bytes: u64,
     /// Datagrams that were refused or did not parse.
     pub bad_datagrams: u64,
 }
@@ -178,6 +180,23 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.intake.on_new_path(now);
         self.repairs.extend(self.intake.expected().iter());
         self.send_repairs(Interest::DEFAULT_HOP_LIMIT);
+    }
+
+    /// The bytes of `range` that arrived are wrong: they count as missing and are asked for again, of the upstream
+    /// that is set now. A Consumer that had finished goes on.
+    pub fn reject(&mut self, now: Instant, range: ByteRange) {
+        let wrong: Vec<ByteRange> = self.progress.received.intersect(range).collect();
+        for piece in wrong {
+            self.progress.received.remove(piece);
+            self.stats.rejected_bytes += piece.len();
+            self.timeouts.on_ask(now, piece);
+            let ask = self.intake.ask_again(now, piece);
+            self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
+        }
+        if self.progress.length.is_some_and(|length| self.progress.first_missing() < length) {
+            self.progress.is_over = false;
+            self.events.retain(|event| !matches!(event, ConsumerEvent::Finished { .. }));
+        }
     }
 
     /// The first offset that has not arrived: everything below is complete.

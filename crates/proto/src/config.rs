@@ -95,6 +95,9 @@ pub struct Settings {
     pub max_flows: usize,
     /// … and of them, how many for one neighbour.
     pub max_flows_per_neighbour: usize,
+    /// Flows that one neighbour may begin to ask for per second, on average, and at once: names that nobody has cost
+    /// every node up to the Producer a packet each way.
+    pub new_flows_per_second: u32,
     /// The most disjoint ranges that one neighbour waits for in one flow.
     pub max_ranges_per_flow: usize,
     /// The highest rate that a neighbour can grant, whatever it writes.
@@ -137,6 +140,7 @@ impl Profile {
             max_neighbours: 4096,
             max_flows: 4096,
             max_flows_per_neighbour: 512,
+            new_flows_per_second: 200,
             max_ranges_per_flow: 1024,
             max_rate: Rate::from_mbps(100_000),
             initial_rto: Duration::from_secs(1),
@@ -208,7 +212,7 @@ impl Config {
     /// Names the first field that cannot work.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let s = &settings;
-        let rules: [(bool, &str, &str); 15] = [
+        let rules: [(bool, &str, &str); 16] = [
             ((64..=60_000).contains(&s.payload), "payload", "must lie between 64 and 60000 bytes"),
             (s.initial_window > 0, "initial_window", "must be at least 1 packet"),
             (
@@ -230,6 +234,11 @@ impl Config {
                 s.max_flows_per_neighbour > 0 && s.max_flows_per_neighbour <= s.max_flows,
                 "max_flows_per_neighbour",
                 "must lie between 1 and max_flows",
+            ),
+            (
+                (1..=1_000_000_000).contains(&s.new_flows_per_second),
+                "new_flows_per_second",
+                "must lie between 1 and 10^9",
             ),
             (s.max_ranges_per_flow > 0, "max_ranges_per_flow", "must be at least 1"),
             (s.max_rate != Rate::ZERO, "max_rate", "cannot be 0: nothing would ever be sent"),

@@ -67,6 +67,11 @@ impl Downlinks {
         self.config.credit_per_neighbour.saturating_sub(outstanding)
     }
 
+    /// Whether the neighbour of a hop may ask at `now` for a flow that is not known here; if so, it has.
+    pub fn take_opening(&mut self, now: Instant, link: Slot) -> bool {
+        self.may_open(link) && self.links.get_mut(link).is_some_and(|responder| responder.take_opening(now))
+    }
+
     /// Whether the neighbour of a hop may ask for one more flow.
     pub fn may_open(&self, link: Slot) -> bool {
         let open = self.links.get(link).map_or(0, |responder| responder.scheduler.open_queues());

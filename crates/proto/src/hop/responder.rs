@@ -3,7 +3,7 @@ use super::rtt::Echo;
 use super::scheduler::{Scheduler, Turn};
 use crate::config::{Config, Notices};
 use crate::rng::Rng;
-use crate::time::{Instant, WireTime};
+use crate::time::{Duration, Instant, WireTime};
 use crate::units::Rate;
 use crate::wire::Interest;
 use core::net::SocketAddr;
@@ -21,6 +21,9 @@ pub struct Responder {
     /// Bytes that it asked for and that are not here yet, over all flows.
     pub wanted: u64,
     max_rate: Rate,
+    /// When every flow that it began to ask for would have been begun at the rate that is allowed.
+    opens_at: Instant,
+    open_interval: Duration,
     pacer: Pacer,
     echo: Echo,
     counter: u16,
@@ -33,6 +36,9 @@ pub struct Responder {
     /// Bytes that a datagram is longer than its payload, roughly: pacing counts the wire.
     overhead: u64,
 }
+
+/// A second's worth of new flows may come at once.
+const OPENING_BURST: Duration = Duration::from_secs(1);
 
 /// Interests further apart than this were not reordered by the path.
 const PLAUSIBLE_REORDERING: u16 = 1000;
@@ -47,6 +53,8 @@ impl Responder {
             addr,
             wanted: 0,
             max_rate: config.max_rate,
+            opens_at: now,
+            open_interval: Duration::from_nanos(1_000_000_000 / u64::from(config.new_flows_per_second)),
             scheduler: Scheduler::new(config.payload, config.notices == Notices::OnRequest),
             pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
             echo: Echo::new(now, WireTime::default()),
@@ -82,6 +90,16 @@ impl Responder {
     /// When the neighbour was last heard.
     pub fn last_heard(&self) -> Instant {
         self.last_heard
+    }
+
+    /// Whether the neighbour may begin to ask for one more flow at `now`; if so, it has.
+    pub fn take_opening(&mut self, now: Instant) -> bool {
+        let opens_at = self.opens_at.max(now.before(OPENING_BURST));
+        if opens_at > now {
+            return false;
+        }
+        self.opens_at = opens_at + self.open_interval;
+        true
     }
 
     /// Bytes that the neighbour has asked for and not received.

@@ -149,6 +149,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         }
         match self.source.lookup(interest.flow) {
             Lookup::NotYet => {}
+            Lookup::Unknown if !self.downlinks.take_opening(now, link) => self.stats.over_limit += 1,
             Lookup::Unknown => self.answer(link, interest.flow, 0, Ending::NoSuchName),
             Lookup::Found { .. } if !self.has_room(link, interest.flow) => self.stats.over_limit += 1,
             Lookup::Found { length, is_volatile } => {

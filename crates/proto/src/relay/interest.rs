@@ -27,7 +27,7 @@ impl<C: Suite> Relay<C> {
             self.on_feedback(now, link, interest);
             return;
         }
-        let is_welcome = self.flows.find(&interest.flow).is_some() || self.downlinks.may_open(link);
+        let is_welcome = self.flows.find(&interest.flow).is_some() || self.downlinks.take_opening(now, link);
         let Some(flow_slot) = is_welcome.then(|| self.flow(now, interest.flow)).flatten() else {
             self.stats.over_limit += 1;
             return;

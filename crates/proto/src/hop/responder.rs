@@ -53,7 +53,7 @@ impl Responder {
             addr,
             wanted: 0,
             max_rate: config.max_rate,
-            opens_at: now,
+            opens_at: now.before(OPENING_BURST),
             open_interval: Duration::from_nanos(1_000_000_000 / u64::from(config.new_flows_per_second)),
             scheduler: Scheduler::new(config.payload, config.notices == Notices::OnRequest),
             pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),

@@ -264,10 +264,11 @@ fn the_bench_measures_every_process() {
     let site = Site::new(&[LOSSY]);
     let (code, result) = site.run("bench", &["--size", "20MB", "--iperf-seconds", "0"]);
     assert_eq!(code, 0, "{result}");
-    let parts = result[0]["parts"].as_array().expect("parts");
+    let parts = result["tools"][0]["parts"].as_array().expect("parts");
     assert_eq!(parts.len(), 3, "{result}");
+    assert!(result["per_packet"]["seal_ns"].as_f64() > Some(0.0), "{result}");
     assert!(parts.iter().all(|part| part["cpu_seconds"].as_f64() > Some(0.0)), "{result}");
-    assert!(result[0]["gbit_per_second"].as_f64() > Some(0.05), "{result}");
+    assert!(result["tools"][0]["gbit_per_second"].as_f64() > Some(0.05), "{result}");
 }
 
 fn a_killed_parent_leaves_no_process() {

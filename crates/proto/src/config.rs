@@ -95,6 +95,8 @@ pub struct Settings {
     pub max_flows: usize,
     /// … and of them, how many for one neighbour.
     pub max_flows_per_neighbour: usize,
+    /// The most pairs of a flow and a neighbour that waits for it, in all.
+    pub max_subscriptions: usize,
     /// Flows that one neighbour may begin to ask for per second, on average, and at once: names that nobody has cost
     /// every node up to the Producer a packet each way.
     pub new_flows_per_second: u32,
@@ -141,7 +143,8 @@ impl Profile {
             max_flows: 4096,
             max_flows_per_neighbour: 512,
             new_flows_per_second: 200,
-            max_ranges_per_flow: 1024,
+            max_subscriptions: 8192,
+            max_ranges_per_flow: 512,
             max_rate: Rate::from_mbps(100_000),
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_millis(200),
@@ -212,7 +215,7 @@ impl Config {
     /// Names the first field that cannot work.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let s = &settings;
-        let rules: [(bool, &str, &str); 16] = [
+        let rules: [(bool, &str, &str); 17] = [
             ((64..=60_000).contains(&s.payload), "payload", "must lie between 64 and 60000 bytes"),
             (s.initial_window > 0, "initial_window", "must be at least 1 packet"),
             (
@@ -240,6 +243,7 @@ impl Config {
                 "new_flows_per_second",
                 "must lie between 1 and 10^9",
             ),
+            (s.max_subscriptions > 0, "max_subscriptions", "must be at least 1"),
             (s.max_ranges_per_flow > 0, "max_ranges_per_flow", "must be at least 1"),
             (s.max_rate != Rate::ZERO, "max_rate", "cannot be 0: nothing would ever be sent"),
             (s.repair_hop_limit > 0, "repair_hop_limit", "must be at least 1"),
@@ -277,6 +281,24 @@ impl Config {
     /// Bytes that a datagram is longer than its packet.
     pub fn seal_overhead(&self) -> u64 {
         self.seal_overhead
+    }
+
+    /// Bytes of memory that the state of a node can take, whatever its neighbours do: its cache, its flows, and what is
+    /// remembered of each request. An upper estimate; what the driver and the seal keep comes on top.
+    pub fn memory_bound(&self) -> u64 {
+        // A block's bytes and its entry; a flow with its intake; a queue; a neighbour with its own tables.
+        const BLOCK_ENTRY: u64 = 128;
+        const FLOW: u64 = 4096;
+        const SUBSCRIPTION: u64 = 1024;
+        const NEIGHBOUR: u64 = 1024;
+        // A range is waited for, or queued twice over (in order and as a set), and asked for upstream.
+        const RANGE: u64 = 3 * 16;
+        let ranges = self.max_ranges_per_flow as u64 * RANGE;
+        self.cache_bytes
+            + self.cache_bytes / crate::cache::BLOCK * BLOCK_ENTRY
+            + self.max_flows as u64 * FLOW
+            + self.max_subscriptions as u64 * (SUBSCRIPTION + ranges)
+            + self.max_neighbours as u64 * NEIGHBOUR
     }
 
     /// Fresh bytes that one more Interest asks for.

@@ -190,6 +190,13 @@ fn flows_and_neighbours_are_bounded_in_a_relay_and_in_a_producer() {
         give(&mut alone, START, 1, |out| interest(flow(n), &[ByteRange::new(0, 10)]).emit(out));
     }
     assert_eq!(alone.stats().flows, 20, "one neighbour cannot take all");
+    let few = config(|s| (s.max_subscriptions, s.max_flows_per_neighbour) = (15, 10));
+    let mut crowded = self::relay(few);
+    for n in 0..1000u16 {
+        let from = 1 + usize::from(n / 100);
+        give(&mut crowded, START, from, |out| interest(flow(n % 100), &[ByteRange::new(0, 10)]).emit(out));
+    }
+    assert!(crowded.stats().flows <= 15, "{:?}", crowded.stats());
     let mut producer = producer(small());
     for from in 1..200 {
         give(&mut producer, START, from, |out| interest(FLOW, &[ByteRange::new(0, 10)]).emit(out));

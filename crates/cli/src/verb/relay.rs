@@ -66,25 +66,36 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let Some(upstream) = endpoint.address_of(args.upstream) else {
             bail!("{} cannot be reached from {}: another IP version", args.upstream, args.listen);
         };
+        let memory = config.memory_bound() + suite.memory_bound();
         let relay = Relay::new(config, upstream, suite, clock::seed());
         let mut driver = Driver::new(relay, endpoint)?;
-        announce(args, &driver);
-        let print = |driver: &mut Node| say(&stats("stats", driver).to_string());
-        daemon::run(&mut driver, args.stats_every, print, |driver| reload(driver.node_mut().suite_mut()))
-            .await?;
+        announce(args, &driver, memory);
+        let every = args.stats_every.unwrap_or(Duration::from_secs(1));
+        let tick = |driver: &mut Node| {
+            warn(driver.node_mut().suite_mut().news(clock::now()));
+            if args.stats_every.is_some() {
+                say(&stats("stats", driver).to_string());
+            }
+        };
+        daemon::run(&mut driver, Some(every), tick, |driver| reload(driver.node_mut().suite_mut())).await?;
         finish(args, &driver);
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn announce(args: &Args, driver: &Node) {
+fn announce(args: &Args, driver: &Node, memory: u64) {
     let listen = driver.endpoint().local();
     if args.json {
         say(&json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream,
-            "security": driver.node().suite().security()})
+            "security": driver.node().suite().security(), "memory_bound": memory})
         .to_string());
     } else {
-        say(&format!("ready: relaying on {listen} (UDP) for {}", args.upstream));
+        say(&format!(
+            "ready: relaying on {listen} (UDP) for {}, {}; state and cache take {} at most",
+            args.upstream,
+            driver.node().suite().security().packets,
+            HumanBytes(memory)
+        ));
     }
 }
 
@@ -110,7 +121,7 @@ fn stats(event: &str, driver: &Node) -> serde_json::Value {
         "aggregated_bytes": stats.aggregated_bytes, "cache_hit_bytes": stats.cache_hit_bytes,
         "cache_bytes": stats.cache_bytes, "data_in": stats.data_in, "data_out": stats.data_out,
         "unasked": stats.unasked, "sent_bytes": stats.sent_bytes, "repairs": stats.repairs,
-        "flows": stats.flows, "bad_datagrams": stats.bad_datagrams, "over_credit": stats.over_credit,
+        "flows": stats.flows, "neighbours": stats.neighbours, "over_limit": stats.over_limit, "bad_datagrams": stats.bad_datagrams, "over_credit": stats.over_credit,
         "security": driver.node().suite().security(), "seal": driver.node().suite().stats_json(), "socket": socket(driver.stats()),
         "cpu_seconds": clock::cpu_seconds(),
     })

@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let every = args.stats_every.unwrap_or(Duration::from_millis(250));
         let tick = |driver: &mut Server| {
             hashing.show(driver);
+            warn(driver.node_mut().suite_mut().news(clock::now()));
             if args.stats_every.is_some() {
                 say(&stats("stats", driver).to_string());
             }
@@ -79,7 +80,7 @@ fn announce(args: &Args, driver: &Server) {
         let security = driver.node().suite().security();
         say(&json!({"event": "ready", "role": "serve", "listen": listen, "security": security}).to_string());
     } else {
-        say(&format!("ready: serving on {listen} (UDP)"));
+        say(&format!("ready: serving on {listen} (UDP), {}", driver.node().suite().security().packets));
     }
 }
 
@@ -109,7 +110,8 @@ fn stats(event: &str, driver: &Server) -> serde_json::Value {
         "event": event, "role": "serve",
         "interests_in": stats.interests_in, "data_sent": stats.data_sent, "payload_sent": stats.payload_sent,
         "sent_bytes": stats.sent_bytes, "repairs": stats.repairs, "bad_datagrams": stats.bad_datagrams,
-        "over_credit": stats.over_credit, "security": driver.node().suite().security(),
+        "over_credit": stats.over_credit, "over_limit": stats.over_limit, "flows": stats.flows,
+        "neighbours": stats.neighbours, "security": driver.node().suite().security(),
         "seal": driver.node().suite().stats_json(), "socket": socket(driver.stats()), "cpu_seconds": clock::cpu_seconds(),
     })
 }

@@ -9,6 +9,8 @@ mod keyfile;
 mod keys;
 mod roster;
 mod secret;
+pub mod speed;
+pub mod stream;
 mod suite;
 
 pub use aead::AeadKey;

@@ -12,6 +12,9 @@ use std::path::PathBuf;
 /// How often the time of day is looked up: it changes when somebody sets the clock.
 const WALL_CHECK: Duration = Duration::from_secs(1);
 
+/// Between two complaints, at least.
+const NEWS: Duration = Duration::from_secs(10);
+
 /// No host's clock has a reason to show an earlier time than this program's year (2026-01-01, UTC).
 const FIRST_YEAR: u64 = 1_767_225_600;
 
@@ -56,6 +59,9 @@ pub struct Sealed {
     next_wall_check: Instant,
     sources: Sources,
     security: Security,
+    /// What the operator was told, and when there may be news.
+    told: SealStats,
+    next_news: Instant,
 }
 
 impl std::fmt::Debug for HopSuite {
@@ -107,6 +113,8 @@ impl HopSuite {
             next_wall_check: now + WALL_CHECK,
             sources: sources.clone(),
             security,
+            told: SealStats::default(),
+            next_news: now,
         })))
     }
 
@@ -163,25 +171,55 @@ impl HopSuite {
         })
     }
 
+    /// The bytes of memory that a seal may take.
+    pub fn memory_bound(&self) -> u64 {
+        // Two keys of AES-GCM with their tables, two windows, the table's entry.
+        const SENDER: u64 = 2048;
+        let Limits { senders, neighbours } = Limits::default();
+        if matches!(self, Self::Plain(_)) { 0 } else { (senders + neighbours) as u64 * SENDER }
+    }
+
+    /// What was refused since the operator was last told, at most every ten seconds: a flood must not fill the log.
+    pub fn news(&mut self, now: Instant) -> Option<String> {
+        let stats = self.stats();
+        let Self::Sealed(sealed) = self else { return None };
+        if now < sealed.next_news {
+            return None;
+        }
+        let told = std::mem::replace(&mut sealed.told, stats);
+        let fresh = SealStats {
+            foreign: stats.foreign - told.foreign,
+            forged: stats.forged - told.forged,
+            replayed: stats.replayed - told.replayed,
+            untimely: stats.untimely - told.untimely,
+            over_limit: stats.over_limit - told.over_limit,
+            ..stats
+        };
+        let complaint = complain(fresh, self.security().domain.unwrap_or_default().as_str());
+        if let (Self::Sealed(sealed), Some(_)) = (self, &complaint) {
+            sealed.next_news = now + NEWS;
+        }
+        complaint
+    }
+
     /// What an operator should know about datagrams that were refused, if any were.
     pub fn complaint(&self) -> Option<String> {
-        let stats = self.stats();
-        let count = |count: u64, what: String| (count > 0).then(|| format!("{count} {what}"));
-        let seconds = stats.last_untimely_s;
-        let domain = self.security().domain.unwrap_or_default();
-        let parts = [
-            count(stats.foreign, "were not sealed (does the other side run --insecure?)".to_owned()),
-            count(
-                stats.forged,
-                format!("no key of the domain `{domain}` opens (has the other side the same?)"),
-            ),
-            count(stats.replayed, "had been taken before".to_owned()),
-            count(stats.untimely, format!("were {seconds} s off: a clock is wrong, or they are a recording")),
-            count(stats.over_limit, "came from more senders than there is room for".to_owned()),
-        ];
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        (!parts.is_empty()).then(|| format!("Datagrams refused: {}", parts.join("; ")))
+        complain(self.stats(), self.security().domain.unwrap_or_default().as_str())
     }
+}
+
+fn complain(stats: SealStats, domain: &str) -> Option<String> {
+    let count = |count: u64, what: String| (count > 0).then(|| format!("{count} {what}"));
+    let seconds = stats.last_untimely_s;
+    let parts = [
+        count(stats.foreign, "were not sealed (does the other side run --insecure?)".to_owned()),
+        count(stats.forged, format!("no key of the domain `{domain}` opens (has the other side the same?)")),
+        count(stats.replayed, "had been taken before".to_owned()),
+        count(stats.untimely, format!("were {seconds} s off: a clock is wrong, or they are a recording")),
+        count(stats.over_limit, "came from more senders than there is room for".to_owned()),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("Datagrams refused: {}", parts.join("; ")))
 }
 
 fn load(sources: &Sources) -> Result<Option<(Keys, Security)>, ReloadError> {

@@ -16,6 +16,8 @@ use core::net::SocketAddr;
 pub struct Downlinks {
     links: Table<LinkKey, Responder>,
     due: Deadlines,
+    /// Queues that are open, on all hops.
+    open: usize,
     config: Config,
     rng: Rng,
 }
@@ -37,6 +39,7 @@ impl Downlinks {
         Self {
             links: Table::new(rng.fork(2).next_u64()),
             due: Deadlines::default(),
+            open: 0,
             config: config.clone(),
             rng,
         }
@@ -75,7 +78,7 @@ impl Downlinks {
     /// Whether the neighbour of a hop may ask for one more flow.
     pub fn may_open(&self, link: Slot) -> bool {
         let open = self.links.get(link).map_or(0, |responder| responder.scheduler.open_queues());
-        open < self.config.max_flows_per_neighbour
+        open < self.config.max_flows_per_neighbour && self.open < self.config.max_subscriptions
     }
 
     /// The number of hops.
@@ -95,13 +98,17 @@ impl Downlinks {
 
     /// Opens a queue for `flow`, which its owner calls `owner`, on a hop.
     pub fn open(&mut self, link: Slot, flow: FlowId, owner: Slot) -> Option<Slot> {
-        self.links.get_mut(link).map(|responder| responder.scheduler.open(flow, owner))
+        let queue = self.links.get_mut(link).map(|responder| responder.scheduler.open(flow, owner))?;
+        self.open += 1;
+        Some(queue)
     }
 
     /// Closes a queue.
     pub fn close(&mut self, link: Slot, queue: Slot) {
         if let Some(responder) = self.links.get_mut(link) {
+            let before = responder.scheduler.open_queues();
             responder.scheduler.close(queue);
+            self.open -= before - responder.scheduler.open_queues();
         }
         self.reschedule(link);
     }
@@ -118,7 +125,9 @@ impl Downlinks {
             .map(|(link, _)| link)
             .collect();
         for link in silent {
-            self.links.remove(link);
+            if let Some(responder) = self.links.remove(link) {
+                self.open -= responder.scheduler.open_queues();
+            }
             self.due.set(link, None);
         }
     }

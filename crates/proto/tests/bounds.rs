@@ -179,7 +179,7 @@ fn flows_and_neighbours_are_bounded_in_a_relay_and_in_a_producer() {
     let small = || config(|s| (s.max_flows, s.max_flows_per_neighbour, s.max_neighbours) = (50, 20, 10));
     let mut relay = relay(small());
     for n in 0..1000u16 {
-        let from = 1 + usize::from(n % 200);
+        let from = 1 + usize::from(n % 20);
         give(&mut relay, START, from, |out| interest(flow(n), &[ByteRange::new(0, 10)]).emit(out));
     }
     let stats = relay.stats();

@@ -13,9 +13,13 @@ use starhop_proto::producer::{Lookup, Producer, Source};
 use starhop_proto::rng::Rng;
 use starhop_proto::time::Instant;
 use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant as Instant0};
 use tempfile::TempDir;
 
 /// Bytes that differ from seed to seed.
@@ -74,6 +78,107 @@ impl Site {
         let upstream = format!("{}:4433", self.chain.address_from_client(host - 1));
         command.args(["--upstream", &upstream]);
         self.start(host, command, "ready")
+    }
+
+    /// As [`Site::relay`], with what it tells.
+    pub(crate) fn relay_with_events(&self, host: usize) -> (Process, Receiver<Value>) {
+        let mut command = self.command("relay");
+        let upstream = format!("{}:4433", self.chain.address_from_client(host - 1));
+        command.args(["--upstream", &upstream]);
+        let mut process = self.chain.hosts[host].spawn(command).expect("a process");
+        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
+        let mut lines = BufReader::new(stdout).lines();
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains("\"ready\""))), "it is not ready");
+        let (told, events) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let lines = lines.map_while(Result::ok).filter_map(|line| serde_json::from_str(&line).ok());
+            lines.for_each(|event| drop(told.send(event)));
+        });
+        (process, events)
+    }
+
+    /// Makes another key file.
+    pub(crate) fn make_key(&self, name: &str) {
+        let key = KeyFile::new(Kind::Domain, "other", None, 1_790_000_000).expect("a key");
+        key.create(&self.path(name)).expect("a key file");
+    }
+
+    pub(crate) fn open_to_others(&self, name: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(self.path(name), mode).expect("to change the mode");
+    }
+
+    /// Runs `starhop key`; what it prints.
+    pub(crate) fn key(&self, arguments: &[&str]) -> String {
+        self.key_verb("key", arguments)
+    }
+
+    pub(crate) fn key_verb(&self, verb: &str, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_starhop"));
+        command.arg(verb).args(arguments).current_dir(self.directory.path());
+        let output = command.output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Starts a server or relay that has a key of its own and the roster `r`; what it says when it does not start.
+    pub(crate) fn start_with_keys(&self, host: usize, verb: &str, key: &str) -> Result<Process, String> {
+        let mut command = self.command(verb);
+        command.env_remove("STARHOP_KEY").args(["--key", key, "--roster", "r"]);
+        let upstream = format!("{}:4433", self.chain.address_from_client(host.saturating_sub(1)));
+        match verb {
+            "serve" => command.args(["served", "--listen", "[::]:4433"]),
+            _ => command.args(["--upstream", &upstream]),
+        };
+        let mut process = self.chain.hosts[host].spawn(command).expect("a process");
+        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
+        let mut lines = BufReader::new(stdout).lines();
+        let event = if verb == "serve" { "\"hashed\"" } else { "\"ready\"" };
+        if lines.any(|line| line.is_ok_and(|line| line.contains(event))) {
+            std::thread::spawn(move || lines.for_each(drop));
+            return Ok(process);
+        }
+        let output = process.output().expect("its end");
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// As [`Site::get`], without the site's key.
+    pub(crate) fn get_without_key(&self, name: &str, from: usize, more: &[&str]) -> (i32, Value) {
+        let from = format!("{}:4433", self.chain.address_from_client(from));
+        let mut command = self.command("get");
+        command.env_remove("STARHOP_KEY").args([name, "--from", &from]);
+        if !more.contains(&"--output") {
+            command.args(["--output", "received"]);
+        }
+        command.args(more);
+        Get { process: self.chain.hosts.last().expect("a host").spawn(command).expect("a process") }.finish()
+    }
+
+    /// Sends junk of many kinds to the node on a host, from that host, as fast as one thread can.
+    pub(crate) fn flood(&self, host: usize, at_most: Duration) -> Flood {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sent, told) = std::sync::mpsc::channel();
+        let theirs = stop.clone();
+        let body = move || {
+            let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+            let (mut rng, start, mut count) = (Rng::new(3), Instant0::now(), 0u64);
+            let mut bytes = [0; 1200];
+            while !theirs.load(Ordering::Relaxed) && start.elapsed() < at_most {
+                bytes[..32].iter_mut().for_each(|byte| *byte = rng.next_u64() as u8);
+                // Half of them look sealed.
+                bytes[0] = if rng.chance(0.5) { 0x80 | (bytes[0] & 0x3f) } else { bytes[0] };
+                let len = 1 + rng.below(1199) as usize;
+                count += u64::from(socket.send_to(&bytes[..len], "127.0.0.1:4433").is_ok());
+                // 40 000 a second: a busy 100 Mbit/s link of mean packets, on a machine that tests share.
+                if count.is_multiple_of(40) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            let _ = sent.send(count);
+        };
+        self.chain.hosts[host].thread(body).expect("a thread");
+        Flood { stop, sent: told }
     }
 
     fn start(&self, host: usize, command: Command, event: &str) -> Process {
@@ -179,6 +284,20 @@ impl Get {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         let result = serde_json::from_slice(&output.stdout).unwrap_or(Value::String(error));
         (output.status.code().unwrap_or(-1), result)
+    }
+}
+
+/// Junk on its way.
+pub(crate) struct Flood {
+    stop: Arc<AtomicBool>,
+    sent: Receiver<u64>,
+}
+
+impl Flood {
+    /// Ends it; how many datagrams there were.
+    pub(crate) fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.sent.recv().unwrap_or(0)
     }
 }
 

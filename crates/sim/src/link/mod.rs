@@ -10,6 +10,7 @@ mod loss;
 mod outage;
 mod queue;
 mod rate;
+mod xcp;
 
 pub use delay::DelayModel;
 pub use disorder::{Disorder, Fate};
@@ -17,6 +18,7 @@ pub use loss::{GilbertElliott, Loss, LossModel};
 pub use outage::{Outage, Window};
 pub use queue::{DropTail, QueueLimit};
 pub use rate::{Opportunities, RateSchedule, Service, Transmitter};
+pub use xcp::{XcpHeader, XcpOptions, XcpRouter};
 
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};

@@ -4,9 +4,28 @@
 //! control owns the window. Windows are counted in segments of MSS bytes and may be fractions, as in the papers
 //! and RFCs that define the controls; the sender rounds down when it sends.
 
+mod backlog;
+mod fast;
+#[cfg(test)]
+pub(crate) mod harness;
+mod hybla;
+mod hybla_veno;
 mod newreno;
+mod tahoe;
+mod vegas;
+mod veno;
+mod westwood;
+mod xcp;
 
+pub use fast::{Fast, FastOptions};
+pub use hybla::{Hybla, HyblaOptions};
+pub use hybla_veno::{HyblaVeno, HyblaVenoOptions};
 pub use newreno::NewReno;
+pub use tahoe::Tahoe;
+pub use vegas::{Vegas, VegasOptions};
+pub use veno::{Veno, VenoOptions};
+pub use westwood::Westwood;
+pub use xcp::{WithXcp, Xcp};
 
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;

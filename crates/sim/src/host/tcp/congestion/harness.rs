@@ -92,6 +92,7 @@ pub(crate) struct Flow {
     round_ends: f64,
     recovering_until: Option<Instant>,
     next_send: Instant,
+    timer: Option<Instant>,
     srtt: Option<Duration>,
     min_rtt: Duration,
 }
@@ -163,6 +164,7 @@ impl Pipe {
                 }
                 Event::Paced(flow) => flow,
                 Event::Timer(flow) => {
+                    self.flows[flow].timer = None;
                     if self.flows[flow].cc.poll_timeout().is_some_and(|due| due <= at) {
                         self.flows[flow].cc.on_timer(at);
                     }
@@ -170,8 +172,10 @@ impl Pipe {
                 }
             };
             self.send(flow);
-            if let Some(due) = self.flows[flow].cc.poll_timeout() {
-                self.at(due.max(at + Duration::from_micros(1)), Event::Timer(flow));
+            let due = self.flows[flow].cc.poll_timeout().map(|due| due.max(at + Duration::from_micros(1)));
+            if let Some(due) = due.filter(|&due| self.flows[flow].timer.is_none_or(|timer| due < timer)) {
+                self.flows[flow].timer = Some(due);
+                self.at(due, Event::Timer(flow));
             }
         }
         self.now = end;
@@ -267,6 +271,7 @@ impl Flow {
             round_ends: 0.0,
             recovering_until: None,
             next_send: starts,
+            timer: None,
             srtt: None,
             min_rtt: Duration::MAX,
         }

@@ -5,6 +5,10 @@
 //! and RFCs that define the controls; the sender rounds down when it sends.
 
 mod backlog;
+mod bbr;
+mod bbr3;
+mod bbr3_bounds;
+mod bbr_parts;
 mod fast;
 #[cfg(test)]
 pub(crate) mod harness;
@@ -14,9 +18,13 @@ mod newreno;
 mod tahoe;
 mod vegas;
 mod veno;
+mod vivace;
+mod vivace_interval;
 mod westwood;
 mod xcp;
 
+pub use bbr::Bbr;
+pub use bbr3::Bbr3;
 pub use fast::{Fast, FastOptions};
 pub use hybla::{Hybla, HyblaOptions};
 pub use hybla_veno::{HyblaVeno, HyblaVenoOptions};
@@ -24,6 +32,7 @@ pub use newreno::NewReno;
 pub use tahoe::Tahoe;
 pub use vegas::{Vegas, VegasOptions};
 pub use veno::{Veno, VenoOptions};
+pub use vivace::{Vivace, VivaceOptions};
 pub use westwood::Westwood;
 pub use xcp::{WithXcp, Xcp};
 

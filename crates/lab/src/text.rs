@@ -105,10 +105,18 @@ pub fn series_csv(result: &RunResult) -> Vec<(String, String)> {
     let cell = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
     let mut files = Vec::new();
     for (flow, samples) in result.flows.iter().zip(&series.flows) {
-        let mut csv = "time_s,goodput_mbps,owd_ms,in_order_owd_ms\n".to_owned();
+        let has_window = !samples.cwnd.is_empty();
+        let more = if has_window { ",cwnd_segments,ssthresh_segments,srtt_ms" } else { "" };
+        let mut csv = format!("time_s,goodput_mbps,owd_ms,in_order_owd_ms{more}\n");
         for (i, goodput) in samples.goodput_mbps.iter().enumerate() {
             let (owd, in_order) = (cell(samples.owd_ms[i]), cell(samples.in_order_owd_ms[i]));
-            let _ = writeln!(csv, "{},{},{owd},{in_order}", time(i), cell(*goodput));
+            let _ = write!(csv, "{},{},{owd},{in_order}", time(i), cell(*goodput));
+            if has_window {
+                let window = [&samples.cwnd, &samples.ssthresh, &samples.srtt_ms];
+                let cells = window.map(|column| format!(",{}", cell(column[i])));
+                csv += &cells.concat();
+            }
+            csv.push('\n');
         }
         files.push((format!("flow-{}.csv", file_name(&flow.name)), csv));
     }

@@ -11,7 +11,7 @@ pub mod units;
 pub use build::{Built, LinkNames, build, link_configs};
 pub use event::{Event, What};
 pub use fields::ScenarioError;
-pub use flow::{Flow, TRANSPORTS};
+pub use flow::{Flow, Split, transports};
 pub use link::{Direction, LinkSpec, LossDirection, ReadFile};
 pub use topology::{InFlight, NamedLink, Relays, Switching, Topology};
 
@@ -139,9 +139,12 @@ fn flows(
             table.text.error(Some(table.span()), &format!("{}.{field}", table.path), &problem)
         };
         let (from, to) = (error("from", String::new()), error("to", String::new()));
+        let split = error("split", String::new());
         let (name, content) = (error("name", String::new()), error("options.content", String::new()));
         let flow = Flow::parse(table, duration)?;
-        for (node, error) in [(&flow.from, from), (&flow.to, to)] {
+        let splits = if let Split::Named(nodes) = &flow.split { &nodes[..] } else { &[] };
+        let nodes = [(&flow.from, from), (&flow.to, to)];
+        for (node, error) in nodes.into_iter().chain(splits.iter().map(|node| (node, split.clone()))) {
             if topology.node_named(node).is_none() {
                 let problem = format!("\"{node}\" is no node; nodes are {}", topology.nodes.join(", "));
                 return Err(ScenarioError { problem, ..error });

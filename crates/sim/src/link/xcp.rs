@@ -7,34 +7,23 @@ use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 
 /// The congestion header that travels with a segment and returns with its acknowledgement (section 3.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct XcpHeader {
     /// The sender's window, bytes on the wire.
-    pub cwnd_bytes: u32,
+    pub cwnd_bytes: f64,
     /// The sender's estimate of its round trip; zero while it has none, and then routers grant nothing.
     pub rtt: Duration,
-    /// The change of the window that this packet brings, thousandths of a byte: first the sender's wish, then at
-    /// most what the tightest router on the way allows. Whole numbers, so that packets compare and hash.
-    pub feedback_millibytes: i64,
+    /// The change of the window that this packet brings, bytes on the wire: first the sender's wish, then at most
+    /// what the tightest router on the way allows.
+    pub feedback_bytes: f64,
 }
 
 impl XcpHeader {
     /// The header of a packet of `bytes`, one of those that make up a window of `cwnd_bytes`, whose sender wishes
     /// for `demand_bytes` more window over a round trip.
     pub fn wish(cwnd_bytes: f64, rtt: Duration, demand_bytes: f64, bytes: u32) -> Self {
-        let share = demand_bytes * f64::from(bytes) / cwnd_bytes.max(f64::from(bytes));
-        let mut header = Self { cwnd_bytes: cwnd_bytes as u32, rtt, feedback_millibytes: 0 };
-        header.set_feedback_bytes(share);
-        header
-    }
-
-    /// The change of the window, bytes on the wire.
-    pub fn feedback_bytes(&self) -> f64 {
-        self.feedback_millibytes as f64 / 1e3
-    }
-
-    fn set_feedback_bytes(&mut self, bytes: f64) {
-        self.feedback_millibytes = (bytes * 1e3) as i64;
+        let feedback_bytes = demand_bytes * f64::from(bytes) / cwnd_bytes.max(f64::from(bytes));
+        Self { cwnd_bytes, rtt, feedback_bytes }
     }
 }
 
@@ -134,7 +123,7 @@ impl XcpRouter {
         self.sums.bytes += f64::from(bytes);
         if let Some(header) = header.filter(|header| has_word(header)) {
             let rtt = header.rtt.as_secs_f64();
-            let turn = rtt * f64::from(bytes) / f64::from(header.cwnd_bytes);
+            let turn = rtt * f64::from(bytes) / header.cwnd_bytes;
             self.sums.rtt_by_cwnd += turn;
             self.sums.rtt_square_by_cwnd += rtt * turn;
         }
@@ -143,15 +132,15 @@ impl XcpRouter {
     /// The packet leaves: its header says at most what this router allows.
     pub fn on_departure(&mut self, header: &mut XcpHeader, bytes: u32) {
         if !has_word(header) {
-            header.feedback_millibytes = header.feedback_millibytes.min(0);
+            header.feedback_bytes = header.feedback_bytes.min(0.0);
             return;
         }
         let (rtt, bytes) = (header.rtt.as_secs_f64(), f64::from(bytes));
-        let positive = self.grants.positive_scale * rtt * rtt * bytes / f64::from(header.cwnd_bytes);
+        let positive = self.grants.positive_scale * rtt * rtt * bytes / header.cwnd_bytes;
         let negative = self.grants.negative_scale * rtt * bytes;
-        let (allowed, asked) = (positive - negative, header.feedback_bytes());
+        let (allowed, asked) = (positive - negative, header.feedback_bytes);
         if asked > allowed {
-            header.set_feedback_bytes(allowed);
+            header.feedback_bytes = allowed;
             self.grants.take(positive / rtt, negative / rtt);
         } else {
             // Another router, or the sender itself, allows less: what it did not take counts as taken back.
@@ -178,7 +167,7 @@ impl XcpRouter {
 
 /// A sender that knows neither window nor round trip gets nothing, and counts as traffic only.
 fn has_word(header: &XcpHeader) -> bool {
-    header.cwnd_bytes > 0 && !header.rtt.is_zero()
+    header.cwnd_bytes > 0.0 && !header.rtt.is_zero()
 }
 
 impl Grants {
@@ -253,13 +242,13 @@ mod tests {
 
     /// Lets `flows` of (window in bytes, round trip) pass for one round trip of `RTT`, and returns the window
     /// change of each flow over its own round trip, bytes. A wish of `wish` bytes per packet.
-    fn interval(router: &mut XcpRouter, from: Instant, flows: &[(u32, Duration)], queue: f64) -> Vec<f64> {
+    fn interval(router: &mut XcpRouter, from: Instant, flows: &[(f64, Duration)], queue: f64) -> Vec<f64> {
         let mut packets = Vec::new();
         for (flow, &(cwnd, rtt)) in flows.iter().enumerate() {
-            let per_interval = f64::from(cwnd) / 1000.0 * RTT.as_secs_f64() / rtt.as_secs_f64();
+            let per_interval = cwnd / 1000.0 * RTT.as_secs_f64() / rtt.as_secs_f64();
             for index in 0..per_interval as u64 {
                 let at = from + RTT.scaled(index, per_interval as u64);
-                packets.push((at, flow, XcpHeader { cwnd_bytes: cwnd, rtt, feedback_millibytes: i64::MAX }));
+                packets.push((at, flow, XcpHeader { cwnd_bytes: cwnd, rtt, feedback_bytes: 1e9 }));
             }
         }
         packets.sort_by_key(|&(at, flow, _)| (at, flow));
@@ -268,12 +257,12 @@ mod tests {
             router.on_arrival(at, Some(&header), 1000, queue, CAPACITY);
             router.on_departure(&mut header, 1000);
             let rtt = flows[flow].1;
-            changes[flow] += header.feedback_bytes() * rtt.as_secs_f64() / RTT.as_secs_f64();
+            changes[flow] += header.feedback_bytes * rtt.as_secs_f64() / RTT.as_secs_f64();
         }
         changes
     }
 
-    fn after_one_interval(flows: &[(u32, Duration)], queue: f64) -> Vec<f64> {
+    fn after_one_interval(flows: &[(f64, Duration)], queue: f64) -> Vec<f64> {
         let mut router = XcpRouter::new(XcpOptions { first_interval: RTT, ..XcpOptions::default() });
         interval(&mut router, Instant::ZERO, flows, queue);
         interval(&mut router, Instant::ZERO + RTT, flows, queue)
@@ -282,27 +271,27 @@ mod tests {
     #[test]
     fn one_flow_gets_alpha_of_what_is_spare() {
         // Half of 8 Mbit/s is spare: 0.4 * 0.5 Mbyte/s * 0.1 s.
-        let change = after_one_interval(&[(50_000, RTT)], 0.0)[0];
+        let change = after_one_interval(&[(50_000.0, RTT)], 0.0)[0];
         assert!((change - 20_000.0).abs() < 1_000.0, "{change}");
     }
 
     #[test]
     fn a_standing_queue_is_drained_by_beta() {
         // Fully used, 10 kB waiting: -0.226 * 10 kB.
-        let change = after_one_interval(&[(100_000, RTT)], 10_000.0)[0];
+        let change = after_one_interval(&[(100_000.0, RTT)], 10_000.0)[0];
         assert!((change + 2_260.0).abs() < 150.0, "{change}");
     }
 
     #[test]
     fn spare_capacity_is_shared_equally_whatever_the_windows() {
-        let change = after_one_interval(&[(10_000, RTT), (40_000, RTT)], 0.0);
+        let change = after_one_interval(&[(10_000.0, RTT), (40_000.0, RTT)], 0.0);
         assert!((change[0] / change[1] - 1.0).abs() < 0.1, "{change:?}");
     }
 
     #[test]
     fn shuffling_takes_from_the_large_and_gives_to_the_small() {
         // Fully used and no queue: 10 % of the traffic moves; each gets half of it and pays by its share.
-        let change = after_one_interval(&[(20_000, RTT), (80_000, RTT)], 0.0);
+        let change = after_one_interval(&[(20_000.0, RTT), (80_000.0, RTT)], 0.0);
         assert!((change[0] - (5_000.0 - 2_000.0)).abs() < 400.0, "{change:?}");
         assert!((change[1] - (5_000.0 - 8_000.0)).abs() < 400.0, "{change:?}");
     }
@@ -310,7 +299,7 @@ mod tests {
     #[test]
     fn throughput_not_window_grows_equally_where_round_trips_differ() {
         let slow = Duration::from_millis(200);
-        let change = after_one_interval(&[(20_000, RTT), (40_000, slow)], 0.0);
+        let change = after_one_interval(&[(20_000.0, RTT), (40_000.0, slow)], 0.0);
         let rates = [change[0] / RTT.as_secs_f64(), change[1] / slow.as_secs_f64()];
         // Per own round trip: the slow one gets its addition half as often and twice as large a rate.
         assert!((rates[1] / rates[0] - 2.0).abs() < 0.2, "{rates:?}");
@@ -319,15 +308,15 @@ mod tests {
     #[test]
     fn what_was_granted_once_is_not_granted_again() {
         let mut router = XcpRouter::new(XcpOptions { first_interval: RTT, ..XcpOptions::default() });
-        interval(&mut router, Instant::ZERO, &[(20_000, RTT)], 0.0);
+        interval(&mut router, Instant::ZERO, &[(20_000.0, RTT)], 0.0);
         let granted: f64 = (0..1_000)
             .map(|index| {
                 // Fifty times the packets that were there when the shares were computed, in one burst.
-                let mut header = XcpHeader { cwnd_bytes: 20_000, rtt: RTT, feedback_millibytes: i64::MAX };
+                let mut header = XcpHeader { cwnd_bytes: 20_000.0, rtt: RTT, feedback_bytes: 1e9 };
                 let at = Instant::ZERO + RTT + Duration::from_micros(index);
                 router.on_arrival(at, Some(&header), 1000, 0.0, CAPACITY);
                 router.on_departure(&mut header, 1000);
-                header.feedback_bytes()
+                header.feedback_bytes
             })
             .sum();
         // Spare: 0.8 Mbyte/s; 0.4 of it over 0.1 s, and a packet's rounding.
@@ -337,19 +326,19 @@ mod tests {
     #[test]
     fn a_tighter_router_before_this_one_is_obeyed() {
         let mut router = XcpRouter::new(XcpOptions { first_interval: RTT, ..XcpOptions::default() });
-        interval(&mut router, Instant::ZERO, &[(20_000, RTT)], 0.0);
-        let mut header = XcpHeader { cwnd_bytes: 20_000, rtt: RTT, feedback_millibytes: -7_000 };
+        interval(&mut router, Instant::ZERO, &[(20_000.0, RTT)], 0.0);
+        let mut header = XcpHeader { cwnd_bytes: 20_000.0, rtt: RTT, feedback_bytes: -7.0 };
         router.on_arrival(Instant::ZERO + RTT, Some(&header), 1000, 0.0, CAPACITY);
         router.on_departure(&mut header, 1000);
-        assert_eq!(header.feedback_millibytes, -7_000);
+        assert_eq!(header.feedback_bytes, -7.0);
     }
 
     #[test]
     fn a_sender_without_a_round_trip_is_granted_nothing() {
         let mut router = XcpRouter::new(XcpOptions::default());
-        let mut header = XcpHeader { cwnd_bytes: 10_000, rtt: Duration::ZERO, feedback_millibytes: 9 };
+        let mut header = XcpHeader { cwnd_bytes: 10_000.0, rtt: Duration::ZERO, feedback_bytes: 9.0 };
         router.on_arrival(Instant::ZERO, Some(&header), 1000, 0.0, CAPACITY);
         router.on_departure(&mut header, 1000);
-        assert_eq!(header.feedback_millibytes, 0);
+        assert_eq!(header.feedback_bytes, 0.0);
     }
 }

@@ -2,7 +2,7 @@
 //! 10): once per round trip w ← min(2w, (1-γ)w + γ(baseRTT/RTT·w + α)). In equilibrium each flow keeps α segments in
 //! queues.
 
-use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, LossKind, Setup, Window};
+use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, LossKind, Setup, Tuning, Window};
 use starhop_proto::time::Duration;
 
 /// What FAST can be told.
@@ -18,6 +18,14 @@ pub struct FastOptions {
 impl Default for FastOptions {
     fn default() -> Self {
         Self { alpha: 20.0, gamma: 0.5 }
+    }
+}
+
+impl FastOptions {
+    /// What the user set, over the defaults.
+    pub fn of(tuning: &Tuning) -> Self {
+        let defaults = Self::default();
+        Self { alpha: tuning.alpha.unwrap_or(defaults.alpha), gamma: tuning.gamma.unwrap_or(defaults.gamma) }
     }
 }
 

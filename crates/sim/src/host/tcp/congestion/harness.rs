@@ -1,7 +1,7 @@
 //! What the controls are tested with: hand-made acknowledgements, and flows over one bottleneck with a sender
 //! that does nothing but count. Losses are found when their acknowledgement would have come.
 
-use super::{Ack, CongestionControl, Loss, LossKind, RateSample, Setup};
+use super::{Ack, CongestionControl, Loss, LossKind, RateSample, Setup, Tuning};
 use crate::link::{XcpHeader, XcpOptions, XcpRouter};
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -12,7 +12,15 @@ use std::collections::{BTreeMap, VecDeque};
 pub(crate) const PACKET: u32 = 1500;
 
 pub(crate) fn setup() -> Setup {
-    Setup { mss: 1448, overhead: 52, initial_window: 10.0, receive_window: 10_000.0, seed: 1 }
+    Setup {
+        mss: 1448,
+        overhead: 52,
+        initial_window: 10.0,
+        receive_window: 10_000.0,
+        hystart: true,
+        tuning: Tuning::default(),
+        seed: 1,
+    }
 }
 
 pub(crate) fn ms(millis: u64) -> Duration {
@@ -242,7 +250,7 @@ impl Pipe {
             router.on_arrival(self.now, Some(&header), PACKET, queue, self.bottleneck.rate);
             router.on_departure(&mut header, PACKET);
         }
-        header.feedback_bytes() / packet
+        header.feedback_bytes / packet
     }
 
     fn outcome(&mut self, index: usize) {

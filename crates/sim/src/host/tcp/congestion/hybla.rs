@@ -2,7 +2,7 @@
 //! Satellite Communications and Networking 22, 2004): a connection with a long round trip grows its *rate* like
 //! a reference connection with round trip RTT0.
 
-use super::{Ack, CongestionControl, Loss, LossKind, Setup, Window};
+use super::{Ack, CongestionControl, Loss, LossKind, Setup, Tuning, Window};
 use starhop_proto::time::Duration;
 
 /// What Hybla can be told.
@@ -15,6 +15,14 @@ pub struct HyblaOptions {
 impl Default for HyblaOptions {
     fn default() -> Self {
         Self { rtt0: Duration::from_millis(25) }
+    }
+}
+
+impl HyblaOptions {
+    /// What the user set, over the defaults.
+    pub fn of(tuning: &Tuning) -> Self {
+        let defaults = Self::default();
+        Self { rtt0: tuning.rtt0.unwrap_or(defaults.rtt0) }
     }
 }
 

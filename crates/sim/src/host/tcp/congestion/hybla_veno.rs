@@ -3,7 +3,7 @@
 
 use super::backlog::Backlog;
 use super::hybla::{HyblaOptions, Rho};
-use super::{Ack, CongestionControl, Loss, LossKind, Setup, Window};
+use super::{Ack, CongestionControl, Loss, LossKind, Setup, Tuning, Window};
 use starhop_proto::time::Duration;
 
 /// What Hybla-Veno can be told.
@@ -20,6 +20,18 @@ pub struct HyblaVenoOptions {
 impl Default for HyblaVenoOptions {
     fn default() -> Self {
         Self { rtt0: Duration::from_millis(75), beta1: 3.0, beta2: 6.0 }
+    }
+}
+
+impl HyblaVenoOptions {
+    /// What the user set, over the defaults.
+    pub fn of(tuning: &Tuning) -> Self {
+        let defaults = Self::default();
+        Self {
+            rtt0: tuning.rtt0.unwrap_or(defaults.rtt0),
+            beta1: tuning.beta.unwrap_or(defaults.beta1),
+            ..defaults
+        }
     }
 }
 

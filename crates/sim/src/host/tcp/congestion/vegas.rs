@@ -2,7 +2,7 @@
 //! Selected Areas in Communications 13(8), 1995): keeps a few segments in the queue, and no more.
 
 use super::backlog::Backlog;
-use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, Setup, Window};
+use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, Setup, Tuning, Window};
 
 /// What Vegas can be told: bounds of the queued segments.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -18,6 +18,18 @@ pub struct VegasOptions {
 impl Default for VegasOptions {
     fn default() -> Self {
         Self { alpha: 2.0, beta: 4.0, gamma: 1.0 }
+    }
+}
+
+impl VegasOptions {
+    /// What the user set, over the defaults.
+    pub fn of(tuning: &Tuning) -> Self {
+        let defaults = Self::default();
+        Self {
+            alpha: tuning.alpha.unwrap_or(defaults.alpha),
+            beta: tuning.beta.unwrap_or(defaults.beta),
+            gamma: tuning.gamma.unwrap_or(defaults.gamma),
+        }
     }
 }
 

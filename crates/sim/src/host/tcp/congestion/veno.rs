@@ -2,7 +2,7 @@
 //! Selected Areas in Communications 21(2), 2003): a loss while little waits in queues was no congestion.
 
 use super::backlog::Backlog;
-use super::{Ack, CongestionControl, Loss, LossKind, Setup, Window};
+use super::{Ack, CongestionControl, Loss, LossKind, Setup, Tuning, Window};
 
 /// What Veno can be told.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -14,6 +14,14 @@ pub struct VenoOptions {
 impl Default for VenoOptions {
     fn default() -> Self {
         Self { beta: 3.0 }
+    }
+}
+
+impl VenoOptions {
+    /// What the user set, over the defaults.
+    pub fn of(tuning: &Tuning) -> Self {
+        let defaults = Self::default();
+        Self { beta: tuning.beta.unwrap_or(defaults.beta) }
     }
 }
 

@@ -222,6 +222,10 @@ impl CongestionControl for Bbr {
         }
     }
 
+    fn on_undo(&mut self, now: Instant, _cwnd: f64, _ssthresh: f64) {
+        self.on_recovered(now);
+    }
+
     fn cwnd(&self) -> f64 {
         self.cwnd
     }

@@ -410,6 +410,10 @@ impl CongestionControl for Bbr3 {
         self.cwnd = self.repair.on_recovered(self.cwnd).min(self.most_cwnd());
     }
 
+    fn on_undo(&mut self, now: Instant, _cwnd: f64, _ssthresh: f64) {
+        self.on_recovered(now);
+    }
+
     fn cwnd(&self) -> f64 {
         self.cwnd
     }

@@ -3,7 +3,7 @@
 //! queues.
 
 use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, LossKind, Setup, Tuning, Window};
-use starhop_proto::time::Duration;
+use starhop_proto::time::{Duration, Instant};
 
 /// What FAST can be told.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -98,6 +98,14 @@ impl CongestionControl for Fast {
         if loss.kind == LossKind::Timeout {
             self.mean_rtt = None;
         }
+    }
+
+    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+        self.window.cwnd = 1.0;
+    }
+
+    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
+        self.window.undo(cwnd, ssthresh);
     }
 
     fn cwnd(&self) -> f64 {

@@ -3,7 +3,7 @@
 //! a reference connection with round trip RTT0.
 
 use super::{Ack, CongestionControl, Loss, LossKind, Setup, Tuning, Window};
-use starhop_proto::time::Duration;
+use starhop_proto::time::{Duration, Instant};
 
 /// What Hybla can be told.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -111,6 +111,14 @@ impl CongestionControl for Hybla {
             // As at the start: ρ segments per round trip are one per RTT0.
             self.window.cwnd = self.rho.value().min(self.window.ssthresh);
         }
+    }
+
+    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+        self.window.cwnd = self.rho.value().min(self.window.ssthresh);
+    }
+
+    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
+        self.window.undo(cwnd, ssthresh);
     }
 
     fn cwnd(&self) -> f64 {

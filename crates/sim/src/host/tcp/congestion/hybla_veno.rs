@@ -4,7 +4,7 @@
 use super::backlog::Backlog;
 use super::hybla::{HyblaOptions, Rho};
 use super::{Ack, CongestionControl, Loss, LossKind, Setup, Tuning, Window};
-use starhop_proto::time::Duration;
+use starhop_proto::time::{Duration, Instant};
 
 /// What Hybla-Veno can be told.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -119,6 +119,14 @@ impl CongestionControl for HyblaVeno {
         self.window.reduce(self.window.cwnd, factor, loss.kind);
     }
 
+    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+        self.window.cwnd = 1.0;
+    }
+
+    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
+        self.window.undo(cwnd, ssthresh);
+    }
+
     fn cwnd(&self) -> f64 {
         self.window.cwnd
     }
@@ -132,7 +140,6 @@ impl CongestionControl for HyblaVeno {
 mod tests {
     use super::super::harness::{ack, loss, ms, rounds, setup};
     use super::*;
-    use starhop_proto::time::Instant;
 
     /// A window of 60 after two rounds of `rtt`, where 550 ms are the shortest.
     fn after(rtt_ms: u64) -> HyblaVeno {

@@ -2,6 +2,7 @@
 //! section 4): fast retransmit, but no fast recovery: every loss starts again from one segment.
 
 use super::{Ack, CongestionControl, Loss, LossKind, Recovery, Setup, Window};
+use starhop_proto::time::Instant;
 
 /// The ancestor.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -34,6 +35,14 @@ impl CongestionControl for Tahoe {
     fn on_loss(&mut self, loss: &Loss) {
         let from = self.window.cwnd.min(loss.in_flight);
         self.window.reduce(from, BETA, LossKind::Timeout);
+    }
+
+    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+        self.window.cwnd = 1.0;
+    }
+
+    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
+        self.window.undo(cwnd, ssthresh);
     }
 
     fn cwnd(&self) -> f64 {

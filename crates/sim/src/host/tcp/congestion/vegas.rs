@@ -3,6 +3,7 @@
 
 use super::backlog::Backlog;
 use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, Setup, Tuning, Window};
+use starhop_proto::time::Instant;
 
 /// What Vegas can be told: bounds of the queued segments.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -94,6 +95,14 @@ impl CongestionControl for Vegas {
 
     fn on_loss(&mut self, loss: &Loss) {
         self.window.reduce(self.window.cwnd, BETA, loss.kind);
+    }
+
+    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+        self.window.cwnd = 1.0;
+    }
+
+    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
+        self.window.undo(cwnd, ssthresh);
     }
 
     fn cwnd(&self) -> f64 {

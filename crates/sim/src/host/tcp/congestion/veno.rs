@@ -3,6 +3,7 @@
 
 use super::backlog::Backlog;
 use super::{Ack, CongestionControl, Loss, LossKind, Setup, Tuning, Window};
+use starhop_proto::time::Instant;
 
 /// What Veno can be told.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -74,6 +75,14 @@ impl CongestionControl for Veno {
         let is_random = loss.kind == LossKind::Acks && !self.is_congested();
         let factor = if is_random { AFTER_RANDOM_LOSS } else { AFTER_CONGESTION };
         self.window.reduce(self.window.cwnd, factor, loss.kind);
+    }
+
+    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+        self.window.cwnd = 1.0;
+    }
+
+    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
+        self.window.undo(cwnd, ssthresh);
     }
 
     fn cwnd(&self) -> f64 {

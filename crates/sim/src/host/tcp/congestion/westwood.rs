@@ -79,6 +79,14 @@ impl CongestionControl for Westwood {
         };
     }
 
+    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+        self.window.cwnd = 1.0;
+    }
+
+    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
+        self.window.undo(cwnd, ssthresh);
+    }
+
     fn cwnd(&self) -> f64 {
         self.window.cwnd
     }

@@ -36,6 +36,10 @@ impl CongestionControl for Xcp {
         };
     }
 
+    fn on_undo(&mut self, _now: Instant, cwnd: f64, _ssthresh: f64) {
+        self.cwnd = self.cwnd.max(cwnd);
+    }
+
     fn cwnd(&self) -> f64 {
         self.cwnd
     }
@@ -81,6 +85,16 @@ impl<C: CongestionControl> CongestionControl for WithXcp<C> {
     fn on_loss(&mut self, loss: &Loss) {
         self.end_to_end.on_loss(loss);
         self.xcp.on_loss(loss);
+    }
+
+    fn on_repeated_timeout(&mut self, loss: &Loss) {
+        self.end_to_end.on_repeated_timeout(loss);
+        self.xcp.on_repeated_timeout(loss);
+    }
+
+    fn on_undo(&mut self, now: Instant, cwnd: f64, ssthresh: f64) {
+        self.end_to_end.on_undo(now, cwnd, ssthresh);
+        self.xcp.on_undo(now, cwnd, ssthresh);
     }
 
     fn on_recovered(&mut self, now: Instant) {

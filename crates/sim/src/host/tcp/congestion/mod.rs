@@ -318,3 +318,6 @@ impl Window {
         self.ssthresh = ssthresh;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,17 @@
 //! Scenario files: TOML in, a checked [`Scenario`] out, every error with its field and line.
 
 mod build;
+mod constellation;
 mod event;
 mod fields;
 mod flow;
 mod link;
+mod sky;
 mod topology;
 pub mod units;
 
 pub use build::{Built, LinkNames, build, link_configs};
+pub use constellation::{Constellation, SkyLink, gateway};
 pub use event::{Event, What};
 pub use fields::ScenarioError;
 pub use flow::{Flow, TRANSPORTS};
@@ -141,6 +144,9 @@ fn flows(
         let (from, to) = (error("from", String::new()), error("to", String::new()));
         let (name, content) = (error("name", String::new()), error("options.content", String::new()));
         let flow = Flow::parse(table, duration)?;
+        if let Some(sky) = &topology.sky {
+            sky_ends(sky, &flow, &from, &to)?;
+        }
         for (node, error) in [(&flow.from, from), (&flow.to, to)] {
             if topology.node_named(node).is_none() {
                 let problem = format!("\"{node}\" is no node; nodes are {}", topology.nodes.join(", "));
@@ -162,6 +168,27 @@ fn flows(
         flows.push(flow);
     }
     if flows.is_empty() { Err(fields.error("flow", "is missing: nothing would be sent")) } else { Ok(flows) }
+}
+
+/// Over a sky, flows go from one station to another.
+fn sky_ends(
+    sky: &Constellation,
+    flow: &Flow,
+    from: &ScenarioError,
+    to: &ScenarioError,
+) -> Result<(), ScenarioError> {
+    for (node, error) in [(&flow.from, from), (&flow.to, to)] {
+        if sky.station_of(node).is_none() {
+            let names: Vec<&str> =
+                sky.network.stations[..sky.hosts].iter().map(|s| s.name.as_str()).collect();
+            let problem = format!("\"{node}\" is no station with hosts; those are {}", names.join(", "));
+            return Err(ScenarioError { problem, ..error.clone() });
+        }
+    }
+    if flow.from == flow.to {
+        return Err(ScenarioError { problem: "is the station that the flow begins at".into(), ..to.clone() });
+    }
+    Ok(())
 }
 
 fn syntax(text: &str, error: &toml::de::Error) -> ScenarioError {

@@ -168,15 +168,17 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         if uplink == self.uplink {
             return;
         }
-        self.uplink = uplink;
+        let left = core::mem::replace(&mut self.uplink, uplink);
         if let Some(requester) = self.uplinks.get_mut(uplink) {
-            requester.start_anew();
+            requester.resume();
         }
         self.window.on_new_path();
         self.progress.timed.clear();
         self.intake.on_new_path(now);
+        self.outbox.feedback(left, self.flow);
         self.repairs.extend(self.intake.expected().iter());
-        self.send_repairs(Interest::DEFAULT_HOP_LIMIT);
+        self.outbox.ask_anew(uplink, self.flow, &self.repairs, self.config.request_limit);
+        self.repairs.clear();
     }
 
     /// The first offset that has not arrived: everything below is complete.
@@ -411,7 +413,8 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
     fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         loop {
             let Control::Interest(request) = self.outbox.pop()? else { continue };
-            let sent = emit_interest(&mut self.uplinks, &mut self.suite, now, request, Rate::UNLIMITED, out);
+            let of_flow = (self.intake.epoch(), Rate::UNLIMITED);
+            let sent = emit_interest(&mut self.uplinks, &mut self.suite, now, request, of_flow, out);
             if let Some(transmit) = sent {
                 self.stats.interests_sent += 1;
                 self.stats.sent_bytes += transmit.len as u64;

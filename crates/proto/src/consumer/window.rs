@@ -15,6 +15,8 @@ pub(super) struct Window {
     limit: u64,
     floor: u64,
     min_rtt: Option<Duration>,
+    /// `min_rtt` is that of a path before.
+    is_old_path: bool,
     rates: [Rate; ROUNDS],
     round: usize,
     round_started: Option<Instant>,
@@ -27,6 +29,7 @@ impl Window {
             limit,
             floor: (4 * span).max(256 * 1024).min(limit),
             min_rtt: None,
+            is_old_path: false,
             rates: [Rate::ZERO; ROUNDS],
             round: 0,
             round_started: None,
@@ -36,7 +39,8 @@ impl Window {
 
     /// A range asked for once was answered after `rtt`.
     pub(super) fn on_rtt(&mut self, rtt: Duration) {
-        self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
+        let known = self.min_rtt.filter(|_| !core::mem::take(&mut self.is_old_path));
+        self.min_rtt = Some(known.map_or(rtt, |min| min.min(rtt)));
     }
 
     /// New bytes arrived.
@@ -60,9 +64,9 @@ impl Window {
         (self.floor + in_flight + in_flight / 2).min(self.limit)
     }
 
-    /// The path has changed: its round trip is to be learnt anew.
+    /// The path has changed: its round trip is to be learnt anew. Until then the old one is the better guess than none.
     pub(super) fn on_new_path(&mut self) {
-        self.min_rtt = None;
+        self.is_old_path = true;
     }
 }
 

@@ -116,9 +116,9 @@ pub struct FlowResult {
     pub source_bytes: u64,
     /// Bytes of the IP packets that the client sent.
     pub return_bytes: u64,
-    /// Ranges that the client asked for again on its hop.
+    /// Ranges that the client asked for again on its hop; for TCP, segments that senders sent again.
     pub repairs: u64,
-    /// End-to-end timeouts of the client.
+    /// End-to-end timeouts of the client; for TCP, retransmission timeouts of senders.
     pub timeouts: u64,
     /// Values of `owd` at the shares 0, 0.5 %, 1 %, …, 100 %, for plots.
     pub owd_quantiles_ms: Vec<f64>,
@@ -213,6 +213,15 @@ pub struct FlowSeries {
     /// Over a constellation: propagation delay of the path at the end of the step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub propagation_ms: Vec<Option<f64>>,
+    /// Congestion window of the TCP source, segments; empty for other transports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cwnd: Vec<Option<f64>>,
+    /// Its slow-start threshold, segments; null before the first loss.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ssthresh: Vec<Option<f64>>,
+    /// Its smoothed round trip.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub srtt_ms: Vec<Option<f64>>,
 }
 
 /// The series of one direction of a link.
@@ -270,7 +279,7 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
     let goodput_mbps = if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 };
     let (repairs, timeouts) = match simulation.world().report(handle.client) {
         HostReport::Consumer(stats) => (stats.repairs, stats.timeouts),
-        _ => (0, 0),
+        _ => tcp_counts(built, handle),
     };
     let over_sky = simulation.flow_path(index);
     let ideal_mbps = over_sky.as_ref().map_or(built.ideal_mbps[index], |sky| sky.ideal_bps * 1e-6);
@@ -318,6 +327,15 @@ fn path(path: &starhop_sim::run::PathResult) -> PathResult {
         max_propagation_ms: rounded(path.propagation_ms.1),
         away_s: path.away_s,
     }
+}
+
+/// Segments sent again and retransmission timeouts of all TCP senders between source and client.
+fn tcp_counts(built: &Built, handle: &FlowHandle) -> (u64, u64) {
+    let reports = handle.senders.iter().map(|&sender| built.simulation.world().report(sender));
+    reports.fold((0, 0), |(repairs, timeouts), report| match report {
+        HostReport::Tcp(stats) => (repairs + stats.retransmitted, timeouts + stats.timeouts),
+        _ => (repairs, timeouts),
+    })
 }
 
 /// Bytes, and the time that they took: from the end of the warm-up, or from the start of the flow where it was
@@ -414,6 +432,9 @@ fn series(built: &Built) -> SeriesResult {
         goodput_mbps: column(samples, |s| s.goodput_mbps),
         owd_ms: column(samples, |s| s.owd_ms),
         in_order_owd_ms: column(samples, |s| s.in_order_owd_ms),
+        cwnd: sender_column(samples, |s| s.cwnd),
+        ssthresh: sender_column(samples, |s| s.ssthresh),
+        srtt_ms: sender_column(samples, |s| s.srtt_ms),
     };
     let link = |samples: &Vec<LinkSample>| LinkSeries {
         queue_ms: column(samples, |s| s.queue_ms),
@@ -425,6 +446,11 @@ fn series(built: &Built) -> SeriesResult {
         flows: series.flows.iter().enumerate().map(flow).collect(),
         links: series.links.iter().map(link).collect(),
     }
+}
+
+/// Only flows with a window have one.
+fn sender_column(samples: &[FlowSample], value: impl Fn(&FlowSample) -> f64) -> Vec<Option<f64>> {
+    if samples.iter().all(|s| s.cwnd.is_nan()) { Vec::new() } else { column(samples, value) }
 }
 
 /// JSON knows no NaN and no infinity.

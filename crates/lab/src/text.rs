@@ -99,7 +99,7 @@ fn flow_row(flow: &FlowResult) -> Vec<String> {
 }
 
 /// Columns as wide as their widest cell; the first to the left, numbers to the right.
-fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     let wide = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = head.iter().enumerate().map(|(i, name)| name.len().max(wide(i))).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
@@ -121,11 +121,18 @@ pub fn series_csv(result: &RunResult) -> Vec<(String, String)> {
     let cell = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
     let mut files = Vec::new();
     for (flow, samples) in result.flows.iter().zip(&series.flows) {
+        let has_window = !samples.cwnd.is_empty();
+        let more = if has_window { ",cwnd_segments,ssthresh_segments,srtt_ms" } else { "" };
         let sky = if samples.hops.is_empty() { "" } else { ",hops,propagation_ms" };
-        let mut csv = format!("time_s,goodput_mbps,owd_ms,in_order_owd_ms{sky}\n");
+        let mut csv = format!("time_s,goodput_mbps,owd_ms,in_order_owd_ms{more}{sky}\n");
         for (i, goodput) in samples.goodput_mbps.iter().enumerate() {
             let (owd, in_order) = (cell(samples.owd_ms[i]), cell(samples.in_order_owd_ms[i]));
             let _ = write!(csv, "{},{},{owd},{in_order}", time(i), cell(*goodput));
+            if has_window {
+                let window = [&samples.cwnd, &samples.ssthresh, &samples.srtt_ms];
+                let cells = window.map(|column| format!(",{}", cell(column[i])));
+                csv += &cells.concat();
+            }
             if let (Some(hops), Some(propagation)) = (samples.hops.get(i), samples.propagation_ms.get(i)) {
                 let _ = write!(csv, ",{hops},{}", cell(*propagation));
             }

@@ -113,7 +113,7 @@ fn loss_in_the_data_direction_spares_requests() {
 
 #[test]
 fn changes_reach_into_tables_and_lists() {
-    let changes = ["topology.link.loss=0.5%", "flow.a.options.payload=1000", "flow.1.start=2s", "seed=7"];
+    let changes = ["topology.link.loss=0.5%", "flow.a.options.payload=1000", "flow.0.start=2s", "seed=7"];
     let changes: Vec<Change> = changes.iter().filter_map(|c| c.parse().ok()).collect();
     let scenario = Scenario::parse_changed(CHAIN, &changes, &|_| Err(String::new()));
     let Ok(scenario) = scenario else { panic!("{scenario:?}") };

@@ -1,14 +1,17 @@
 //! What travels over links.
 
 use super::HostId;
+use super::segment::TcpSegment;
 
 /// The contents of a packet.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Body {
     /// A UDP datagram, byte by byte.
     Datagram(Vec<u8>),
     /// A segment of a model whose payload is a length and no bytes.
     Segment(Segment),
+    /// A TCP segment. Boxed, so that other packets stay small.
+    Tcp(Box<TcpSegment>),
 }
 
 /// A packet of a transport that exists as a model only.
@@ -35,6 +38,7 @@ impl Body {
         match self {
             Self::Datagram(bytes) => bytes.len() as u32 + UDP_HEADER + IP_HEADER,
             Self::Segment(segment) => segment.header + segment.len + IP_HEADER,
+            Self::Tcp(segment) => segment.header() + segment.len + IP_HEADER,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The event loop.
 
 use super::hash::TraceHash;
-use super::host::{Host, HostId, HostReport};
+use super::host::{Host, HostId, HostReport, WindowSample};
 use super::network::{InFlight, LinkId, Network, NodeId};
 use super::packet::{Body, Buffers, Packet};
 use super::queue::{EventQueue, Key, Source};
@@ -317,6 +317,11 @@ impl<O: Observer> World<O> {
         self.now
     }
 
+    /// Number of hosts.
+    pub fn host_count(&self) -> usize {
+        self.hosts.len()
+    }
+
     /// Starts the application of a host.
     pub fn start(&mut self, id: HostId) {
         let state = &mut self.hosts[id.0 as usize];
@@ -401,6 +406,11 @@ impl<O: Observer> World<O> {
     /// What a host counted.
     pub fn report(&self, id: HostId) -> HostReport {
         self.hosts[id.0 as usize].host.report()
+    }
+
+    /// The window of a host that has one.
+    pub fn window_of(&self, id: HostId) -> Option<WindowSample> {
+        self.hosts[id.0 as usize].host.window()
     }
 
     /// Packets and bytes (IP packets) that a host sent.

@@ -4,8 +4,12 @@
 //! control owns the window. Windows are counted in segments of MSS bytes and may be fractions, as in the papers
 //! and RFCs that define the controls; the sender rounds down when it sends.
 
+mod cubic;
+mod hystart;
 mod newreno;
 
+pub use cubic::Cubic;
+pub use hystart::HyStart;
 pub use newreno::NewReno;
 
 use starhop_proto::time::{Duration, Instant};
@@ -13,6 +17,39 @@ use starhop_proto::units::Rate;
 
 /// The smallest window after a reduction, segments (RFC 5681, section 3.1, equation 4).
 pub const LEAST_SSTHRESH: f64 = 2.0;
+
+/// Makes a control at the start of a connection.
+type Construct = fn(&Setup) -> Box<dyn CongestionControl>;
+
+/// Every control by the name that scenarios use.
+const CONTROLS: &[(&str, Construct)] =
+    &[("newreno", |setup| Box::new(NewReno::new(setup))), ("cubic", |setup| Box::new(Cubic::new(setup)))];
+
+/// The choice of a congestion control.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Control(usize);
+
+impl Control {
+    /// The control of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        CONTROLS.iter().position(|(known, _)| *known == name).map(Self)
+    }
+
+    /// The names of all controls.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        CONTROLS.iter().map(|(name, _)| *name)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        CONTROLS[self.0].0
+    }
+
+    /// A control at the start of a connection.
+    pub fn construct(self, setup: &Setup) -> Box<dyn CongestionControl> {
+        CONTROLS[self.0].1(setup)
+    }
+}
 
 /// What a connection tells its control when it begins.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -25,6 +62,10 @@ pub struct Setup {
     pub initial_window: f64,
     /// The peer's receive window, segments.
     pub receive_window: f64,
+    /// The round trip of the reference connection (Hybla).
+    pub rtt0: Duration,
+    /// Slow start ends when the round trip grows, in controls that know HyStart.
+    pub hystart: bool,
     /// For controls that draw lots.
     pub seed: u64,
 }
@@ -130,6 +171,15 @@ pub trait CongestionControl: std::fmt::Debug {
     /// A loss episode begins.
     fn on_loss(&mut self, loss: &Loss);
 
+    /// The timer ran out again before what it repaired was covered, or in the middle of a repair: the threshold was
+    /// lowered already (RFC 5681, section 3.1), the window begins anew.
+    fn on_repeated_timeout(&mut self, loss: &Loss) {
+        self.on_loss(loss);
+    }
+
+    /// The last episode was a mistake: nothing had been lost, only late. The window and the threshold before it.
+    fn on_undo(&mut self, _now: Instant, _cwnd: f64, _ssthresh: f64) {}
+
     /// The episode is over; the sender has set nothing, the window is the control's.
     fn on_recovered(&mut self, _now: Instant) {}
 
@@ -203,5 +253,11 @@ impl Window {
     pub fn reduce(&mut self, from: f64, factor: f64, kind: LossKind) {
         self.ssthresh = (from * factor).max(LEAST_SSTHRESH);
         self.cwnd = if kind == LossKind::Timeout { 1.0 } else { self.ssthresh };
+    }
+
+    /// Takes a reduction back.
+    pub fn undo(&mut self, cwnd: f64, ssthresh: f64) {
+        self.cwnd = self.cwnd.max(cwnd);
+        self.ssthresh = ssthresh;
     }
 }

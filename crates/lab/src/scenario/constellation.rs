@@ -9,6 +9,7 @@ use starhop_orbit::ground::{self, Station};
 use starhop_orbit::link::{GroundPolicy, Selection};
 use starhop_orbit::network::Network;
 use starhop_orbit::preset;
+use starhop_orbit::route::{Relaying, Router};
 use starhop_proto::time::Duration;
 use starhop_sim::run::{Handover, VCurve};
 use std::sync::Arc;
@@ -89,11 +90,12 @@ impl Constellation {
             let problem = format!("\"{shell}\" is no constellation; there are {}", preset::NAMES.join(", "));
             return Err(fields.error("shell", &problem));
         };
-        let (stations, hosts) = stations(fields)?;
+        let (stations, mut hosts) = stations(fields)?;
         let mut network =
             Network::from_preset(&preset, stations).map_err(|e| fields.error("shell", &e.to_string()))?;
         limits(fields, &mut network)?;
         network.selection = selection(fields)?;
+        let start = start(fields)?;
         if fields.optional("isl")?.unwrap_or(preset.plus_grid) {
             if network.sky.isls.is_empty() {
                 return Err(fields.error("isl", &format!("\"{shell}\" has no inter-satellite links")));
@@ -102,6 +104,10 @@ impl Constellation {
             network.sky.isls.clear();
         }
         let has_ground_relays = network.sky.isls.is_empty();
+        for user in users(fields, &network, hosts, start)? {
+            network.stations.insert(hosts, user);
+            hosts += 1;
+        }
         if !has_ground_relays && network.stations.len() > hosts {
             return Err(fields.error("ground_relays", "forward only where `isl = false`"));
         }
@@ -118,7 +124,7 @@ impl Constellation {
         Ok(Self {
             has_ground_relays,
             hosts,
-            start: start(fields)?,
+            start,
             has_access: access.is_some(),
             isl: sky_link(fields, "isl_link", default, read)?,
             uplink: sky_link(fields, "uplink", default, read)?,
@@ -197,6 +203,58 @@ fn stations(fields: &mut Fields<'_>) -> Result<(Vec<Station>, usize), ScenarioEr
         add(&mut stations, city).map_err(|problem| fields.error("ground_relays", &problem))?;
     }
     Ok((stations, hosts))
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UsersTable {
+    from: String,
+    to: String,
+    count: usize,
+}
+
+/// More users than this are no experiment but a mistake.
+const MOST_USERS: usize = 1_000;
+
+/// `users = { from, to, count }`: stations user1, user2, … evenly spread on the ground below the way between two
+/// stations at the run's beginning.
+fn users(
+    fields: &mut Fields<'_>,
+    network: &Network,
+    hosts: usize,
+    start: Duration,
+) -> Result<Vec<Station>, ScenarioError> {
+    let Some(table) = fields.optional::<UsersTable>("users")? else { return Ok(Vec::new()) };
+    let named = |name: &str| network.stations[..hosts].iter().position(|station| station.name == name);
+    let (Some(from), Some(to)) = (named(&table.from), named(&table.to)) else {
+        return Err(fields.error("users", "must name two of the stations as `from` and `to`"));
+    };
+    if from == to || !(1..=MOST_USERS).contains(&table.count) {
+        return Err(fields.error("users", "needs two different stations and a count of 1 to 1000"));
+    }
+    let relaying = if network.sky.isls.is_empty() { Relaying::Stations } else { Relaying::Satellites };
+    let (mut observer, mut router) = (network.observe(), Router::new(network, &[to], relaying));
+    let places = (|| {
+        let snapshot = observer.at(start.as_secs_f64()).ok()?;
+        router.advance(snapshot);
+        let path = router.path(snapshot, from, to)?;
+        let place = |node: &u32| network.place(*node, start.as_secs_f64()).ok();
+        path.nodes.iter().map(place).collect::<Option<Vec<_>>>()
+    })();
+    let Some(places) = places else {
+        return Err(
+            fields.error("users", "lie below the way between two stations, and there is none at the start")
+        );
+    };
+    let user = |number: usize| {
+        let along = number as f64 / (table.count + 1) as f64 * (places.len() - 1) as f64;
+        let (before, share) = (along as usize, along.fract());
+        let (a, b) = (places[before], places[(before + 1).min(places.len() - 1)]);
+        let point = [0, 1, 2].map(|axis| a[axis] + share * (b[axis] - a[axis]));
+        let place = Geodetic { altitude_m: 0.0, ..Geodetic::from_ecef(point) };
+        Station { place, ..Station::new(&format!("user{number}"), 0.0, 0.0) }
+    };
+    Ok((1..=table.count).map(user).collect())
 }
 
 fn city(cities: &[Station], name: &str) -> Result<Station, String> {

@@ -1,5 +1,6 @@
 //! The Consumer: asks for a flow, writes what arrives into a [`Sink`], and times out as the last resort.
 
+mod congestion;
 mod rto;
 mod timeouts;
 mod window;
@@ -15,6 +16,7 @@ use crate::units::Rate;
 use crate::wire::{DataHeader, Interest, Notice, Packet, Plain, Suite};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use congestion::Congestion;
 use core::net::SocketAddr;
 use rto::Rto;
 use timeouts::Timeouts;
@@ -86,6 +88,8 @@ pub struct Consumer<S, C = Plain> {
     intake: Intake,
     progress: Progress,
     window: Window,
+    /// The Consumer's own control, where the hops have none.
+    congestion: Option<Congestion>,
     rto: Rto,
     timeouts: Timeouts,
     outbox: Outbox,
@@ -144,6 +148,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             intake: Intake::new(Instant::ZERO, &config, 0),
             progress,
             window: Window::new(config.receive_window, config.span_bytes()),
+            congestion: config.end_to_end_control.then(|| Congestion::new(&config)),
             rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
             timeouts: Timeouts::default(),
             outbox: Outbox::default(),
@@ -217,7 +222,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         while self.progress.is_started && !self.progress.is_over {
             let from = self.progress.asked_end;
             let end = self.progress.length.unwrap_or(u64::MAX >> 2);
-            let room = self.window.size().saturating_sub(self.intake.expected().byte_count());
+            let limit = self.congestion.as_ref().map_or(u64::MAX, Congestion::window);
+            let room = self.window.size().min(limit).saturating_sub(self.intake.expected().byte_count());
             if from >= end || room < step {
                 return;
             }
@@ -279,6 +285,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.stats.received_bytes += new_bytes;
         self.progress.received.insert(asked);
         self.window.on_bytes(now, new_bytes);
+        if let Some(congestion) = &mut self.congestion {
+            congestion.on_bytes(new_bytes);
+        }
         self.time_path(now, range);
         self.progress.last = now;
         self.progress.probes = 0;
@@ -293,6 +302,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             // Only the very packet times it: one that was lost, or repaired, tells about the repair.
             if offset >= range.start && self.progress.probes == 0 {
                 self.window.on_rtt(now.since(asked));
+                if let Some(congestion) = &mut self.congestion {
+                    congestion.on_rtt(now, now.since(asked));
+                }
                 self.rto.on_sample(now.since(asked));
             }
         }

@@ -162,10 +162,12 @@ fn set_tcp(settings: &mut TcpSettings, options: &mut Fields<'_>) -> Result<(), S
     put(options.optional("hystart")?, &mut s.hystart);
     put(options.optional("handshake")?, &mut s.handshake);
     put(options.optional("ecn")?, &mut s.ecn);
+    s.tuning.rtt0 = options.optional::<Span>("rtt0")?.map(|span| span.0);
+    s.tuning.alpha = options.optional("alpha")?;
+    s.tuning.beta = options.optional("beta")?;
+    s.tuning.gamma = options.optional("gamma")?;
     put(options.optional::<DetectionName>("loss_detection")?.map(detection), &mut s.loss_detection);
-    for (name, value) in
-        [("delayed_ack", &mut s.delayed_ack), ("min_rto", &mut s.min_rto), ("rtt0", &mut s.rtt0)]
-    {
+    for (name, value) in [("delayed_ack", &mut s.delayed_ack), ("min_rto", &mut s.min_rto)] {
         put(options.optional::<Span>(name)?.map(|span| span.0), value);
     }
     let mss = f64::from(s.mss);

@@ -1,7 +1,8 @@
 //! What travels over links.
 
 use super::HostId;
-use super::segment::TcpSegment;
+use super::segment::{TcpKind, TcpSegment};
+use crate::link::XcpHeader;
 
 /// The contents of a packet.
 #[derive(Clone, PartialEq, Debug)]
@@ -33,6 +34,14 @@ pub const IP_HEADER: u32 = 20;
 pub const UDP_HEADER: u32 = 8;
 
 impl Body {
+    /// The header into which XCP routers write: that of data, not the one that an acknowledgement takes back.
+    pub(crate) fn xcp_mut(&mut self) -> Option<&mut XcpHeader> {
+        match self {
+            Self::Tcp(segment) if segment.kind == TcpKind::Data => segment.xcp.as_mut(),
+            _ => None,
+        }
+    }
+
     /// Bytes of the IP packet that carries it.
     pub fn ip_len(&self) -> u32 {
         match self {

@@ -1,7 +1,8 @@
 //! TCP segments: everything that a segment's header says, and a length in place of the payload.
 
+use crate::link::XcpHeader;
 use starhop_proto::name::ByteRange;
-use starhop_proto::time::{Duration, Instant};
+use starhop_proto::time::Instant;
 
 /// TCP header without options, bytes (RFC 9293, section 3.1).
 pub const TCP_HEADER: u32 = 20;
@@ -12,7 +13,7 @@ const SYN_OPTIONS: u32 = 8;
 /// Kind, length and padding of a SACK option; each block takes 8 bytes more (RFC 2018).
 const SACK_OPTION: u32 = 4;
 /// XCP's congestion header (draft-falk-xcp-spec, section 2.2).
-const XCP_HEADER: u32 = 20;
+pub(crate) const XCP_HEADER: u32 = 20;
 
 /// The most blocks that fit beside timestamps (RFC 2018, section 3).
 pub const MOST_SACK_BLOCKS: usize = 3;
@@ -51,18 +52,6 @@ impl SackBlocks {
     pub fn as_slice(&self) -> &[ByteRange] {
         &self.blocks[..self.count as usize]
     }
-}
-
-/// XCP's congestion header: the sender writes it, routers lower the feedback on the way, the receiver sends it
-/// back (Katabi, Handley and Rohrs, SIGCOMM 2002, section 3.1).
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct XcpHeader {
-    /// The sender's window, segments.
-    pub cwnd: f64,
-    /// The sender's round trip; zero while it has measured none.
-    pub rtt: Duration,
-    /// The change of window that this packet may bring, segments.
-    pub feedback: f64,
 }
 
 /// A TCP segment.

@@ -192,8 +192,11 @@ impl<O: Observer> World<O> {
         }
     }
 
-    fn transmit(&mut self, id: LinkId, packet: Packet) {
+    fn transmit(&mut self, id: LinkId, mut packet: Packet) {
         let link = &mut self.network.links[id.0 as usize];
+        if link.link.is_xcp() {
+            link.link.route(self.now, packet.body.ip_len() + link.header, packet.body.xcp_mut());
+        }
         self.counters.link_packets += 1;
         match link.link.send(self.now, packet.body.ip_len() + link.header, &mut link.rng) {
             Verdict::Arrives(arrival) if arrival.in_order && !arrival.is_doubled && !arrival.is_damaged => {

@@ -1,6 +1,6 @@
 //! The options of a TCP connection, checked once.
 
-use super::congestion::Control;
+use super::congestion::{Control, Tuning};
 use starhop_proto::time::Duration;
 
 /// How losses are found.
@@ -37,8 +37,8 @@ pub struct TcpSettings {
     pub hystart: bool,
     /// The client opens the connection with SYN and SYN-ACK.
     pub handshake: bool,
-    /// The round trip of Hybla's reference connection.
-    pub rtt0: Duration,
+    /// Parameters of the control.
+    pub tuning: Tuning,
     /// Bytes that a node splitting the connection holds; `None` is no limit.
     pub split_buffer: Option<u64>,
     /// Segments are sent as capable of congestion marks (RFC 3168).
@@ -60,7 +60,7 @@ impl TcpSettings {
             loss_detection: LossDetection::Rack,
             hystart: true,
             handshake: true,
-            rtt0: Duration::from_millis(25),
+            tuning: Tuning::default(),
             split_buffer: None,
             ecn: false,
         }
@@ -87,7 +87,7 @@ impl TcpConfig {
     /// The first setting with which no connection works.
     pub fn new(settings: TcpSettings) -> Result<Self, TcpConfigError> {
         let s = &settings;
-        let checks: [(&'static str, bool, &'static str); 7] = [
+        let checks: [(&'static str, bool, &'static str); 10] = [
             ("mss", (64..=60_000).contains(&s.mss), "must lie between 64 and 60000 bytes"),
             (
                 "initial_window",
@@ -101,7 +101,14 @@ impl TcpConfig {
             ),
             ("ack_every", (1..=1000).contains(&s.ack_every), "must lie between 1 and 1000 segments"),
             ("min_rto", s.min_rto >= Duration::from_millis(1), "must be at least 1ms"),
-            ("rtt0", s.rtt0 >= Duration::from_millis(1), "must be at least 1ms"),
+            (
+                "rtt0",
+                s.tuning.rtt0.is_none_or(|rtt0| rtt0 >= Duration::from_millis(1)),
+                "must be at least 1ms",
+            ),
+            ("alpha", is_count(s.tuning.alpha), "must lie between 0 and 1000000 segments"),
+            ("beta", is_count(s.tuning.beta), "must lie between 0 and 1000000 segments"),
+            ("gamma", is_count(s.tuning.gamma), "must lie between 0 and 1000000"),
             (
                 "split_buffer",
                 s.split_buffer.is_none_or(|bytes| bytes >= 2 * u64::from(s.mss)),
@@ -113,6 +120,10 @@ impl TcpConfig {
             None => Ok(Self(settings)),
         }
     }
+}
+
+fn is_count(value: Option<f64>) -> bool {
+    value.is_none_or(|value| (0.0..=1e6).contains(&value))
 }
 
 impl std::ops::Deref for TcpConfig {

@@ -3,7 +3,8 @@
 use super::config::TcpConfig;
 use super::runs::Runs;
 use super::sender::Rtt;
-use crate::engine::{SackBlocks, TcpKind, TcpSegment, XcpHeader};
+use crate::engine::{SackBlocks, TcpKind, TcpSegment};
+use crate::link::XcpHeader;
 use starhop_proto::name::ByteRange;
 use starhop_proto::time::Instant;
 
@@ -172,8 +173,8 @@ impl Receiver {
     fn note_xcp(&mut self, segment: &TcpSegment) {
         let Some(header) = segment.xcp else { return };
         // One acknowledgement answers several segments: their changes of the window add up.
-        let before = self.xcp.map_or(0.0, |xcp| xcp.feedback);
-        self.xcp = Some(XcpHeader { feedback: before + header.feedback, ..header });
+        let before = self.xcp.map_or(0.0, |xcp| xcp.feedback_bytes);
+        self.xcp = Some(XcpHeader { feedback_bytes: before + header.feedback_bytes, ..header });
     }
 
     fn acknowledge_later(&mut self, now: Instant) {

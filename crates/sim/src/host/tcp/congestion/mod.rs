@@ -4,13 +4,41 @@
 //! control owns the window. Windows are counted in segments of MSS bytes and may be fractions, as in the papers
 //! and RFCs that define the controls; the sender rounds down when it sends.
 
+mod backlog;
+mod bbr;
+mod bbr3;
+mod bbr3_bounds;
+mod bbr_parts;
 mod cubic;
+mod fast;
+#[cfg(test)]
+pub(crate) mod harness;
+mod hybla;
+mod hybla_veno;
 mod hystart;
 mod newreno;
+mod tahoe;
+mod vegas;
+mod veno;
+mod vivace;
+mod vivace_interval;
+mod westwood;
+mod xcp;
 
+pub use bbr::Bbr;
+pub use bbr3::Bbr3;
 pub use cubic::Cubic;
+pub use fast::{Fast, FastOptions};
+pub use hybla::{Hybla, HyblaOptions};
+pub use hybla_veno::{HyblaVeno, HyblaVenoOptions};
 pub use hystart::HyStart;
 pub use newreno::NewReno;
+pub use tahoe::Tahoe;
+pub use vegas::{Vegas, VegasOptions};
+pub use veno::{Veno, VenoOptions};
+pub use vivace::{Vivace, VivaceOptions};
+pub use westwood::Westwood;
+pub use xcp::{WithXcp, Xcp};
 
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
@@ -22,8 +50,24 @@ pub const LEAST_SSTHRESH: f64 = 2.0;
 type Construct = fn(&Setup) -> Box<dyn CongestionControl>;
 
 /// Every control by the name that scenarios use.
-const CONTROLS: &[(&str, Construct)] =
-    &[("newreno", |setup| Box::new(NewReno::new(setup))), ("cubic", |setup| Box::new(Cubic::new(setup)))];
+const CONTROLS: &[(&str, Construct)] = &[
+    ("newreno", |setup| Box::new(NewReno::new(setup))),
+    ("tahoe", |setup| Box::new(Tahoe::new(setup))),
+    ("cubic", |setup| Box::new(Cubic::new(setup))),
+    ("hybla", |setup| Box::new(Hybla::new(setup, HyblaOptions::of(&setup.tuning)))),
+    ("veno", |setup| Box::new(Veno::new(setup, VenoOptions::of(&setup.tuning)))),
+    ("hybla-veno", |setup| Box::new(HyblaVeno::new(setup, HyblaVenoOptions::of(&setup.tuning)))),
+    ("vegas", |setup| Box::new(Vegas::new(setup, VegasOptions::of(&setup.tuning)))),
+    ("westwood", |setup| Box::new(Westwood::new(setup))),
+    ("fast", |setup| Box::new(Fast::new(setup, FastOptions::of(&setup.tuning)))),
+    ("bbr", |setup| Box::new(Bbr::new(setup))),
+    ("bbr3", |setup| Box::new(Bbr3::new(setup))),
+    ("vivace", |setup| Box::new(Vivace::new(setup, VivaceOptions::default()))),
+    ("pcc", |setup| Box::new(Vivace::new(setup, VivaceOptions::default()))),
+    ("xcp", |setup| Box::new(Xcp::new(setup))),
+    ("cubic-xcp", |setup| Box::new(WithXcp::new(setup, Cubic::new(setup)))),
+    ("fast-xcp", |setup| Box::new(WithXcp::new(setup, Fast::new(setup, FastOptions::of(&setup.tuning))))),
+];
 
 /// The choice of a congestion control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +95,19 @@ impl Control {
     }
 }
 
+/// Parameters of controls; what is not given is the control's default, and what a control does not know it ignores.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Tuning {
+    /// The round trip of the reference connection (Hybla, Hybla-Veno).
+    pub rtt0: Option<Duration>,
+    /// Queued segments: the least of Vegas, the aim of FAST.
+    pub alpha: Option<f64>,
+    /// Queued segments: the most of Vegas, those of Veno that mean congestion, β1 of Hybla-Veno.
+    pub beta: Option<f64>,
+    /// Vegas' bound of slow start in segments, FAST's step in (0, 1].
+    pub gamma: Option<f64>,
+}
+
 /// What a connection tells its control when it begins.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Setup {
@@ -62,8 +119,8 @@ pub struct Setup {
     pub initial_window: f64,
     /// The peer's receive window, segments.
     pub receive_window: f64,
-    /// The round trip of the reference connection (Hybla).
-    pub rtt0: Duration,
+    /// What the user set in place of the control's defaults.
+    pub tuning: Tuning,
     /// Slow start ends when the round trip grows, in controls that know HyStart.
     pub hystart: bool,
     /// For controls that draw lots.
@@ -261,3 +318,6 @@ impl Window {
         self.ssthresh = ssthresh;
     }
 }
+
+#[cfg(test)]
+mod tests;

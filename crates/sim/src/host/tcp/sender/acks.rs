@@ -187,7 +187,7 @@ impl Sender {
             is_recovering: matches!(self.phase, Phase::Recovery { .. }),
             marked: marked as f64,
             sample,
-            xcp_feedback: segment.xcp.map(|xcp| xcp.feedback),
+            xcp_feedback: segment.xcp.map(|xcp| xcp.feedback_bytes / self.xcp_packet()),
         });
         let ssthresh = self.control.ssthresh();
         if let Phase::Recovery { prr, window, .. } = &mut self.phase {

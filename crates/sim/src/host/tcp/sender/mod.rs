@@ -19,8 +19,9 @@ pub(super) use rto::Rtt;
 use super::config::{LossDetection, TcpConfig};
 use super::congestion::{CongestionControl, Loss, LossKind, Recovery, Setup};
 use crate::engine::{
-    IP_HEADER, TCP_HEADER, TCP_TIMESTAMPS, TcpKind, TcpSegment, TcpStats, WindowSample, XcpHeader,
+    IP_HEADER, TCP_HEADER, TCP_TIMESTAMPS, TcpKind, TcpSegment, TcpStats, WindowSample, XCP_HEADER,
 };
+use crate::link::XcpHeader;
 use limit::CwndLimit;
 use pacing::Pacer;
 use prr::Prr;
@@ -143,7 +144,7 @@ impl Sender {
             overhead: OVERHEAD,
             initial_window: f64::from(config.initial_window),
             receive_window: config.receive_window as f64 / f64::from(config.mss),
-            rtt0: config.rtt0,
+            tuning: config.tuning,
             hystart: config.hystart,
             seed,
         };
@@ -367,8 +368,13 @@ impl Sender {
     fn xcp(&self) -> Option<XcpHeader> {
         let srtt = self.rtt.srtt().unwrap_or_default();
         let demand = self.control.xcp_demand(srtt)?;
-        let cwnd = self.cwnd().max(1.0);
-        Some(XcpHeader { cwnd, rtt: srtt, feedback: demand / cwnd })
+        let (cwnd, packet) = (self.cwnd().max(1.0), self.xcp_packet());
+        Some(XcpHeader::wish(cwnd * packet, srtt, demand * packet, packet as u32))
+    }
+
+    /// Bytes on the wire of a full segment with XCP's header: routers count bytes, controls segments.
+    fn xcp_packet(&self) -> f64 {
+        f64::from(self.config.mss + OVERHEAD + XCP_HEADER)
     }
 
     fn pacing_rate(&self) -> Option<Rate> {

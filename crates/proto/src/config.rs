@@ -55,6 +55,9 @@ pub struct Settings {
     pub controller: Controller,
     /// One controller and grant per flow (LEOTP) instead of per link.
     pub per_flow_control: bool,
+    /// The Consumer alone controls the rate, by how much it has asked for and not received (LEOTP eq. 6 to 8 over the
+    /// whole path); for hops whose own controller does not hold anything back.
+    pub end_to_end_control: bool,
     /// hopRTT assumed before the first measurement.
     pub rtt0: Duration,
     /// Packets that a Responder may send before the first feedback.
@@ -107,6 +110,7 @@ impl Profile {
             payload: 1350,
             controller: Controller::Starhop,
             per_flow_control: false,
+            end_to_end_control: false,
             rtt0: Duration::from_millis(25),
             initial_window: 32,
             reorder_packets: 2,

@@ -41,6 +41,7 @@ fn plan(transport: Transport, loss: f64) -> Plan {
         network,
         relays: nodes[1..HOPS].to_vec(),
         flows: vec![flow],
+        sky: None,
         actions: Vec::new(),
         seed: 1,
         warm_up: Instant::ZERO + Duration::from_secs(5),

@@ -186,7 +186,7 @@ impl Vivace {
 }
 
 fn is_higher(index: usize, higher_first: [bool; 2]) -> bool {
-    (index % 2 == 0) == higher_first[index / 2 % 2]
+    index.is_multiple_of(2) == higher_first[index / 2 % 2]
 }
 
 impl Momentum {

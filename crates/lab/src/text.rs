@@ -83,7 +83,7 @@ fn flow_row(flow: &FlowResult) -> Vec<String> {
 }
 
 /// Columns as wide as their widest cell; the first to the left, numbers to the right.
-fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     let wide = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = head.iter().enumerate().map(|(i, name)| name.len().max(wide(i))).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {

@@ -9,7 +9,7 @@ use starhop_sim::host::tcp::{LossDetection, TcpConfig, TcpSettings};
 use starhop_sim::run::Transport;
 
 /// The transports beside TCP's congestion controls.
-const OTHERS: [&str; 5] = ["starhop", "leotp", "intcp", "intcp-uni", "cbr"];
+const OTHERS: [&str; 6] = ["starhop", "leotp", "intcp", "intcp-uni", "cbr", "arq"];
 
 /// The names of all transports.
 pub fn transports() -> Vec<&'static str> {
@@ -95,6 +95,7 @@ fn how(
         "intcp" => Profile::Intcp,
         "intcp-uni" => Profile::IntcpUni,
         "cbr" => return cbr(options.take(), flow),
+        "arq" => return arq(options.take(), flow),
         other => match Control::named(other) {
             Some(control) => return tcp(control, options.take(), flow),
             None => {
@@ -228,6 +229,22 @@ fn cbr(options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, Scen
     }
     options.finish()?;
     Ok(Transport::Cbr { rate, payload })
+}
+
+fn arq(options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, ScenarioError> {
+    let Some(mut options) = options else {
+        let problem = "is missing: arq needs { rate = \"5Mbit\", timeout = \"200ms\" }, the timeout a round trip of what repairs";
+        return Err(flow.error("options", problem));
+    };
+    let (Bitrate(rate), Span(timeout)) = (options.required("rate")?, options.required("timeout")?);
+    let payload: u32 = options.optional("payload")?.unwrap_or(1350);
+    let every_hop = options.optional("every_hop")?.unwrap_or(false);
+    if rate.as_bps() == 0 || rate.is_unlimited() || !(1..=60_000).contains(&payload) || timeout.is_zero() {
+        let problem = "must be above 0 and limited, payload between 1 and 60000, and timeout above 0";
+        return Err(options.error("rate", problem));
+    }
+    options.finish()?;
+    Ok(Transport::Arq { rate, payload, timeout, every_hop })
 }
 
 #[derive(Clone, Copy, serde::Deserialize)]

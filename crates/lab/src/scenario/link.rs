@@ -67,6 +67,9 @@ impl<'de, Q: std::str::FromStr<Err = String>, T: Deserialize<'de>> Deserialize<'
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
                 text.parse().map(Simple::Is).map_err(E::custom)
             }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                self.visit_str(&number.to_string())
+            }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(Simple::Table)
             }

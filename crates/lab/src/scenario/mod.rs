@@ -43,7 +43,7 @@ pub struct Scenario {
     pub events: Vec<Event>,
 }
 
-/// A change to a scenario: `topology.link.loss=0.5%`, `flow.a.transport=leotp`, `flow.1.size=1MB`.
+/// A change to a scenario; entries of a list go by name or by number from 0: `topology.link.loss=0.5%`, `flow.a.transport=leotp`, `flow.0.size=1MB`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
     /// The path of the field.
@@ -193,8 +193,7 @@ fn apply_in_array(array: &mut toml::Value, name: &str, change: &Change) -> Resul
         return Err(format!("`{name}` is a list: say which entry, by name or by number"));
     };
     let by_name = |item: &toml::Value| item.get("name").and_then(toml::Value::as_str) == Some(key);
-    let index =
-        key.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).or_else(|| items.iter().position(by_name));
+    let index = key.parse::<usize>().ok().or_else(|| items.iter().position(by_name));
     let rest = Change { path: change.path[position + 1..].to_vec(), value: change.value.clone() };
     match index.and_then(|index| items.get_mut(index)) {
         Some(toml::Value::Table(table)) if !rest.path.is_empty() => apply(table, &rest),

@@ -4,7 +4,10 @@ use super::overlay::{Member, Overlay, Stack};
 use super::{Action, FlowHandle, Series, Simulation, Step};
 use crate::engine::{HostId, IP_HEADER, Network, NodeId, UDP_HEADER, World};
 use crate::host::tcp::{OVERHEAD, TcpConfig, TcpSink, TcpSource, TcpSplice};
-use crate::host::{CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Pattern, ProducerHost, RelayHost};
+use crate::host::{
+    ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Pattern,
+    ProducerHost, RelayHost,
+};
 use crate::record::{Recorder, SharedRecorder};
 use starhop_proto::config::{Config, Settings};
 use starhop_proto::name::FlowId;
@@ -30,6 +33,17 @@ pub enum Transport {
         /// Bytes per packet.
         payload: u32,
     },
+    /// Ideal retransmission at a constant rate, the yardstick of the closed forms.
+    Arq {
+        /// Of new payload.
+        rate: Rate,
+        /// Bytes per packet.
+        payload: u32,
+        /// An acknowledgement is overdue after this.
+        timeout: Duration,
+        /// Every node of the path repairs, rather than the source alone.
+        every_hop: bool,
+    },
 }
 
 impl Transport {
@@ -37,8 +51,8 @@ impl Transport {
     pub fn payload(&self) -> u32 {
         match self {
             Self::Starhop(config) => config.payload as u32,
+            Self::Cbr { payload, .. } | Self::Arq { payload, .. } => *payload,
             Self::Tcp(config) => config.mss,
-            Self::Cbr { payload, .. } => *payload,
         }
     }
 
@@ -47,7 +61,7 @@ impl Transport {
         let header = match self {
             Self::Starhop(_) => DATA_HEADER + UDP_HEADER + IP_HEADER,
             Self::Tcp(_) => OVERHEAD,
-            Self::Cbr { .. } => UDP_HEADER + IP_HEADER,
+            Self::Cbr { .. } | Self::Arq { .. } => UDP_HEADER + IP_HEADER,
         };
         self.payload() + header
     }
@@ -186,6 +200,10 @@ impl Builder {
             Transport::Starhop(config) => self.add_consumer(config, spec, record),
             Transport::Tcp(config) => self.add_tcp(config, spec, record),
             Transport::Cbr { rate, payload } => self.add_cbr(*rate, *payload, spec, record),
+            Transport::Arq { rate, payload, timeout, every_hop } => {
+                let (flow, rate, payload, timeout) = (record as u32, *rate, *payload, *timeout);
+                self.add_arq(ArqSpec { flow, rate, payload, timeout }, *every_hop, spec)
+            }
         };
         let FlowSpec { from, to, start, stop, .. } = *spec;
         FlowHandle {
@@ -256,6 +274,28 @@ impl Builder {
 
 /// Who drives a flow, its client, and its TCP senders.
 type Ends = (HostId, HostId, Vec<HostId>);
+
+impl Builder {
+    /// Source, relays where every hop repairs, and sink, along the path as it is now.
+    fn add_arq(&mut self, arq: ArqSpec, every_hop: bool, spec: &FlowSpec) -> Ends {
+        let clock_offset = self.world.network().clock_offset(spec.to);
+        let sink = ArqSink::new(self.recorder.clone(), clock_offset, spec.length);
+        let sink = self.world.add_host(spec.to, Box::new(sink), false);
+        let path = self.world.network().path(spec.from, spec.to);
+        let middle: Vec<NodeId> =
+            path.iter().skip(1).map(|link| self.world.network().ends(*link).0).collect();
+        let middle = if every_hop { middle } else { Vec::new() };
+        // Hosts are numbered as they are added: from the sink back to the source, each after the one it sends to.
+        let mut next = sink;
+        for node in middle.into_iter().rev() {
+            let before = HostId(next.0 + 2);
+            let relay = ArqRelay::new(arq, before.addr(), next.addr());
+            next = self.world.add_host(node, Box::new(relay), false);
+        }
+        let source = ArqSource::new(arq, next.addr(), spec.length);
+        (self.world.add_host(spec.from, Box::new(source), true), sink, Vec::new())
+    }
+}
 
 fn settings(config: &Config) -> Settings {
     (**config).clone()

@@ -1,6 +1,7 @@
 //! Scenario files as users write them, right and wrong.
 
 use super::*;
+use starhop_sim::run::Transport;
 
 const CHAIN: &str = r#"
 title = "A chain"
@@ -148,4 +149,32 @@ fn a_trace_is_read_and_its_mistakes_are_named_with_the_field() {
 fn a_clock_that_would_begin_before_its_epoch_is_refused() {
     let e = error(&CHAIN.replace("[topology.link]", "[topology.clock]\nr1 = \"-2h\"\n\n[topology.link]"));
     assert_eq!(e.field, "topology.clock");
+}
+
+#[test]
+fn a_link_has_the_router_that_its_file_says() {
+    let with = |router: &str| {
+        CHAIN.replace("queue = \"1000p\"", &format!("queue = \"1000p\"\nrouter = \"{router}\""))
+    };
+    let are_xcp = |text: &str| {
+        link_configs(&parse(text).unwrap_or_else(|e| panic!("{e}"))).iter().all(|link| link.xcp.is_some())
+    };
+    assert!(are_xcp(&with("xcp")));
+    assert!(!are_xcp(&with("droptail")) && !are_xcp(CHAIN));
+    assert!(error(&with("red")).to_string().contains("router"));
+}
+
+#[test]
+fn a_control_takes_its_own_parameters() {
+    let flow = |options: &str| {
+        CHAIN.replace("name = \"a\"", &format!("name = \"a\"\ntransport = \"vegas\"\noptions = {options}"))
+    };
+    let tuning = |text: &str| match &parse(text).unwrap_or_else(|e| panic!("{e}")).flows[0].how {
+        Transport::Tcp(config) => config.tuning,
+        other => panic!("{other:?} is not TCP"),
+    };
+    let set = tuning(&flow("{ alpha = 3, beta = 5.5, rtt0 = \"40ms\" }"));
+    assert_eq!((set.alpha, set.beta, set.gamma), (Some(3.0), Some(5.5), None));
+    assert_eq!(set.rtt0, Some(Duration::from_millis(40)));
+    assert!(error(&flow("{ alpha = -1 }")).to_string().contains("alpha"));
 }

@@ -32,12 +32,26 @@ fn five_hops(loss: f64) -> Chain {
 
 #[test]
 fn five_lossy_hops_are_as_the_kernel_has_them() {
-    // Linux 6.18, 20 Mbit/s and 10 ms per hop, queues of 1000 packets, 60 to 120 s each: loss per hop, cubic, reno.
+    // Linux 6.18, 20 Mbit/s and 10 ms per hop, queues of 1000 packets, up to 120 s each: loss per hop, cubic, reno.
     for (loss, cubic, reno) in [(0.001, 2.02, 2.00), (0.005, 0.73, 0.79), (0.01, 0.45, 0.51)] {
         for (control, kernel) in [("cubic", cubic), ("newreno", reno)] {
             let measured = mbps(&five_hops(loss).run(&settings(control), 600), 20, 600);
             assert!((measured / kernel - 1.0).abs() < 0.15, "{control}, {loss}: {measured} for {kernel}");
         }
+    }
+}
+
+#[test]
+fn bbr_hardly_minds_losses_and_keeps_the_queue_short() {
+    for (loss, kernel) in [(0.0, 18.6), (0.001, 18.0), (0.005, 16.8), (0.01, 16.4)] {
+        let simulation = five_hops(loss).run(&settings("bbr"), 60);
+        let measured = mbps(&simulation, 0, 60);
+        assert!((measured / kernel - 1.0).abs() < 0.15, "{loss}: {measured} for {kernel}");
+        let trips: Vec<f64> =
+            simulation.series().flows[0].iter().map(|s| s.srtt_ms).filter(|s| !s.is_nan()).collect();
+        let mean = trips.iter().sum::<f64>() / trips.len() as f64;
+        // The kernel: 116 ms without loss.
+        assert!(loss > 0.0 || (mean / 116.0 - 1.0).abs() < 0.15, "{mean}");
     }
 }
 

@@ -178,3 +178,31 @@ fn a_control_takes_its_own_parameters() {
     assert_eq!(set.rtt0, Some(Duration::from_millis(40)));
     assert!(error(&flow("{ alpha = -1 }")).to_string().contains("alpha"));
 }
+
+#[test]
+fn tcp_takes_its_options_and_says_what_is_wrong_with_them() {
+    let flow = |more: &str| CHAIN.replace("size = \"unlimited\"", more);
+    let scenario = parse(&flow(
+        "transport = \"cubic\"\nsplit = [\"r2\", \"r1\"]\noptions = { mss = 1000, receive_window = \"40p\", split_buffer = \"64kB\" }",
+    ));
+    let Ok(scenario) = scenario else { panic!("{scenario:?}") };
+    let starhop_sim::run::Transport::Tcp(config) = &scenario.flows[0].how else { panic!("no TCP") };
+    assert_eq!((config.mss, config.receive_window, config.split_buffer), (1000, 40_000, Some(64_000)));
+    // 1000 bytes in packets of 1052, and two splices between source and client.
+    let built = build(&scenario);
+    assert!((built.ideal_mbps[0] - 9.9 * 1000.0 / 1052.0).abs() < 1e-6);
+    assert_eq!(built.simulation.flows()[0].senders.len(), 3);
+    let cases = [
+        ("transport = \"cubic\"\noptions = { mss = 10 }", "flow.0.options.mss"),
+        ("transport = \"cubic\"\noptions = { buffer_target = \"5p\" }", "flow.0.options.buffer_target"),
+        ("transport = \"cubic\"\noptions = { loss_detection = \"eyes\" }", "flow.0.options.loss_detection"),
+        ("transport = \"cubic\"\nsplit = [\"r9\"]", "flow.0.split"),
+        ("transport = \"cubic\"\nsplit = \"some\"", "flow.0.split"),
+        ("transport = \"starhop\"\nsplit = \"every-hop\"", "flow.0.split"),
+    ];
+    for (more, field) in cases {
+        let e = error(&flow(more));
+        assert_eq!(e.field, field, "{e}");
+        assert!(e.line.is_some_and(|line| (19..=23).contains(&line)), "{e}");
+    }
+}

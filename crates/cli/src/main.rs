@@ -1,5 +1,6 @@
 //! The one binary: `starhop`. Each verb has a file; what they do is in the other crates.
 
+mod progress;
 mod quantity;
 mod verb;
 
@@ -27,6 +28,8 @@ enum Verb {
     Sim(verb::sim::Args),
     /// Make one report from result documents, to compare runs
     Report(verb::report::Args),
+    Sweep(verb::sweep::Args),
+    Figure(verb::figure::Args),
     Orbit(verb::orbit::Args),
 }
 
@@ -41,6 +44,8 @@ fn main() -> ExitCode {
         Verb::Bench(args) => verb::bench::run(args),
         Verb::Sim(args) => verb::sim::run(args),
         Verb::Report(args) => verb::report::run(args),
+        Verb::Sweep(args) => verb::sweep::run(args),
+        Verb::Figure(args) => verb::figure::run(args),
         Verb::Orbit(args) => verb::orbit::run(args),
     };
     done.unwrap_or_else(|error| {

@@ -7,9 +7,11 @@
 pub mod bench;
 pub mod demo;
 pub mod error;
+pub mod figure;
 mod process;
 pub mod report;
 pub mod result;
 pub mod run;
 pub mod scenario;
+pub mod sweep;
 pub mod text;

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod demo;
+pub(crate) mod figure;
 pub(crate) mod get;
 pub(crate) mod key;
 pub(crate) mod orbit;
@@ -11,6 +12,7 @@ pub(crate) mod roster;
 pub(crate) mod sealing;
 pub(crate) mod serve;
 pub(crate) mod sim;
+pub(crate) mod sweep;
 
 use starhop_proto::config::{Config, Settings};
 use std::io::Write;
@@ -33,4 +35,14 @@ fn config(settings: Settings) -> anyhow::Result<Config> {
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Results to standard output. Whoever closes the pipe early has seen enough.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(e).context("cannot write the results"))
+        }
+        _ => Ok(()),
+    }
 }

@@ -1,7 +1,7 @@
 //! From a scenario to a simulation.
 
 use super::units::QueueRoom;
-use super::{Relays, Scenario, What};
+use super::{Relays, Scenario, Split, What};
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -56,10 +56,16 @@ pub fn build(scenario: &Scenario) -> Built {
     let links = scenario.topology.links.iter().flat_map(|link| {
         ["forward", "backward"].map(|direction| LinkNames { name: link.name.clone(), direction })
     });
+    let flows = scenario.flows.iter().zip(&paths).map(|(flow, path)| FlowSpec {
+        splits: splits(scenario, &draft, flow, path),
+        ..flow_spec(scenario, flow)
+    });
+    let flows = flows.collect();
     let plan = Plan {
         network: draft,
         relays: relays(scenario),
-        flows: scenario.flows.iter().map(|flow| flow_spec(scenario, flow)).collect(),
+        flows,
+        sky: super::sky::plan(scenario),
         actions,
         seed: scenario.seed,
         warm_up: Instant::ZERO + scenario.warmup,
@@ -92,7 +98,7 @@ fn configs(scenario: &Scenario) -> Vec<LinkConfig> {
         .collect()
 }
 
-fn node(scenario: &Scenario, name: &str) -> NodeId {
+pub(super) fn node(scenario: &Scenario, name: &str) -> NodeId {
     NodeId(scenario.topology.node_named(name).unwrap_or_default() as u32)
 }
 
@@ -142,16 +148,23 @@ fn size_queues(scenario: &Scenario, network: &Network, paths: &[Vec<LinkId>], co
         let link = &scenario.topology.links[index / 2];
         let spec = if index % 2 == 0 { &link.forward } else { &link.backward };
         configs[index].queue = match spec.queue {
-            None | Some(QueueRoom::Unlimited) => QueueLimit::Unlimited,
-            Some(QueueRoom::Packets(packets)) => QueueLimit::Packets(packets),
-            Some(QueueRoom::Bytes(bytes)) => QueueLimit::Bytes(bytes),
             Some(QueueRoom::Bdp(times)) => {
                 let crossing = paths.iter().filter(|path| path.iter().any(|l| l.0 as usize / 2 == index / 2));
                 let most =
                     crossing.map(|path| held(path, configs)).filter(|b| b.is_finite()).fold(0.0, f64::max);
                 QueueLimit::Bytes(((times * most) as u64).max(3000))
             }
+            other => queue_limit(other),
         };
+    }
+}
+
+/// A queue that depends on no path.
+pub(super) fn queue_limit(room: Option<QueueRoom>) -> QueueLimit {
+    match room {
+        Some(QueueRoom::Packets(packets)) => QueueLimit::Packets(packets),
+        Some(QueueRoom::Bytes(bytes)) => QueueLimit::Bytes(bytes),
+        None | Some(QueueRoom::Unlimited | QueueRoom::Bdp(_)) => QueueLimit::Unlimited,
     }
 }
 
@@ -247,6 +260,9 @@ fn both(link: usize) -> [LinkId; 2] {
 
 /// The middle nodes that run a relay: those that are no end of a flow.
 fn relays(scenario: &Scenario) -> Vec<NodeId> {
+    if let Some(sky) = &scenario.topology.sky {
+        return super::sky::gateways(scenario, sky);
+    }
     let ends: BTreeSet<&str> =
         scenario.flows.iter().flat_map(|flow| [flow.from.as_str(), flow.to.as_str()]).collect();
     let middle = scenario.topology.nodes.iter().filter(|node| !ends.contains(node.as_str()));
@@ -273,6 +289,23 @@ fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {
         start: Instant::ZERO + flow.start,
         stop: Instant::ZERO + flow.stop,
         transport: flow.how.clone(),
+        splits: Vec::new(),
+    }
+}
+
+/// The nodes that split a flow's connection, from the source on: on its first path in the order of the path, others
+/// after them as given.
+fn splits(scenario: &Scenario, network: &Network, flow: &super::Flow, path: &[LinkId]) -> Vec<NodeId> {
+    let between: Vec<NodeId> = path.iter().skip(1).map(|link| network.ends(*link).0).collect();
+    match &flow.split {
+        Split::None => Vec::new(),
+        Split::EveryHop => between,
+        Split::Named(names) => {
+            let mut nodes: Vec<NodeId> = names.iter().map(|name| node(scenario, name)).collect();
+            nodes.sort_by_key(|node| between.iter().position(|other| other == node).unwrap_or(usize::MAX));
+            nodes.dedup();
+            nodes
+        }
     }
 }
 

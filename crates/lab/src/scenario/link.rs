@@ -5,9 +5,10 @@ use super::units::{Bitrate, QueueRoom, Share, Size, Span};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use starhop_proto::time::{Duration, Instant};
+use starhop_proto::units::Rate;
 use starhop_sim::link::{
     DelayModel, Disorder, GilbertElliott, LinkConfig, LossModel, Opportunities, Outage, QueueLimit,
-    RateSchedule,
+    RateSchedule, XcpOptions,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -37,6 +38,16 @@ pub enum LossDirection {
     Data,
 }
 
+/// The router in front of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RouterName {
+    /// A queue and nothing else.
+    Droptail,
+    /// Tells XCP's senders their windows.
+    Xcp,
+}
+
 /// A quantity, or a table for what a quantity cannot say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Simple<Q, T> {
@@ -56,6 +67,9 @@ impl<'de, Q: std::str::FromStr<Err = String>, T: Deserialize<'de>> Deserialize<'
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
                 text.parse().map(Simple::Is).map_err(E::custom)
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                self.visit_str(&number.to_string())
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(Simple::Table)
@@ -145,6 +159,7 @@ pub struct LinkSpec {
     duplicate: Option<f64>,
     corrupt: Option<f64>,
     header: Option<u32>,
+    router: Option<RouterName>,
 }
 
 impl LinkSpec {
@@ -161,6 +176,7 @@ impl LinkSpec {
             duplicate: checked(fields, "duplicate", |share: Share| Ok(share.0))?,
             corrupt: checked(fields, "corrupt", |share: Share| Ok(share.0))?,
             header: checked(fields, "header", |size: Size| Ok(size.0 as u32))?,
+            router: fields.optional("router")?,
         })
     }
 
@@ -179,7 +195,32 @@ impl LinkSpec {
             duplicate: self.duplicate.or(base.duplicate),
             corrupt: self.corrupt.or(base.corrupt),
             header: self.header.or(base.header),
+            router: self.router.or(base.router),
         }
+    }
+
+    /// Whether it says how fast the link is.
+    pub fn has_rate(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// Whether it says how long the link is.
+    pub fn has_delay(&self) -> bool {
+        self.delay.is_some()
+    }
+
+    /// Whether only what goes from servers to clients is lost.
+    pub fn loses_data_only(&self) -> bool {
+        self.loss_direction == Some(LossDirection::Data)
+    }
+
+    /// A link of the sky, which sets its delay; `rate` where this says none.
+    pub fn sky_config(&self, rate: Rate) -> LinkConfig {
+        let fallback = || LinkConfig::ideal(rate, Duration::ZERO);
+        let delay = Some(DelayModel::Fixed(Duration::ZERO));
+        let rate = Some(self.rate.clone().unwrap_or(RateSchedule::Constant(rate)));
+        // Rate and delay are there, so nothing is missing.
+        Self { rate, delay, ..self.clone() }.config(true).unwrap_or_else(|_| fallback())
     }
 
     /// Bytes of link header per packet.
@@ -206,6 +247,7 @@ impl LinkSpec {
                 duplicate: self.duplicate.unwrap_or(0.0),
                 corrupt: self.corrupt.unwrap_or(0.0),
             },
+            xcp: (self.router == Some(RouterName::Xcp)).then(XcpOptions::default),
         })
     }
 }
@@ -248,7 +290,7 @@ fn square_of(square: Square) -> Result<RateSchedule, String> {
     if period < Duration::from_millis(1) {
         return Err("the period must be at least 1ms".into());
     }
-    let rate = |bps| starhop_proto::units::Rate::from_bps(bps);
+    let rate = Rate::from_bps;
     let (high, low) = (mean.as_bps() + amplitude.as_bps(), mean.as_bps() - amplitude.as_bps());
     Ok(RateSchedule::Square { high: rate(high), low: rate(low), period })
 }

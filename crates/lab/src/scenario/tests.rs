@@ -1,6 +1,7 @@
 //! Scenario files as users write them, right and wrong.
 
 use super::*;
+use starhop_sim::run::Transport;
 
 const CHAIN: &str = r#"
 title = "A chain"
@@ -72,19 +73,19 @@ fn a_wrong_unit_is_refused_with_its_name_and_line() {
     let e = error(&CHAIN.replace("10ms", "10m"));
     assert_eq!((e.line, e.field.as_str()), (Some(12), "topology.link.delay"));
     let e = error(&CHAIN.replace("period = \"2s\"", "period = 2"));
-    assert_eq!((e.line, e.field.as_str()), (Some(18), "topology.override[1].rate"));
+    assert_eq!((e.line, e.field.as_str()), (Some(18), "topology.override.0.rate"));
 }
 
 #[test]
 fn impossible_values_are_refused_where_they_stand() {
     let cases = [
-        ("hop = 2", "hop = 4", 17, "topology.override[1].hop"),
+        ("hop = 2", "hop = 4", 17, "topology.override.0.hop"),
         ("hops = 3", "hops = 0", 8, "topology.hops"),
-        ("amplitude = \"1Mbit\"", "amplitude = \"11Mbit\"", 18, "topology.override[1].rate"),
+        ("amplitude = \"1Mbit\"", "amplitude = \"11Mbit\"", 18, "topology.override.0.rate"),
         ("warmup = \"1s\"", "warmup = \"10s\"", 4, "warmup"),
         ("kind = \"chain\"", "kind = \"ring\"", 7, "topology.kind"),
-        ("size = \"unlimited\"", "size = \"unlimited\"\nto = \"r9\"", 20, "flow[1].to"),
-        ("size = \"unlimited\"", "transport = \"cubic\"", 20, "flow[1].transport"),
+        ("size = \"unlimited\"", "size = \"unlimited\"\nto = \"r9\"", 20, "flow.0.to"),
+        ("size = \"unlimited\"", "transport = \"cubik\"", 20, "flow.0.transport"),
     ];
     for (right, wrong, line, field) in cases {
         let e = error(&CHAIN.replace(right, wrong));
@@ -95,7 +96,7 @@ fn impossible_values_are_refused_where_they_stand() {
 
 #[test]
 fn a_missing_transport_is_answered_with_those_that_exist() {
-    let e = error(&CHAIN.replace("size = \"unlimited\"", "transport = \"cubic\""));
+    let e = error(&CHAIN.replace("size = \"unlimited\"", "transport = \"cubik\""));
     assert!(e.problem.contains("starhop, leotp, intcp"), "{e}");
     let e = error(&CHAIN.replace("kind = \"chain\"", "kind = \"constellation\""));
     assert!(e.problem.contains("not built yet"), "{e}");
@@ -113,7 +114,7 @@ fn loss_in_the_data_direction_spares_requests() {
 
 #[test]
 fn changes_reach_into_tables_and_lists() {
-    let changes = ["topology.link.loss=0.5%", "flow.a.options.payload=1000", "flow.1.start=2s", "seed=7"];
+    let changes = ["topology.link.loss=0.5%", "flow.a.options.payload=1000", "flow.0.start=2s", "seed=7"];
     let changes: Vec<Change> = changes.iter().filter_map(|c| c.parse().ok()).collect();
     let scenario = Scenario::parse_changed(CHAIN, &changes, &|_| Err(String::new()));
     let Ok(scenario) = scenario else { panic!("{scenario:?}") };
@@ -148,4 +149,60 @@ fn a_trace_is_read_and_its_mistakes_are_named_with_the_field() {
 fn a_clock_that_would_begin_before_its_epoch_is_refused() {
     let e = error(&CHAIN.replace("[topology.link]", "[topology.clock]\nr1 = \"-2h\"\n\n[topology.link]"));
     assert_eq!(e.field, "topology.clock");
+}
+
+#[test]
+fn a_link_has_the_router_that_its_file_says() {
+    let with = |router: &str| {
+        CHAIN.replace("queue = \"1000p\"", &format!("queue = \"1000p\"\nrouter = \"{router}\""))
+    };
+    let are_xcp = |text: &str| {
+        link_configs(&parse(text).unwrap_or_else(|e| panic!("{e}"))).iter().all(|link| link.xcp.is_some())
+    };
+    assert!(are_xcp(&with("xcp")));
+    assert!(!are_xcp(&with("droptail")) && !are_xcp(CHAIN));
+    assert!(error(&with("red")).to_string().contains("router"));
+}
+
+#[test]
+fn a_control_takes_its_own_parameters() {
+    let flow = |options: &str| {
+        CHAIN.replace("name = \"a\"", &format!("name = \"a\"\ntransport = \"vegas\"\noptions = {options}"))
+    };
+    let tuning = |text: &str| match &parse(text).unwrap_or_else(|e| panic!("{e}")).flows[0].how {
+        Transport::Tcp(config) => config.tuning,
+        other => panic!("{other:?} is not TCP"),
+    };
+    let set = tuning(&flow("{ alpha = 3, beta = 5.5, rtt0 = \"40ms\" }"));
+    assert_eq!((set.alpha, set.beta, set.gamma), (Some(3.0), Some(5.5), None));
+    assert_eq!(set.rtt0, Some(Duration::from_millis(40)));
+    assert!(error(&flow("{ alpha = -1 }")).to_string().contains("alpha"));
+}
+
+#[test]
+fn tcp_takes_its_options_and_says_what_is_wrong_with_them() {
+    let flow = |more: &str| CHAIN.replace("size = \"unlimited\"", more);
+    let scenario = parse(&flow(
+        "transport = \"cubic\"\nsplit = [\"r2\", \"r1\"]\noptions = { mss = 1000, receive_window = \"40p\", split_buffer = \"64kB\" }",
+    ));
+    let Ok(scenario) = scenario else { panic!("{scenario:?}") };
+    let starhop_sim::run::Transport::Tcp(config) = &scenario.flows[0].how else { panic!("no TCP") };
+    assert_eq!((config.mss, config.receive_window, config.split_buffer), (1000, 40_000, Some(64_000)));
+    // 1000 bytes in packets of 1052, and two splices between source and client.
+    let built = build(&scenario);
+    assert!((built.ideal_mbps[0] - 9.9 * 1000.0 / 1052.0).abs() < 1e-6);
+    assert_eq!(built.simulation.flows()[0].senders.len(), 3);
+    let cases = [
+        ("transport = \"cubic\"\noptions = { mss = 10 }", "flow.0.options.mss"),
+        ("transport = \"cubic\"\noptions = { buffer_target = \"5p\" }", "flow.0.options.buffer_target"),
+        ("transport = \"cubic\"\noptions = { loss_detection = \"eyes\" }", "flow.0.options.loss_detection"),
+        ("transport = \"cubic\"\nsplit = [\"r9\"]", "flow.0.split"),
+        ("transport = \"cubic\"\nsplit = \"some\"", "flow.0.split"),
+        ("transport = \"starhop\"\nsplit = \"every-hop\"", "flow.0.split"),
+    ];
+    for (more, field) in cases {
+        let e = error(&flow(more));
+        assert_eq!(e.field, field, "{e}");
+        assert!(e.line.is_some_and(|line| (19..=23).contains(&line)), "{e}");
+    }
 }

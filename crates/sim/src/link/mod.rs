@@ -10,6 +10,7 @@ mod loss;
 mod outage;
 mod queue;
 mod rate;
+mod xcp;
 
 pub use delay::DelayModel;
 pub use disorder::{Disorder, Fate};
@@ -17,6 +18,7 @@ pub use loss::{GilbertElliott, Loss, LossModel};
 pub use outage::{Outage, Window};
 pub use queue::{DropTail, QueueLimit};
 pub use rate::{Opportunities, RateSchedule, Service, Transmitter};
+pub use xcp::{XcpHeader, XcpOptions, XcpRouter};
 
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -37,6 +39,8 @@ pub struct LinkConfig {
     pub outage: Option<Outage>,
     /// What else it does to packets.
     pub disorder: Disorder,
+    /// The router in front of it speaks XCP.
+    pub xcp: Option<XcpOptions>,
 }
 
 impl LinkConfig {
@@ -49,6 +53,7 @@ impl LinkConfig {
             delay: DelayModel::Fixed(delay),
             outage: None,
             disorder: Disorder::default(),
+            xcp: None,
         }
     }
 
@@ -116,6 +121,20 @@ impl LinkCounters {
     }
 }
 
+impl LinkCounters {
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            lost: self.lost + other.lost,
+            dropped: self.dropped + other.dropped,
+            waited_ns: self.waited_ns + other.waited_ns,
+            longest_wait_ns: self.longest_wait_ns.max(other.longest_wait_ns),
+        }
+    }
+}
+
 /// A running link, one direction.
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -125,17 +144,23 @@ pub struct Link {
     delay: DelayModel,
     outage: Option<Outage>,
     disorder: Option<Disorder>,
+    xcp: Option<Box<XcpRouter>>,
     last_arrival: Instant,
     counters: LinkCounters,
+}
+
+/// An outage that the transmitter waits for, or one that loses what is sent.
+fn split_outage(outage: Option<Outage>) -> (Option<Outage>, Option<Outage>) {
+    match outage {
+        Some(outage) if outage.hold => (Some(outage), None),
+        other => (None, other),
+    }
 }
 
 impl Link {
     /// A link that is idle.
     pub fn new(config: LinkConfig) -> Self {
-        let (held, outage) = match config.outage {
-            Some(outage) if outage.hold => (Some(outage), None),
-            other => (None, other),
-        };
+        let (held, outage) = split_outage(config.outage);
         Self {
             transmitter: Transmitter::new(config.rate, held),
             queue: DropTail::new(config.queue),
@@ -143,8 +168,28 @@ impl Link {
             delay: config.delay,
             outage,
             disorder: (!config.disorder.is_none()).then_some(config.disorder),
+            xcp: config.xcp.map(|options| Box::new(XcpRouter::new(options))),
             last_arrival: Instant::ZERO,
             counters: LinkCounters::default(),
+        }
+    }
+
+    /// Whether packets are to be shown to [`Self::route`].
+    pub fn is_xcp(&self) -> bool {
+        self.xcp.is_some()
+    }
+
+    /// Lets an XCP router see a packet that is about to be sent, and write into its header if it has one.
+    ///
+    /// The router speaks when a packet comes, not when it leaves the queue: what it says is the older by the queue,
+    /// and XCP has none.
+    pub fn route(&mut self, now: Instant, bytes: u32, header: Option<&mut XcpHeader>) {
+        let Some(router) = &mut self.xcp else { return };
+        let capacity = self.transmitter.schedule().at(now);
+        let queue = capacity.bytes_in(self.transmitter.free_at().since(now)) as f64;
+        router.on_arrival(now, header.as_deref(), bytes, queue, capacity);
+        if let Some(header) = header {
+            router.on_departure(header, bytes);
         }
     }
 
@@ -198,6 +243,32 @@ impl Link {
             is_doubled: fate.is_doubled,
             is_damaged: fate.is_damaged,
         }
+    }
+
+    /// The signal is under way for `delay` from now on. Packets keep their order where it falls.
+    pub fn set_delay(&mut self, delay: Duration) {
+        self.delay = DelayModel::Fixed(delay);
+    }
+
+    /// Loses by another model from now on.
+    pub fn set_loss(&mut self, loss: LossModel) {
+        if *self.loss.model() != loss {
+            self.loss = Loss::new(loss);
+        }
+    }
+
+    /// Sends at another rate and with other outages from now on. What was accepted before keeps its times.
+    pub fn set_rate(&mut self, rate: RateSchedule, outage: Option<Outage>) {
+        let (held, outage) = split_outage(outage);
+        self.transmitter.set_schedule(rate, held);
+        self.outage = outage;
+    }
+
+    /// Bits that get through in `[from, to)` for packets of `bytes`: what the rate allows, less what is lost and what
+    /// falls into outages.
+    pub fn carried_bits(&self, from: Instant, to: Instant, bytes: u32) -> f64 {
+        let up = 1.0 - self.outage.as_ref().map_or(0.0, |outage| outage.share(from, to));
+        self.transmitter.bits_between(from, to) * (1.0 - self.loss.model().mean(bytes)) * up
     }
 
     /// Forgets what waits and what is under way: the caller lost it.

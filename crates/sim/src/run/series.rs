@@ -11,6 +11,21 @@ pub struct FlowSample {
     pub owd_ms: f64,
     /// Mean delay of what was handed over in order, milliseconds; NaN when nothing was.
     pub in_order_owd_ms: f64,
+    /// Congestion window of a TCP source at the end of the step, segments; NaN for other transports.
+    pub cwnd: f64,
+    /// Its slow-start threshold, segments; infinite before the first loss.
+    pub ssthresh: f64,
+    /// Its smoothed round trip, milliseconds; NaN before the first sample.
+    pub srtt_ms: f64,
+}
+
+/// The path of a flow through the sky at the end of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PathSample {
+    /// Its links; 0 without a path.
+    pub hops: u32,
+    /// Its propagation delay, milliseconds; NaN without a path.
+    pub propagation_ms: f64,
 }
 
 /// One step of one direction of a link.
@@ -31,6 +46,8 @@ pub struct Series {
     pub step: Duration,
     /// One list per flow.
     pub flows: Vec<Vec<FlowSample>>,
+    /// One list per flow over a sky; empty without one.
+    pub paths: Vec<Vec<PathSample>>,
     /// One list per direction of a link.
     pub links: Vec<Vec<LinkSample>>,
 }

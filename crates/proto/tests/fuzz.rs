@@ -18,7 +18,6 @@ use starhop_proto::units::Rate;
 use starhop_proto::wire::{DataFlags, DataHeader, Interest, Notice, Packet, Plain, Ranges, Suite, varint};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How long each target runs unless BOLERO_RANDOM_TEST_TIME_MS says otherwise; all of them within a minute.
 const TEST_TIME: core::time::Duration = core::time::Duration::from_secs(8);
@@ -27,28 +26,6 @@ const PAYLOAD: u64 = 1350;
 
 /// More than any node has reason to send at one instant for the operations of one input.
 const MAX_BURST: usize = 20_000;
-
-/// How many inputs a target was given, told at its end.
-struct Inputs {
-    target: &'static str,
-    count: AtomicU64,
-}
-
-impl Inputs {
-    fn of(target: &'static str) -> Self {
-        Self { target, count: AtomicU64::new(0) }
-    }
-
-    fn count(&self) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Inputs {
-    fn drop(&mut self) {
-        println!("fuzzed: {} inputs, {}", self.count.load(Ordering::Relaxed), self.target);
-    }
-}
 
 fn emit(packet: &Packet<'_>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -65,9 +42,7 @@ fn emit(packet: &Packet<'_>) -> Vec<u8> {
 
 #[test]
 fn any_bytes_are_a_packet_that_emits_to_the_same_value_or_are_refused() {
-    let inputs = Inputs::of("packet parser");
     check!().with_test_time(TEST_TIME).with_max_len(256).for_each(|bytes: &[u8]| {
-        inputs.count();
         let Ok(packet) = Packet::parse(bytes) else { return };
         let again = emit(&packet);
         assert!(again.len() <= bytes.len(), "the shortest form is longer than what was received");
@@ -77,9 +52,7 @@ fn any_bytes_are_a_packet_that_emits_to_the_same_value_or_are_refused() {
 
 #[test]
 fn any_bytes_are_a_varint_that_is_written_as_the_same_value_or_are_refused() {
-    let inputs = Inputs::of("varint parser");
     check!().with_test_time(TEST_TIME / 4).with_max_len(10).for_each(|bytes: &[u8]| {
-        inputs.count();
         let Some((value, rest)) = varint::read(bytes) else { return };
         assert!(value <= varint::MAX);
         let mut out = Vec::new();
@@ -92,10 +65,8 @@ fn any_bytes_are_a_varint_that_is_written_as_the_same_value_or_are_refused() {
 
 #[test]
 fn a_relay_keeps_its_bounds_whatever_it_is_sent() {
-    let inputs = Inputs::of("relay");
     let ops = produce::<Vec<Op>>().with().len(0..=160usize);
     check!().with_generator((produce::<u8>(), ops)).with_test_time(TEST_TIME).for_each(|(profile, ops)| {
-        inputs.count();
         let config = config(*profile);
         let relay = Relay::new(config.clone(), peer(0), Plain, 1);
         Bench::new(relay, &config, Some(peer(0))).run(ops);
@@ -104,10 +75,8 @@ fn a_relay_keeps_its_bounds_whatever_it_is_sent() {
 
 #[test]
 fn a_producer_keeps_its_bounds_whatever_it_is_sent() {
-    let inputs = Inputs::of("producer");
     let ops = produce::<Vec<Op>>().with().len(0..=160usize);
     check!().with_generator((produce::<u8>(), ops)).with_test_time(TEST_TIME).for_each(|(profile, ops)| {
-        inputs.count();
         let config = config(*profile);
         let producer = Producer::new(config.clone(), Shelf, Plain, 1);
         Bench::new(producer, &config, None).run(ops);
@@ -116,13 +85,11 @@ fn a_producer_keeps_its_bounds_whatever_it_is_sent() {
 
 #[test]
 fn a_consumer_takes_each_byte_once_and_only_what_it_asked_for_whatever_it_is_sent() {
-    let inputs = Inputs::of("consumer");
     let ops = produce::<Vec<Op>>().with().len(0..=160usize);
     let have = produce::<Vec<Span>>().with().len(0..=3usize);
     let length = produce::<Option<u16>>();
     check!().with_generator((produce::<u8>(), length, have, ops)).with_test_time(TEST_TIME).for_each(
         |(profile, length, have, ops)| {
-            inputs.count();
             let config = config(*profile);
             let mut set = RangeSet::new();
             have.iter().for_each(|span| set.insert(span.range()));
@@ -144,9 +111,7 @@ fn a_consumer_takes_each_byte_once_and_only_what_it_asked_for_whatever_it_is_sen
 
 #[test]
 fn any_bytes_are_a_seal_header_that_is_written_the_same_or_are_refused() {
-    let inputs = Inputs::of("seal header parser");
     check!().with_test_time(TEST_TIME / 4).with_max_len(64).for_each(|bytes: &[u8]| {
-        inputs.count();
         let Some(header) = SealHeader::parse(bytes) else { return };
         assert_eq!(header.emit(), bytes[..HEADER_LEN]);
         assert!(header.counter < SealHeader::COUNTER_END);
@@ -187,10 +152,8 @@ enum Delivery {
 
 #[test]
 fn a_seal_takes_each_packet_at_most_once_and_none_that_was_changed_whatever_it_is_sent() {
-    let inputs = Inputs::of("seal");
     let ops = produce::<Vec<Delivery>>().with().len(0..=200usize);
     check!().with_generator(ops).with_test_time(TEST_TIME).for_each(|ops| {
-        inputs.count();
         let unix = 1_790_000_000_000_000_000u64;
         let mut now = Instant::from_nanos(1_000_000_000_000);
         let begin = |now: Instant, boot: u64| {

@@ -149,9 +149,13 @@ impl KeyFile {
         Self::parse(&text).map_err(|problem| KeyError::Content { path: path.to_owned(), problem })
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Reads what a file holds.
+    ///
+    /// # Errors
+    /// Says what is wrong with it, without quoting it.
+    pub fn parse(text: &str) -> Result<Self, String> {
         // The parser quotes the line at fault, which may hold the secret: only its plain message is told.
-        let written: Written = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let written: Written = toml::from_str(text).map_err(|error| without_secrets(error.message()))?;
         if written.version != VERSION {
             return Err(format!("its version is {}, this program knows {VERSION}", written.version));
         }
@@ -247,6 +251,18 @@ impl Live {
     pub(super) fn id(&self) -> String {
         hex(&id_of(&self.secret)[..4])
     }
+}
+
+/// A message, without words that may be a secret in a wrong place: parsers quote the names of fields.
+fn without_secrets(message: &str) -> String {
+    let hide = |word: &str| if word.len() > 16 { "(not shown)".to_owned() } else { word.to_owned() };
+    let words = message.split_inclusive(|c: char| !c.is_ascii_alphanumeric());
+    words
+        .map(|word| match word.char_indices().next_back() {
+            Some((at, last)) if !last.is_ascii_alphanumeric() => hide(&word[..at]) + &word[at..],
+            _ => hide(word),
+        })
+        .collect()
 }
 
 fn id_of(secret: &Secret) -> [u8; 32] {
@@ -372,6 +388,7 @@ mod tests {
             (&text.replace("secret = \"", "secret = \"zz"), "64 hexadecimal"),
             (&text.replace("home", "ho me"), "letters"),
             (&with_secret, "expected"),
+            (&format!("{} = 1", *secret), "unknown field `(not shown)`"),
         ] {
             let error = KeyFile::parse(text).expect_err(reason);
             assert!(error.contains(reason), "{error} does not say {reason}");

@@ -92,11 +92,19 @@ impl Roster {
         let file = std::fs::File::open(path).map_err(failed)?;
         file.take(MAX_LEN).read_to_string(&mut text).map_err(failed)?;
         let invalid = |problem| RosterError::Content { path: path.to_owned(), problem };
-        let roster: Self = toml::from_str(&text).map_err(|error| invalid(error.message().to_owned()))?;
+        Self::parse(&text).map_err(invalid)
+    }
+
+    /// Reads what a file holds.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let roster: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         if roster.version != VERSION {
-            return Err(invalid(format!("its version is {}, this program knows {VERSION}", roster.version)));
+            return Err(format!("its version is {}, this program knows {VERSION}", roster.version));
         }
-        roster.node.iter().try_for_each(check).map_err(invalid)?;
+        roster.node.iter().try_for_each(check)?;
         Ok(roster)
     }
 

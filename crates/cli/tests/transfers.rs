@@ -26,7 +26,7 @@ fn main() {
         }
         Err(error) => panic!("{error}"),
     }
-    let tests: [Test; 20] = [
+    let tests: [Test; 21] = [
         ("a_file_arrives_whole_over_lossy_hops", a_file_arrives_whole_over_lossy_hops),
         ("an_interrupted_download_resumes", an_interrupted_download_resumes),
         ("a_relay_killed_and_restarted_costs_no_byte", a_relay_killed_and_restarted_costs_no_byte),
@@ -39,6 +39,7 @@ fn main() {
             a_poisoned_part_is_fetched_elsewhere_and_reported,
         ),
         ("a_poisoned_part_with_nobody_else_to_ask_is_told", a_poisoned_part_with_nobody_else_to_ask_is_told),
+        ("a_relay_forgets_what_its_upstream_lied_about", a_relay_forgets_what_its_upstream_lied_about),
         ("junk_at_line_rate_leaves_a_transfer_its_goodput", junk_at_line_rate_leaves_a_transfer_its_goodput),
         (
             "nodes_with_another_key_or_none_get_nothing_and_are_told_why",
@@ -213,6 +214,24 @@ fn a_poisoned_part_with_nobody_else_to_ask_is_told() {
     assert_eq!(code, 0, "{result}");
     assert!(result["resumed_from"].as_u64() > Some(100_000), "{result}");
     assert!(site.received() == Some(bytes));
+}
+
+/// The upstream of a relay lies to the first who asks, and what it said stays in the relay's cache.
+fn a_relay_forgets_what_its_upstream_lied_about() {
+    for (verify, second) in [("full", 0), ("off", 5)] {
+        // A packet that gets lost would be told the truth about at once.
+        let clean = Hop { loss: 0.0, ..LOSSY };
+        let site = Site::new(&[clean; 2]);
+        let bytes = content(1_000_000, 3);
+        let mut changed = bytes.clone();
+        changed[500_000] ^= 1;
+        Lying::serve_once(&site, "file", &bytes, changed);
+        let _relay = site.relay_with(1, &["--verify", verify]);
+        let (code, result) = site.get("file", 1, &[]);
+        assert_eq!(code, 5, "the first client finds out itself: {result}");
+        let (code, result) = site.get("file", 1, &["--output", "again"]);
+        assert_eq!(code, second, "--verify {verify}: {result}");
+    }
 }
 
 fn junk_at_line_rate_leaves_a_transfer_its_goodput() {

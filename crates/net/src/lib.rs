@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod fetch;
 pub mod files;
 pub mod outboard;
+pub mod proofs;
 pub mod security;
 mod sys;
 pub mod trace;

@@ -9,7 +9,7 @@ use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, me
 use starhop_proto::name::{ByteRange, FlowId};
 
 /// Bytes of a group: what is verified at once. A lone chunk of 1 KiB would cost twelve times more per byte.
-pub const GROUP: u64 = 16 * 1024;
+pub const GROUP: u64 = starhop_proto::relay::GROUP;
 
 /// The longest outboard that is kept in memory, of an object of 64 GiB. Longer objects are verified as a whole.
 pub const MAX_OUTBOARD: u64 = 128 << 20;
@@ -78,6 +78,24 @@ impl Outboard {
         let (values, rest) = bytes.as_chunks::<CV>();
         let is_true = rest.is_empty() && values.len() >= 2 && root_of(values) == *root;
         is_true.then(|| Self { values: values.to_vec() })
+    }
+
+    /// As [`Outboard::read`], of the object that travels as `flow`: half of its hash decides.
+    pub fn read_for(bytes: &[u8], flow: FlowId) -> Option<Self> {
+        let (values, rest) = bytes.as_chunks::<CV>();
+        let is_true =
+            rest.is_empty() && values.len() >= 2 && FlowId::of_content(root_of(values).as_bytes()) == flow;
+        is_true.then(|| Self { values: values.to_vec() })
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> u64 {
+        (self.values.len() * CV) as u64
+    }
+
+    /// Never: an outboard has at least two groups.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     /// The number of groups.

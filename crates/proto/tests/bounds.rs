@@ -7,7 +7,7 @@ use starhop_proto::config::{Config, Profile, Settings};
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::node::Node;
 use starhop_proto::producer::Producer;
-use starhop_proto::relay::Relay;
+use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet, Plain};
@@ -128,6 +128,77 @@ fn data_that_nobody_asked_for_is_not_kept() {
     let sent =
         give(&mut relay, START + ms(50), 2, |out| interest(FLOW, &[ByteRange::new(0, 1350)]).emit(out));
     assert_eq!(payload_for(&sent, 2), 1350);
+}
+
+/// Knows the true bytes, once it was shown a proof.
+struct Knowing {
+    shown: bool,
+}
+
+const PROOF: FlowId = FlowId([9; 16]);
+
+impl Verifier for Knowing {
+    fn proof_flow(&self, _flow: FlowId) -> FlowId {
+        PROOF
+    }
+
+    fn learn(&mut self, _flow: FlowId, proof: &[u8]) -> bool {
+        self.shown = proof == [5; 64];
+        self.shown
+    }
+
+    fn knows(&self, _flow: FlowId) -> bool {
+        self.shown
+    }
+
+    fn judge(&self, _flow: FlowId, number: u64, bytes: &[u8]) -> bool {
+        (number * GROUP..).zip(bytes).all(|(at, byte)| content(at) == *byte)
+    }
+}
+
+/// An upstream that was asked lies; what it said is in the cache when the next neighbour asks.
+#[test]
+fn a_lie_in_the_cache_is_forgotten_before_it_is_told_again() {
+    for scrutiny in [Some(Scrutiny::Full), Some(Scrutiny::Sample), None] {
+        let mut relay = relay(Config::default());
+        if let Some(scrutiny) = scrutiny {
+            relay.set_verifier(Box::new(Knowing { shown: false }), scrutiny, 1);
+        }
+        // The proof passes first, as every client asks for it first.
+        give(&mut relay, START, 1, |out| interest(PROOF, &[ByteRange::new(0, 64)]).emit(out));
+        give(&mut relay, START, UPSTREAM, |out| {
+            let (echo, flags) = (WireTime(1), DataFlags { end: true, ..DataFlags::default() });
+            DataHeader { counter: 1, flow: PROOF, offset: 0, echo, flags }.emit(out);
+            out.extend([5; 64]);
+        });
+        let groups = 64u64;
+        for number in 0..groups {
+            let group = ByteRange::at(number * GROUP, GROUP);
+            give(&mut relay, START, 1, |out| interest(FLOW, &[group]).emit(out));
+            for at in (group.start..group.end).step_by(1024) {
+                give(&mut relay, START, UPSTREAM, data(at, 1024, (number % 2 == 1).then_some(0xbb)));
+            }
+        }
+        let mut disproved = Vec::new();
+        for neighbour in [2, 3] {
+            for number in 0..groups {
+                let group = ByteRange::at(number * GROUP, GROUP);
+                let now = START + ms(200 + number);
+                give(&mut relay, now, neighbour, |out| interest(FLOW, &[group]).emit(out));
+            }
+            disproved.push(relay.stats().disproved_groups);
+        }
+        let all = groups / 2;
+        match scrutiny {
+            Some(Scrutiny::Full) => assert_eq!(disproved, [all, all]),
+            // One in eight is judged until one was wrong; all after that.
+            Some(Scrutiny::Sample) => assert!((1..=all).contains(&disproved[0]) && disproved[1] == all),
+            None => assert_eq!(disproved, [0, 0], "its clients find out"),
+        }
+        let stats = relay.stats();
+        assert_eq!(stats.last_disproved, scrutiny.map(|_| addr(UPSTREAM)));
+        assert!(stats.interests_out > groups + stats.disproved_groups, "all are fetched again: {stats:?}");
+    }
 }
 
 #[test]

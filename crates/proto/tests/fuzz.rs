@@ -9,7 +9,7 @@ use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, MAX_OFFSET, RangeSet};
 use starhop_proto::node::Node;
 use starhop_proto::producer::{Lookup, Producer, Source};
-use starhop_proto::relay::Relay;
+use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
 use starhop_proto::security::{
     Algorithm, HEADER_LEN, Keyring, Limits, Seal, SealHeader, SealKey, SenderId, TAG_LEN, WallClock,
 };
@@ -68,9 +68,39 @@ fn a_relay_keeps_its_bounds_whatever_it_is_sent() {
     let ops = produce::<Vec<Op>>().with().len(0..=160usize);
     check!().with_generator((produce::<u8>(), ops)).with_test_time(TEST_TIME).for_each(|(profile, ops)| {
         let config = config(*profile);
-        let relay = Relay::new(config.clone(), peer(0), Plain, 1);
+        let mut relay = Relay::new(config.clone(), peer(0), Plain, 1);
+        match *profile / 4 % 3 {
+            0 => relay.set_verifier(Box::new(Picky { known: false }), Scrutiny::Full, 1),
+            1 => relay.set_verifier(Box::new(Picky { known: false }), Scrutiny::Sample, 1),
+            _ => {}
+        }
         Bench::new(relay, &config, Some(peer(0))).run(ops);
     });
+}
+
+/// Believes any proof, and finds every other group wrong.
+struct Picky {
+    known: bool,
+}
+
+impl Verifier for Picky {
+    fn proof_flow(&self, _flow: FlowId) -> FlowId {
+        flow(2)
+    }
+
+    fn learn(&mut self, _flow: FlowId, proof: &[u8]) -> bool {
+        self.known = proof.len() > 2000;
+        self.known
+    }
+
+    fn knows(&self, _flow: FlowId) -> bool {
+        self.known
+    }
+
+    fn judge(&self, _flow: FlowId, number: u64, bytes: &[u8]) -> bool {
+        assert!((1..=GROUP as usize).contains(&bytes.len()));
+        number.is_multiple_of(2)
+    }
 }
 
 #[test]

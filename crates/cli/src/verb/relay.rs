@@ -7,10 +7,11 @@ use crate::quantity;
 use anyhow::bail;
 use indicatif::HumanBytes;
 use serde_json::json;
+use starhop_net::proofs::{MAX_PROOF_BYTES, Proofs};
 use starhop_net::security::HopSuite;
 use starhop_net::{Driver, Endpoint, clock, daemon};
 use starhop_proto::config::{Controller, Profile};
-use starhop_proto::relay::Relay;
+use starhop_proto::relay::{Relay, RelayStats, Scrutiny};
 use starhop_proto::units::Rate;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// The rate of the link towards the upstream, if it is known; otherwise it is measured
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
+    /// Which of the 16 KiB groups in the cache are verified against the object's name before they are answered with
+    #[arg(long, value_enum, default_value_t = Verify::Full, value_name = "WHICH")]
+    verify: Verify,
     /// The set of mechanisms
     #[arg(long, default_value = "starhop", value_parser = super::get::profile, value_name = "PROFILE")]
     profile: Profile,
@@ -47,6 +51,27 @@ pub(crate) struct Args {
     /// Print counters as a JSON line this often
     #[arg(long, value_parser = quantity::time, value_name = "TIME")]
     stats_every: Option<Duration>,
+}
+
+/// What `--verify` takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Verify {
+    /// None: clients find out themselves
+    Off,
+    /// One in eight, and all of an object once one was wrong
+    Sample,
+    /// All
+    Full,
+}
+
+impl Verify {
+    fn scrutiny(self) -> Option<Scrutiny> {
+        match self {
+            Self::Off => None,
+            Self::Sample => Some(Scrutiny::Sample),
+            Self::Full => Some(Scrutiny::Full),
+        }
+    }
 }
 
 type Node = Driver<Relay<HopSuite>>;
@@ -66,13 +91,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let Some(upstream) = endpoint.address_of(args.upstream) else {
             bail!("{} cannot be reached from {}: another IP version", args.upstream, args.listen);
         };
-        let memory = config.memory_bound() + suite.memory_bound();
-        let relay = Relay::new(config, upstream, suite, clock::seed());
+        let proofs = args.verify.scrutiny().map_or(0, |_| MAX_PROOF_BYTES);
+        let memory = config.memory_bound() + suite.memory_bound() + proofs;
+        let mut relay = Relay::new(config, upstream, suite, clock::seed());
+        if let Some(scrutiny) = args.verify.scrutiny() {
+            relay.set_verifier(Box::new(Proofs::default()), scrutiny, clock::seed());
+        }
         let mut driver = Driver::new(relay, endpoint)?;
         announce(args, &driver, memory);
         let every = args.stats_every.unwrap_or(Duration::from_secs(1));
+        let mut lies = Lies::default();
         let tick = |driver: &mut Node| {
             warn(driver.node_mut().suite_mut().news(clock::now()));
+            warn(lies.news(driver.node().stats()));
             if args.stats_every.is_some() {
                 say(&stats("stats", driver).to_string());
             }
@@ -99,6 +130,23 @@ fn announce(args: &Args, driver: &Node, memory: u64) {
     }
 }
 
+/// What was told about wrong bytes.
+#[derive(Default)]
+struct Lies {
+    told: u64,
+}
+
+impl Lies {
+    /// The neighbour that wrong bytes came from, when there are new ones.
+    fn news(&mut self, stats: RelayStats) -> Option<String> {
+        let fresh = stats.disproved_groups - std::mem::replace(&mut self.told, stats.disproved_groups);
+        let (true, Some(from)) = (fresh > 0, stats.last_disproved) else { return None };
+        Some(format!(
+            "{fresh} groups of 16 KiB in the cache were not what their name says, and were forgotten. {from} was asked for them"
+        ))
+    }
+}
+
 fn finish(args: &Args, driver: &Node) {
     if args.json {
         say(&stats("end", driver).to_string());
@@ -122,6 +170,7 @@ fn stats(event: &str, driver: &Node) -> serde_json::Value {
         "cache_bytes": stats.cache_bytes, "data_in": stats.data_in, "data_out": stats.data_out,
         "unasked": stats.unasked, "sent_bytes": stats.sent_bytes, "repairs": stats.repairs,
         "flows": stats.flows, "neighbours": stats.neighbours, "over_limit": stats.over_limit, "bad_datagrams": stats.bad_datagrams, "over_credit": stats.over_credit,
+        "disproved_groups": stats.disproved_groups, "last_disproved": stats.last_disproved,
         "security": driver.node().suite().security(), "seal": driver.node().suite().stats_json(), "socket": socket(driver.stats()),
         "cpu_seconds": clock::cpu_seconds(),
     })

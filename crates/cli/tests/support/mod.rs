@@ -8,7 +8,7 @@ use starhop_net::outboard::{TreeHasher, outboard_flow};
 use starhop_net::security::{HopSuite, KeyFile, Kind, Sources};
 use starhop_net::{Driver, Endpoint, clock, daemon};
 use starhop_proto::config::Config;
-use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::producer::{Lookup, Producer, Source};
 use starhop_proto::rng::Rng;
 use starhop_proto::time::Instant;
@@ -74,9 +74,14 @@ impl Site {
 
     /// Starts a relay that asks the host before it.
     pub(crate) fn relay(&self, host: usize) -> Process {
+        self.relay_with(host, &[])
+    }
+
+    /// As [`Site::relay`], with more arguments.
+    pub(crate) fn relay_with(&self, host: usize, more: &[&str]) -> Process {
         let mut command = self.command("relay");
         let upstream = format!("{}:4433", self.chain.address_from_client(host - 1));
-        command.args(["--upstream", &upstream]);
+        command.args(["--upstream", &upstream]).args(more);
         self.start(host, command, "ready")
     }
 
@@ -306,12 +311,19 @@ pub(crate) struct Lying {
     manifest: (FlowId, Vec<u8>),
     served: (FlowId, Vec<u8>),
     outboard: Option<(FlowId, Vec<u8>)>,
+    /// What is served from the second time on that a byte is read.
+    truth: Option<(Vec<u8>, RangeSet)>,
 }
 
 impl Lying {
     /// Serves on the first host until the test ends.
     pub(crate) fn serve(site: &Site, name: &str, promised: &[u8], served: Vec<u8>) {
         Self::serve_at(site, 0, name, promised, served, false);
+    }
+
+    /// Serves on the first host, and lies only the first time.
+    pub(crate) fn serve_once(site: &Site, name: &str, promised: &[u8], served: Vec<u8>) {
+        Self::new(name, promised, served, true, true).start(site, 0);
     }
 
     /// Serves on a host; with what verifies parts, as a relay that changes bytes on their way would.
@@ -323,23 +335,31 @@ impl Lying {
         served: Vec<u8>,
         with_outboard: bool,
     ) {
+        Self::new(name, promised, served, with_outboard, false).start(site, host);
+    }
+
+    fn new(name: &str, promised: &[u8], served: Vec<u8>, with_outboard: bool, only_once: bool) -> Self {
         let mut hasher = TreeHasher::default();
         hasher.update(promised);
         let (hash, outboard) = hasher.finish();
         let flow = FlowId::of_content(hash.as_bytes());
         let manifest = Manifest::new(promised.len() as u64, &hash).to_bytes();
-        let source = Self {
+        Self {
             manifest: (manifest_flow(name), manifest),
             served: (flow, served),
             outboard: outboard.filter(|_| with_outboard).map(|bytes| (outboard_flow(flow), bytes)),
-        };
+            truth: only_once.then(|| (promised.to_vec(), RangeSet::new())),
+        }
+    }
+
+    fn start(self, site: &Site, host: usize) {
         let sources = Sources::Files { key: site.path(KEY), roster: None };
         let body = move || {
             let runtime = daemon::runtime().expect("a runtime");
             runtime.block_on(async {
                 let suite = HopSuite::new(&sources).expect("keys");
                 let endpoint = Endpoint::bind(([0, 0, 0, 0], 4433).into()).expect("a socket");
-                let producer = Producer::new(Config::default(), source, suite, clock::seed());
+                let producer = Producer::new(Config::default(), self, suite, clock::seed());
                 let mut driver = Driver::new(producer, endpoint).expect("a driver");
                 while driver.turn().await.is_ok() {}
             });
@@ -364,6 +384,13 @@ impl Source for Lying {
     }
 
     fn read(&mut self, _now: Instant, flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
+        if let Some((truth, told)) = self.truth.as_mut().filter(|_| flow == self.served.0) {
+            if told.overlaps(range) {
+                out.extend_from_slice(&truth[range.start as usize..range.end as usize]);
+                return true;
+            }
+            told.insert(range);
+        }
         let part = self.bytes(flow).and_then(|bytes| bytes.get(range.start as usize..range.end as usize));
         out.extend_from_slice(part.unwrap_or_default());
         part.is_some()

@@ -20,6 +20,10 @@ pub(super) struct Flow {
     pub(super) length: Option<u64>,
     /// Its bytes are passed on and not kept.
     pub(super) is_volatile: bool,
+    /// Wrong bytes of it were in the cache.
+    pub(super) is_suspect: bool,
+    /// The earliest time at which its proof is looked for again.
+    pub(super) next_look: Instant,
     pub(super) last_used: Instant,
 }
 
@@ -32,6 +36,8 @@ impl Flow {
             subscribers: Vec::new(),
             length: None,
             is_volatile: false,
+            is_suspect: false,
+            next_look: now,
             last_used: now,
         }
     }

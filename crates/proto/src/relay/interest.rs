@@ -102,7 +102,6 @@ impl<C: Suite> Relay<C> {
     /// Answers one requested range as far as it is here, and asks for the rest.
     fn serve(&mut self, now: Instant, flow_slot: Slot, link: Slot, part: ByteRange, interest: &Interest) {
         let Some(flow) = self.flows.get(flow_slot) else { return };
-        let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };
         if let Some(length) = flow.length.filter(|&length| part.end > length) {
             if part.start >= length {
                 let flags = DataFlags { end: true, ..DataFlags::default() };
@@ -112,10 +111,16 @@ impl<C: Suite> Relay<C> {
             self.serve(now, flow_slot, link, ByteRange::new(part.start, length), interest);
             return;
         }
-        let mut found = core::mem::take(&mut self.scratch.found);
+        let (id, mut found) = (flow.id, core::mem::take(&mut self.scratch.found));
         if self.config.cache_answers && !flow.is_volatile {
-            self.cache.find(flow.id, part, &mut found);
+            self.cache.find(id, part, &mut found);
+            if !found.is_empty() && self.forget_wrong(now, flow_slot, part) {
+                found.clear();
+                self.cache.find(id, part, &mut found);
+            }
         }
+        let Some(flow) = self.flows.get(flow_slot) else { return };
+        let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };
         let mut from = part.start;
         for &hit in &found {
             self.stats.cache_hit_bytes += hit.len();

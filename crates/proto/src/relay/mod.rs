@@ -5,6 +5,7 @@ mod data;
 mod flow;
 mod interest;
 mod notice;
+mod verify;
 
 use crate::cache::Cache;
 use crate::config::Config;
@@ -21,6 +22,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use flow::Flow;
+pub use verify::{GROUP, MAX_PROOF, Scrutiny, Verifier};
 
 /// Counters of a Relay since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,6 +57,10 @@ pub struct RelayStats {
     pub flows: u64,
     /// Datagrams that were refused or did not parse.
     pub bad_datagrams: u64,
+    /// Groups in the cache that were found to be wrong, and forgotten.
+    pub disproved_groups: u64,
+    /// The neighbour that the flow of the last such group was asked of.
+    pub last_disproved: Option<SocketAddr>,
 }
 
 /// Where requests for a flow go.
@@ -84,6 +90,7 @@ pub struct Relay<C = Plain> {
     timeouts: Deadlines,
     next_sweep: Option<Instant>,
     scratch: Scratch,
+    verifying: Option<verify::Verifying>,
     stats: RelayStats,
 }
 
@@ -114,6 +121,7 @@ impl<C: Suite> Relay<C> {
             timeouts: Deadlines::default(),
             next_sweep: None,
             scratch: Scratch::default(),
+            verifying: None,
             stats: RelayStats::default(),
             config,
         }

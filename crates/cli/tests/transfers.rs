@@ -1,9 +1,10 @@
 //! The binary itself: real processes, real sockets, real files, on emulated links in namespaces that this
 //! test makes. `cargo test --test transfers -- WORD` runs the tests whose names hold the word.
 
+#[allow(dead_code, reason = "each of the two test programs uses a part of it")]
 mod support;
 
-use starhop_net::emu::{EmuError, Hop, enter, scratch};
+use starhop_net::emu::{Hop, scratch};
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::time::{Duration as Span, Instant};
@@ -15,18 +16,8 @@ const LOSSY: Hop =
 /// Slow enough that something can be done in the middle of a transfer.
 const SLOW: Hop = Hop { rate: Rate::from_mbps(8), delay: Duration::from_millis(5), loss: 0.01, queue: 1000 };
 
-type Test = (&'static str, fn());
-
 fn main() {
-    match enter() {
-        Ok(_) => {}
-        Err(error @ EmuError::Forbidden(_)) => {
-            println!("skipped: {error}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    }
-    let tests: [Test; 21] = [
+    support::run(&[
         ("a_file_arrives_whole_over_lossy_hops", a_file_arrives_whole_over_lossy_hops),
         ("an_interrupted_download_resumes", an_interrupted_download_resumes),
         ("a_relay_killed_and_restarted_costs_no_byte", a_relay_killed_and_restarted_costs_no_byte),
@@ -34,19 +25,6 @@ fn main() {
         ("a_name_that_nobody_has_is_told_at_once", a_name_that_nobody_has_is_told_at_once),
         ("a_silent_source_is_given_up_in_time", a_silent_source_is_given_up_in_time),
         ("a_source_that_lies_is_found_out", a_source_that_lies_is_found_out),
-        (
-            "a_poisoned_part_is_fetched_elsewhere_and_reported",
-            a_poisoned_part_is_fetched_elsewhere_and_reported,
-        ),
-        ("a_poisoned_part_with_nobody_else_to_ask_is_told", a_poisoned_part_with_nobody_else_to_ask_is_told),
-        ("a_relay_forgets_what_its_upstream_lied_about", a_relay_forgets_what_its_upstream_lied_about),
-        ("junk_at_line_rate_leaves_a_transfer_its_goodput", junk_at_line_rate_leaves_a_transfer_its_goodput),
-        (
-            "nodes_with_another_key_or_none_get_nothing_and_are_told_why",
-            nodes_with_another_key_or_none_get_nothing,
-        ),
-        ("a_key_is_rotated_under_a_transfer", a_key_is_rotated_under_a_transfer),
-        ("nodes_with_keys_of_their_own_speak_to_who_is_on_the_roster", nodes_with_keys_of_their_own),
         ("a_partial_file_that_rotted_is_found_out", a_partial_file_that_rotted_is_found_out),
         ("an_empty_file_is_a_file", an_empty_file_is_a_file),
         (
@@ -58,13 +36,7 @@ fn main() {
         ("a_killed_parent_leaves_no_process", a_killed_parent_leaves_no_process),
         // Last: its small disk stays mounted.
         ("a_full_disk_is_an_error_and_no_file", a_full_disk_is_an_error_and_no_file),
-    ];
-    let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    for (name, test) in tests.iter().filter(|(name, _)| name.contains(&word)) {
-        let start = Instant::now();
-        test();
-        println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
-    }
+    ]);
 }
 
 fn a_file_arrives_whole_over_lossy_hops() {
@@ -175,158 +147,6 @@ fn a_source_that_lies_is_found_out() {
     let (code, result) = site.get("file", 0, &[]);
     assert_eq!(code, 5, "{result}");
     assert!(site.received().is_none() && !site.has_partial(), "wrong bytes are of no use to anybody");
-}
-
-/// A relay with the domain's key that changes bytes on their way: one in the middle, the rest is true.
-fn poisoned(site: &Site) -> Vec<u8> {
-    let bytes = site.offer("file", 1_000_000);
-    let mut changed = bytes.clone();
-    changed[500_000] ^= 1;
-    Lying::serve_at(site, 1, "file", &bytes, changed, true);
-    bytes
-}
-
-fn a_poisoned_part_is_fetched_elsewhere_and_reported() {
-    let site = Site::new(&[LOSSY; 2]);
-    let bytes = poisoned(&site);
-    let _server = site.serve();
-    let server = format!("{}:4433", site.chain.address_from_client(0));
-    let (code, result) = site.get("file", 1, &["--bypass", &server]);
-    assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
-    assert!(site.received() == Some(bytes));
-    let culprits = result["culprits"].as_array().expect("culprits");
-    let liar = format!("{}:4433", site.chain.address_from_client(1));
-    assert_eq!(culprits.len(), 1, "{result}");
-    assert_eq!((&culprits[0]["address"], &culprits[0]["groups"]), (&liar.into(), &1.into()), "{result}");
-    assert_eq!(culprits[0]["first_offset"], 500_000 / 16_384 * 16_384, "{result}");
-}
-
-fn a_poisoned_part_with_nobody_else_to_ask_is_told() {
-    let site = Site::new(&[LOSSY; 2]);
-    let bytes = poisoned(&site);
-    let (code, result) = site.get("file", 1, &[]);
-    assert_eq!(code, 5, "{result}");
-    let told = result["error"].as_str().unwrap_or_default();
-    assert!(told.contains("--bypass") && told.contains("byte 491520"), "{result}");
-    assert!(site.received().is_none() && site.has_partial(), "what was verified is kept");
-    let _server = site.serve();
-    let (code, result) = site.get("file", 0, &[]);
-    assert_eq!(code, 0, "{result}");
-    assert!(result["resumed_from"].as_u64() > Some(100_000), "{result}");
-    assert!(site.received() == Some(bytes));
-}
-
-/// The upstream of a relay lies to the first who asks, and what it said stays in the relay's cache.
-fn a_relay_forgets_what_its_upstream_lied_about() {
-    for (verify, second) in [("full", 0), ("off", 5)] {
-        // A packet that gets lost would be told the truth about at once.
-        let clean = Hop { loss: 0.0, ..LOSSY };
-        let site = Site::new(&[clean; 2]);
-        let bytes = content(1_000_000, 3);
-        let mut changed = bytes.clone();
-        changed[500_000] ^= 1;
-        Lying::serve_once(&site, "file", &bytes, changed);
-        let _relay = site.relay_with(1, &["--verify", verify]);
-        let (code, result) = site.get("file", 1, &[]);
-        assert_eq!(code, 5, "the first client finds out itself: {result}");
-        let (code, result) = site.get("file", 1, &["--output", "again"]);
-        assert_eq!(code, second, "--verify {verify}: {result}");
-    }
-}
-
-fn junk_at_line_rate_leaves_a_transfer_its_goodput() {
-    let site = Site::new(&[SLOW; 2]);
-    let bytes = site.offer("file", 3_000_000);
-    let _server = site.serve();
-    let (relay, events) = site.relay_with_events(1);
-    let (code, quiet) = site.get("file", 0, &[]);
-    assert_eq!(code, 0, "{quiet}");
-    let junk = site.flood(1, Span::from_secs(20));
-    let (code, flooded) = site.get("file", 1, &["--output", "again"]);
-    let sent = junk.stop();
-    assert_eq!((code, &flooded["verified"]), (0, &true.into()), "{flooded}");
-    relay.signal(nix::sys::signal::Signal::SIGTERM).expect("it runs");
-    let end = events.iter().find(|event| event["event"] == "end").expect("its totals");
-    let refused = end["seal"]["foreign"].as_u64().unwrap_or(0) + end["seal"]["forged"].as_u64().unwrap_or(0);
-    let (before, under) = (quiet["goodput_mbps"].as_f64(), flooded["goodput_mbps"].as_f64());
-    println!("     {sent} junk datagrams, {refused} refused; {under:?} Mbit/s, {before:?} without");
-    assert!(refused > 100_000, "{end}");
-    assert!(under > before.map(|goodput| goodput * 0.9), "{under:?} where {before:?} is usual");
-    assert_eq!(end["flows"].as_u64().map(|flows| flows <= 3), Some(true), "{end}");
-    assert_eq!(bytes.len() as u64, flooded["bytes"]);
-}
-
-fn nodes_with_another_key_or_none_get_nothing() {
-    let site = Site::new(&[LOSSY]);
-    site.offer("file", 1000);
-    let _server = site.serve();
-    site.make_key("other.key");
-    let short = ["--timeout", "1s"];
-    let (code, result) = site.get("file", 0, &[&short[..], &["--key", "other.key"]].concat());
-    assert_eq!(code, 4, "{result}");
-    let (code, result) = site.get_without_key("file", 0, &[&short[..], &["--insecure"]].concat());
-    assert_eq!(code, 4, "{result}");
-    let (code, result) = site.get_without_key("file", 0, &[]);
-    assert_eq!(code, 1, "{result}");
-    assert!(result.as_str().is_some_and(|told| told.contains("starhop key new")), "{result}");
-    // Whoever may be read by others is no key.
-    site.open_to_others("other.key");
-    let (code, result) = site.get("file", 0, &["--key", "other.key"]);
-    assert_eq!(code, 1, "{result}");
-    assert!(result["error"].as_str().is_some_and(|told| told.contains("chmod 600")), "{result}");
-    assert!(site.received().is_none() && !site.has_partial());
-}
-
-fn a_key_is_rotated_under_a_transfer() {
-    let site = Site::new(&[SLOW; 2]);
-    let bytes = site.offer("file", 3_000_000);
-    let server = site.serve();
-    let relay = site.relay(1);
-    let get = site.start_get("file", 1, &[]);
-    std::thread::sleep(Span::from_millis(500));
-    // Added and switched; the client has the file of before, whose key opens still but would not be sealed with.
-    site.key(&["rotate", "site.key"]);
-    for node in [&server, &relay] {
-        node.signal(nix::sys::signal::Signal::SIGHUP).expect("it runs");
-    }
-    let (code, result) = get.finish();
-    assert_eq!((code, &result["timeouts"]), (0, &0.into()), "{result}");
-    assert!(site.received() == Some(bytes));
-    // With the new key, whoever has not heard of the switch yet understands who has.
-    site.key(&["rotate", "site.key"]);
-    relay.signal(nix::sys::signal::Signal::SIGHUP).expect("it runs");
-    let (code, result) = site.get("file", 1, &["--output", "again"]);
-    assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
-}
-
-fn nodes_with_keys_of_their_own() {
-    let site = Site::new(&[LOSSY; 2]);
-    let bytes = site.offer("file", 500_000);
-    site.key_verb("roster", &["init", "r", "--authority", "authority", "--domain", "d"]);
-    for (name, host) in [("server", Some(0)), ("relay", Some(1)), ("client", None), ("stranger", None)] {
-        site.key(&["new", name, "--node", "--authority", "authority", "--domain", "d"]);
-        let shown: serde_json::Value =
-            serde_json::from_str(&site.key(&["show", name, "--json"])).expect("a document");
-        let public = shown["public"][0].as_str().unwrap_or_default().to_owned();
-        let address = host.map(|host| format!("{}:4433", site.chain.address_from_client(host)));
-        let mut add = vec!["add", "r", "--name", name, "--public", &public];
-        address.iter().for_each(|address| add.extend(["--address", address]));
-        if name != "stranger" {
-            site.key_verb("roster", &add);
-        }
-    }
-    let unsigned = site.start_with_keys(0, "serve", "server");
-    assert!(unsigned.is_err(), "an unsigned roster is not believed");
-    site.key_verb("roster", &["sign", "r", "--authority", "authority"]);
-    let _server = site.start_with_keys(0, "serve", "server").expect("a server");
-    let _relay = site.start_with_keys(1, "relay", "relay").expect("a relay");
-    let (code, result) = site.get_without_key("file", 1, &["--key", "client", "--roster", "r"]);
-    assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
-    assert!(site.received() == Some(bytes));
-    let arguments = ["--key", "stranger", "--roster", "r", "--output", "again"];
-    let (code, result) = site.get_without_key("file", 1, &arguments);
-    assert_eq!(code, 1, "{result}");
-    assert!(result["error"].as_str().is_some_and(|told| told.contains("not on the roster")), "{result}");
 }
 
 fn a_partial_file_that_rotted_is_found_out() {

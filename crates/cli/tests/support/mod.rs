@@ -1,9 +1,11 @@
 //! A site: a chain of hosts, a directory to serve, a place to download to, and the binary.
 
+pub(crate) mod attacker;
+
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::content::{Manifest, manifest_flow};
-use starhop_net::emu::{Chain, Hop, Process, chain};
+use starhop_net::emu::{Chain, EmuError, Hop, Process, chain, enter};
 use starhop_net::outboard::{TreeHasher, outboard_flow};
 use starhop_net::security::{HopSuite, KeyFile, Kind, Sources};
 use starhop_net::{Driver, Endpoint, clock, daemon};
@@ -15,7 +17,7 @@ use starhop_proto::time::Instant;
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -30,6 +32,27 @@ pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
 
 /// The key that every process of a site is given.
 const KEY: &str = "site.key";
+
+/// A test and its name.
+pub(crate) type Test = (&'static str, fn());
+
+/// Runs those of the tests whose name holds the word on the command line; none where namespaces are forbidden.
+pub(crate) fn run(tests: &[Test]) {
+    match enter() {
+        Ok(_) => {}
+        Err(error @ EmuError::Forbidden(_)) => {
+            println!("skipped: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    }
+    let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    for (name, test) in tests.iter().filter(|(name, _)| name.contains(&word)) {
+        let start = Instant0::now();
+        test();
+        println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
+    }
+}
 
 pub(crate) struct Site {
     pub(crate) chain: Chain,
@@ -83,6 +106,16 @@ impl Site {
         let upstream = format!("{}:4433", self.chain.address_from_client(host - 1));
         command.args(["--upstream", &upstream]).args(more);
         self.start(host, command, "ready")
+    }
+
+    /// Runs a verb without a key on the first host for a while; what it said.
+    pub(crate) fn run_for(&self, verb: &str, arguments: &[&str], span: Duration) -> Output {
+        let mut command = self.command(verb);
+        command.env_remove("STARHOP_KEY").args(["--insecure", "--stats-every", "200ms"]).args(arguments);
+        let process = self.chain.hosts[0].spawn(command).expect("a process");
+        std::thread::sleep(span);
+        process.signal(Signal::SIGTERM).expect("it runs");
+        process.output().expect("its end")
     }
 
     /// As [`Site::relay`], with what it tells.

@@ -52,12 +52,11 @@ fn node(site: &Site, host: usize) -> SocketAddr {
     format!("{}:4433", site.chain.address_from_client(host)).parse().expect("an address")
 }
 
-/// Serves and fetches a file, so that the relay's cache holds it; the file's flow.
-fn fetched(site: &Site, len: usize) -> FlowId {
-    let bytes = site.offer("file", len);
+/// Fetches a file that is served, so that the relay's cache holds it; its flow.
+fn fetched(site: &Site, bytes: &[u8]) -> FlowId {
     let (code, result) = site.get("file", 1, &[]);
     assert_eq!(code, 0, "{result}");
-    FlowId::of_content(blake3::hash(&bytes).as_bytes())
+    FlowId::of_content(blake3::hash(bytes).as_bytes())
 }
 
 fn count(document: &serde_json::Value, field: &str) -> u64 {
@@ -68,10 +67,10 @@ fn count(document: &serde_json::Value, field: &str) -> u64 {
 fn an_outsider_gets_not_one_byte_back() {
     let site = Site::new(&[CLEAN; 2]);
     site.make_key("other.key");
-    site.offer("file", 500_000);
+    let bytes = site.offer("file", 500_000);
     let _server = site.serve();
     let (relay, events) = site.relay_with_events(1);
-    let flow = fetched(&site, 500_000);
+    let flow = fetched(&site, &bytes);
     let mut outsider = Attacker::new(&site, 2, node(&site, 1), "other.key");
     let mut insider = Attacker::insider(&site, 2, node(&site, 1));
     let packet = interest(flow, ByteRange::new(0, 65_536), Rate::UNLIMITED);
@@ -94,10 +93,10 @@ fn an_outsider_gets_not_one_byte_back() {
 
 fn a_request_that_is_played_back_is_not_answered_again() {
     let site = Site::new(&[CLEAN; 2]);
-    site.offer("file", 500_000);
+    let bytes = site.offer("file", 500_000);
     let _server = site.serve();
     let relay = site.relay(1);
-    let flow = fetched(&site, 500_000);
+    let flow = fetched(&site, &bytes);
     let mut insider = Attacker::insider(&site, 2, node(&site, 1));
     let other = Attacker::insider(&site, 2, node(&site, 1));
     let asked = 40_000;

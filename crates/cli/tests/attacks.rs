@@ -13,7 +13,7 @@ use starhop_proto::units::Rate;
 use std::net::SocketAddr;
 use std::time::Duration as Span;
 use support::attacker::{Attacker, interest};
-use support::{Lying, Site, content};
+use support::{Lying, Site, content, peak_memory};
 
 const LOSSY: Hop =
     Hop { rate: Rate::from_mbps(100), delay: Duration::from_millis(5), loss: 0.02, queue: 1000 };
@@ -151,10 +151,15 @@ fn an_insiders_flood_leaves_a_transfer_its_goodput() {
     }
     let (code, flooded) = get.finish();
     assert_eq!((code, &flooded["verified"]), (0, &true.into()), "{flooded}");
+    let ready = events.iter().find(|event| event["event"] == "ready").expect("its first words");
+    let (peak, bound) = (peak_memory(relay.id()), ready["memory_bound"].as_u64().unwrap_or(0));
+    println!("     memory at its peak: {} KiB of {} KiB promised", peak / 1024, bound / 1024);
+    // The program itself takes some, too.
+    assert!(peak < bound + (32 << 20), "{peak} bytes where {bound} were promised");
     relay.signal(Signal::SIGTERM).expect("it runs");
     let end = events.iter().find(|event| event["event"] == "end").expect("its totals");
     let (before, under) = (quiet["goodput_mbps"].as_f64(), flooded["goodput_mbps"].as_f64());
-    println!("     {sent} requests; {under:?} Mbit/s, {before:?} without; {end}");
+    println!("     {sent} requests; {under:?} Mbit/s, {before:?} without");
     assert!(under > before.map(|goodput| goodput * 0.9), "{under:?} where {before:?} is usual");
     assert!(end["over_limit"].as_u64() > Some(sent / 2), "{sent} requests: {end}");
     assert!(end["flows"].as_u64() <= Some(513), "what one neighbour may open, and the transfer: {end}");
@@ -172,10 +177,9 @@ fn who_runs_insecure_is_told_so() {
         let plain = told.lines().filter(|line| line.contains("\"packets\":\"plain\"")).count();
         assert!(plain >= 3, "{verb} says so when it starts, in each of its metrics, and at its end: {told}");
     }
-    let _server = site.serve();
-    let arguments = ["--insecure", "--timeout", "1s"];
-    let (_, result) = site.get_without_key("file", 0, &arguments);
-    assert!(result.to_string().contains("plain"), "{result}");
+    let _server = site.serve_insecure();
+    let (code, result) = site.get_without_key("file", 0, &["--insecure"]);
+    assert_eq!((code, &result["security"]["packets"]), (0, &"plain".into()), "{result}");
 }
 
 /// A relay with the domain's key that changes bytes on their way: one in the middle, the rest is true.

@@ -12,6 +12,7 @@ use starhop_net::security::HopSuite;
 use starhop_net::{Driver, Endpoint, clock, daemon};
 use starhop_proto::config::{Controller, Profile};
 use starhop_proto::relay::{Relay, RelayStats, Scrutiny};
+use starhop_proto::time::Instant;
 use starhop_proto::units::Rate;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -103,7 +104,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut lies = Lies::default();
         let tick = |driver: &mut Node| {
             warn(driver.node_mut().suite_mut().news(clock::now()));
-            warn(lies.news(driver.node().stats()));
+            warn(lies.news(clock::now(), driver.node().stats()));
             if args.stats_every.is_some() {
                 say(&stats("stats", driver).to_string());
             }
@@ -130,17 +131,22 @@ fn announce(args: &Args, driver: &Node, memory: u64) {
     }
 }
 
-/// What was told about wrong bytes.
+/// What was told about wrong bytes, and when there may be news.
 #[derive(Default)]
 struct Lies {
     told: u64,
+    next_news: Instant,
 }
 
 impl Lies {
-    /// The neighbour that wrong bytes came from, when there are new ones.
-    fn news(&mut self, stats: RelayStats) -> Option<String> {
-        let fresh = stats.disproved_groups - std::mem::replace(&mut self.told, stats.disproved_groups);
-        let (true, Some(from)) = (fresh > 0, stats.last_disproved) else { return None };
+    /// The neighbour that wrong bytes came from, when there are new ones; at most every ten seconds.
+    fn news(&mut self, now: Instant, stats: RelayStats) -> Option<String> {
+        let (fresh, from) = (stats.disproved_groups - self.told, stats.last_disproved?);
+        if fresh == 0 || now < self.next_news {
+            return None;
+        }
+        self.told = stats.disproved_groups;
+        self.next_news = now + starhop_proto::time::Duration::from_secs(10);
         Some(format!(
             "{fresh} groups of 16 KiB in the cache were not what their name says, and were forgotten. {from} was asked for them"
         ))

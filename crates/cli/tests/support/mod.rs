@@ -108,6 +108,13 @@ impl Site {
         self.start(host, command, "ready")
     }
 
+    /// As [`Site::serve`], with plain packets.
+    pub(crate) fn serve_insecure(&self) -> Process {
+        let mut command = self.command("serve");
+        command.env_remove("STARHOP_KEY").args(["--insecure", "served", "--listen", "[::]:4433"]);
+        self.start(0, command, "hashed")
+    }
+
     /// Runs a verb without a key on the first host for a while; what it said.
     pub(crate) fn run_for(&self, verb: &str, arguments: &[&str], span: Duration) -> Output {
         let mut command = self.command(verb);
@@ -126,10 +133,12 @@ impl Site {
         let mut process = self.chain.hosts[host].spawn(command).expect("a process");
         let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
         let mut lines = BufReader::new(stdout).lines();
-        assert!(lines.any(|line| line.is_ok_and(|line| line.contains("\"ready\""))), "it is not ready");
+        let ready = lines.find_map(|line| line.ok().filter(|line| line.contains("\"ready\"")));
+        let ready = ready.expect("it is not ready");
         let (told, events) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let lines = lines.map_while(Result::ok).filter_map(|line| serde_json::from_str(&line).ok());
+            let lines = std::iter::once(ready).chain(lines.map_while(Result::ok));
+            let lines = lines.filter_map(|line| serde_json::from_str(&line).ok());
             lines.for_each(|event| drop(told.send(event)));
         });
         (process, events)
@@ -309,6 +318,14 @@ fn stat(pid: u32) -> Option<(String, String)> {
 /// Whether it runs still; a dead one that nobody has waited for does not.
 pub(crate) fn is_running(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
+/// The most memory that a process ever had, in bytes.
+pub(crate) fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kib.expect("the kernel says it") * 1024
 }
 
 /// A download at work.

@@ -300,3 +300,43 @@ impl Suite for HopSuite {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suite(directory: &std::path::Path) -> (HopSuite, PathBuf) {
+        let path = directory.join("key");
+        KeyFile::new(Kind::Domain, "home", None, 0).unwrap().create(&path).unwrap();
+        (HopSuite::new(&Sources::Files { key: path.clone(), roster: None }).unwrap(), path)
+    }
+
+    #[test]
+    fn a_flood_of_junk_is_told_at_most_every_ten_seconds() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut suite, _) = suite(directory.path());
+        let start = clock::now();
+        let mut told = Vec::new();
+        for millis in (0..25_000).step_by(100) {
+            let now = start + Duration::from_millis(millis);
+            assert!(suite.open(now, ([10, 0, 0, 1], 1).into(), &mut [0x50; 100]).is_err());
+            told.extend(suite.news(now));
+        }
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[1].contains("100 were not sealed") && told[1].contains("--insecure"), "{told:?}");
+    }
+
+    #[test]
+    fn keys_that_cannot_be_read_again_leave_those_in_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut suite, path) = suite(directory.path());
+        let before = suite.security();
+        std::fs::write(&path, "nonsense").unwrap();
+        assert!(suite.reload().is_err());
+        assert_eq!(suite.security(), before);
+        std::fs::remove_file(&path).unwrap();
+        KeyFile::new(Kind::Domain, "home", None, 0).unwrap().create(&path).unwrap();
+        let after = suite.reload().unwrap();
+        assert!(after.key.is_some() && after.key != before.key);
+    }
+}

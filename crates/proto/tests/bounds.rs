@@ -201,6 +201,29 @@ fn a_lie_in_the_cache_is_forgotten_before_it_is_told_again() {
     }
 }
 
+/// A neighbour falls silent in a flow that others keep alive; whoever comes after it owes and gets nothing of its.
+#[test]
+fn a_neighbour_that_fell_silent_leaves_nothing_to_the_next() {
+    let mut relay = relay(config(|s| s.max_neighbours = 2));
+    give(&mut relay, START, 1, |out| interest(FLOW, &[ByteRange::at(0, 50_000)]).emit(out));
+    let mut now = START;
+    for second in 1..=100 {
+        now = START + ms(1000 * second);
+        let range = ByteRange::at(100_000 * second, 10);
+        give(&mut relay, now, 2, |out| interest(FLOW, &[range]).emit(out));
+        relay.handle_timeout(now);
+        take(&mut relay, now);
+    }
+    assert_eq!(relay.stats().neighbours, 1, "the silent one is forgotten");
+    give(&mut relay, now, 3, |out| interest(FLOW, &[ByteRange::at(60_000_000, 10)]).emit(out));
+    let sent = give(&mut relay, now, UPSTREAM, data(0, 1000, None));
+    assert_eq!(payload_for(&sent, 3) + payload_for(&take(&mut relay, now + ms(100)), 3), 0);
+    let mut turned = interest(FLOW, &[ByteRange::at(60_000_100, 10)]);
+    turned.epoch = 1;
+    give(&mut relay, now, 3, |out| turned.emit(out));
+    assert_eq!(relay.stats().neighbours, 2);
+}
+
 #[test]
 fn credit_is_one_neighbours_over_all_flows() {
     let limit = 1 << 20;

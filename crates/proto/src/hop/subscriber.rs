@@ -1,7 +1,7 @@
 use super::Downlinks;
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use alloc::vec::Vec;
 
 /// The most disjoint ranges remembered of what a neighbour asked. Forgetting one costs a second answer.
@@ -117,6 +117,19 @@ impl Subscriber {
                 subscriber.close(downlinks);
             }
             subscriber.link != link
+        });
+    }
+
+    /// Takes out those whose neighbour is about to be forgotten ([`Downlinks::forget_silent`]): another neighbour may
+    /// have its slot then.
+    pub fn drop_silent(subscribers: &mut Vec<Self>, downlinks: &mut Downlinks, now: Instant, span: Duration) {
+        subscribers.retain(|subscriber| {
+            let is_heard = (downlinks.get(subscriber.link))
+                .is_some_and(|responder| now.since(responder.last_heard()) < span);
+            if !is_heard {
+                subscriber.close(downlinks);
+            }
+            is_heard
         });
     }
 

@@ -169,7 +169,11 @@ impl<C: Suite> Relay<C> {
                 self.uplinks.remove(flow.uplink);
             }
         }
-        self.downlinks.forget_silent(now, idle.scaled(2, 1));
+        let span = idle.scaled(2, 1);
+        for (_, flow) in self.flows.iter_mut() {
+            Subscriber::drop_silent(&mut flow.subscribers, &mut self.downlinks, now, span);
+        }
+        self.downlinks.forget_silent(now, span);
         self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + idle);
     }
 }

@@ -1,6 +1,6 @@
 use super::header::{Algorithm, SealHeader};
 use super::{Keyring, SealKey, SenderId};
-use crate::table::Table;
+use crate::table::{Slot, Table};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -13,6 +13,8 @@ pub(super) struct Outgoing<K> {
     next_number: u16,
     seed: u64,
     limit: usize,
+    /// Where the last packet went.
+    last: Option<(SocketAddr, Slot)>,
 }
 
 struct Link<K> {
@@ -24,7 +26,7 @@ struct Link<K> {
 
 impl<K: SealKey> Outgoing<K> {
     pub(super) fn new(boot: u64, limit: usize, seed: u64) -> Self {
-        Self { boot, epoch: 0, links: Table::new(seed), next_number: 0, seed, limit }
+        Self { boot, epoch: 0, links: Table::new(seed), next_number: 0, seed, limit, last: None }
     }
 
     /// Forgets every key, but no counter.
@@ -40,10 +42,16 @@ impl<K: SealKey> Outgoing<K> {
         out: &mut Vec<u8>,
         start: usize,
     ) -> bool {
-        let Some(mut header) = self.next_header(keys, epoch, to) else { return false };
-        let Some(link) = self.links.find(&to).and_then(|slot| self.links.get_mut(slot)) else { return false };
+        let Some(slot) = self.ready(keys, epoch, to) else { return false };
+        let Some(link) = self.links.get_mut(slot) else { return false };
         let Some((algorithm, hint, key)) = &link.key else { return false };
-        (header.algorithm, header.hint) = (*algorithm, *hint);
+        let header = SealHeader {
+            algorithm: *algorithm,
+            hint: *hint,
+            sender: SenderId { boot: self.boot, link: link.number },
+            epoch: epoch as u16,
+            counter: link.counter,
+        };
         // Counted before it is used: whatever happens next, this nonce is spent.
         link.counter += 1;
         let bytes = header.emit();
@@ -55,13 +63,24 @@ impl<K: SealKey> Outgoing<K> {
         key.seal(header.nonce(), &bytes, out, body)
     }
 
-    /// The header of the next packet to `to`, with its key in place; algorithm and hint are the key's.
-    fn next_header<R: Keyring<Key = K>>(
-        &mut self,
-        keys: &mut R,
-        epoch: u64,
-        to: SocketAddr,
-    ) -> Option<SealHeader> {
+    /// The link to `to`, with a counter to spend and a key in place. Packets to one neighbour come in runs, so that
+    /// most need no look-up.
+    #[inline]
+    fn ready<R: Keyring<Key = K>>(&mut self, keys: &mut R, epoch: u64, to: SocketAddr) -> Option<Slot> {
+        if let Some((_, slot)) = self.last.filter(|&(last, _)| last == to && epoch == self.epoch)
+            && let Some(link) = self.links.get(slot)
+            && link.epoch == epoch
+            && link.counter < SealHeader::COUNTER_END
+            && link.key.is_some()
+        {
+            return Some(slot);
+        }
+        let slot = self.prepare(keys, epoch, to)?;
+        self.last = Some((to, slot));
+        Some(slot)
+    }
+
+    fn prepare<R: Keyring<Key = K>>(&mut self, keys: &mut R, epoch: u64, to: SocketAddr) -> Option<Slot> {
         if epoch < self.epoch || (self.links.find(&to).is_none() && self.links.len() >= self.limit) {
             // The clock went back, or neighbours came and went without end: a sender that nobody knows begins.
             self.restart(keys);
@@ -82,8 +101,7 @@ impl<K: SealKey> Outgoing<K> {
         if link.key.is_none() {
             link.key = Some(keys.sealing(to, sender, epoch)?);
         }
-        let algorithm = Algorithm::Aes128Gcm;
-        Some(SealHeader { algorithm, hint: 0, sender, epoch: epoch as u16, counter: link.counter })
+        Some(slot)
     }
 
     fn take_number<R: Keyring<Key = K>>(&mut self, keys: &mut R, to: SocketAddr) -> u16 {
@@ -91,6 +109,7 @@ impl<K: SealKey> Outgoing<K> {
             self.restart(keys);
         } else if let Some(slot) = self.links.find(&to) {
             self.links.remove(slot);
+            self.last = None;
         }
         self.next_number += 1;
         self.next_number
@@ -99,6 +118,7 @@ impl<K: SealKey> Outgoing<K> {
     fn restart<R: Keyring<Key = K>>(&mut self, keys: &mut R) {
         self.boot = keys.boot_id();
         self.links = Table::new(self.seed);
+        self.last = None;
         self.next_number = 0;
     }
 }

@@ -149,3 +149,15 @@ fn a_clock_that_would_begin_before_its_epoch_is_refused() {
     let e = error(&CHAIN.replace("[topology.link]", "[topology.clock]\nr1 = \"-2h\"\n\n[topology.link]"));
     assert_eq!(e.field, "topology.clock");
 }
+
+#[test]
+fn a_count_makes_flows_of_one_description() {
+    let many = CHAIN.replace("name = \"a\"", "name = \"a\"\ncount = 3");
+    let names = parse(&many)
+        .map(|scenario| scenario.flows.into_iter().map(|flow| (flow.name, flow.content)).collect::<Vec<_>>());
+    let expected = ["a-1", "a-2", "a-3"].map(|name| (name.to_owned(), name.to_owned()));
+    assert_eq!(names.as_deref(), Ok(&expected[..]));
+    assert_eq!(error(&many.replace("count = 3", "count = 0")).field, "flow.0.count");
+    let twice = format!("{many}\n[[flow]]\nname = \"a-2\"\nsize = \"unlimited\"\n");
+    assert!(error(&twice).problem.contains("\"a-2\""), "{}", error(&twice).problem);
+}

@@ -95,12 +95,15 @@ fn sealed(suite: &mut Sealed, now: Instant, to: usize, write: impl FnOnce(&mut V
 /// When, from which address it pretends to come, to whom, and the bytes.
 type Shot = (Instant, usize, usize, Vec<u8>);
 
+/// When it arrives, its number, from which address it pretends to come, to whom, and the bytes.
+type Flight = (Instant, u64, usize, usize, Vec<u8>);
+
 struct World {
     now: Instant,
     server: Producer<Content, Sealed>,
     relay: Relay<Sealed>,
     client: Consumer<Checked, Sealed>,
-    flights: BinaryHeap<Reverse<(Instant, u64, usize, usize, Vec<u8>)>>,
+    flights: BinaryHeap<Reverse<Flight>>,
     count: u64,
     busy: BTreeMap<(usize, usize), Instant>,
     /// Everything that anybody sent.
@@ -247,11 +250,14 @@ fn name(n: u64) -> FlowId {
     FlowId(id)
 }
 
+/// Writes a packet.
+type Write = Box<dyn Fn(&mut Vec<u8>)>;
+
 /// Every packet that does harm if it is believed, once in each suit that an outsider can dress it in.
 fn forgeries(domains: &Domains, now: Instant, seen: &[u8]) -> Vec<Vec<u8>> {
     let mut theirs = seal(&domains.theirs, now, 0);
     let all = ByteRange::new(0, 65_536);
-    let packets: Vec<Box<dyn Fn(&mut Vec<u8>)>> = vec![
+    let packets: Vec<Write> = vec![
         Box::new(data(0, 1350)),
         Box::new(data(1_000_000, 1350)),
         Box::new(interest(FLOW, all, Rate::ZERO, false)),
@@ -548,6 +554,22 @@ fn a_key_is_rotated_without_a_drop() {
     // The old key is worth nothing now.
     let mut old = sealed(&mut seal(&domains.ours, world.now, 0), world.now, RELAY, data(0, 10));
     assert!(world.relay.suite_mut().open(world.now, addr(CLIENT), &mut old).is_err());
+}
+
+/// Whoever stole the old key, and speaks already, is not heard for the rest of the epoch either.
+#[test]
+fn a_key_that_is_gone_opens_nothing_from_then_on() {
+    let mut file = Domains::new().ours;
+    let (mut own, mut other) = (seal(&file, START, 0), seal(&file, START, 0));
+    let mut heard = |own: &mut Sealed| {
+        let mut bytes = sealed(&mut other, START, RELAY, data(0, 10));
+        own.open(START, addr(CLIENT), &mut bytes).is_ok()
+    };
+    for expected in [true, true, true, false] {
+        assert_eq!(heard(&mut own), expected);
+        file.rotate(0).expect("a key");
+        own.set_keys(Keys::domain(&file));
+    }
 }
 
 /// Whoever has a key can pretend to be many senders; memory stays within what the limits say.

@@ -309,6 +309,15 @@ impl Config {
             + self.max_neighbours as u64 * NEIGHBOUR
     }
 
+    /// The same with another controller.
+    ///
+    /// # Errors
+    /// When the controller cannot work.
+    pub fn with_controller(&self, controller: Controller) -> Result<Self, ConfigError> {
+        let config = Self::new(Settings { controller, ..self.settings.clone() })?;
+        Ok(Self { seal_overhead: self.seal_overhead, ..config })
+    }
+
     /// Fresh bytes that one more Interest asks for.
     pub fn step_bytes(&self) -> u64 {
         u64::from(self.interest_step) * self.payload as u64

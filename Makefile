@@ -30,6 +30,8 @@ lint: bootstrap
 demo: build
 	target/release/starhop demo $(ARGS)
 
+# Sealed and plain, beside iperf3.
+bench: ARGS ?= --compare
 bench: build
 	@scripts/bootstrap.sh iperf3
 	target/release/starhop bench $(ARGS)

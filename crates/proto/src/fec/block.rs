@@ -52,6 +52,9 @@ pub(super) struct Losses {
     pub(super) runs: u32,
 }
 
+/// Places, and the packets that parity gives back for them.
+type Restored = Vec<(usize, Option<Vec<u8>>)>;
+
 impl Losses {
     /// So many packets in a row.
     pub(super) fn all(packets: u64) -> Self {
@@ -107,7 +110,7 @@ impl Block {
         repaired
     }
 
-    fn restore(&self, shape: Shape) -> Result<Vec<(usize, Option<Vec<u8>>)>, reed_solomon_simd::Error> {
+    fn restore(&self, shape: Shape) -> Result<Restored, reed_solomon_simd::Error> {
         let (packets, parity) = (usize::from(shape.packets), usize::from(shape.parity));
         let mut decoder = ReedSolomonDecoder::new(packets, parity, shape.shard)?;
         for (place, slot) in self.slots.iter().enumerate() {

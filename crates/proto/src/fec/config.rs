@@ -51,7 +51,7 @@ pub struct FecConfigError {
 }
 
 /// Settings that make a code.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct FecConfig(FecSettings);
 
 /// A frame names a packet's place in its block, and so does one of parity, with a byte.
@@ -87,12 +87,6 @@ impl FecConfig {
             return error("first_guess", "must lie between 0 and 1, 1 excluded");
         }
         Ok(Self(settings))
-    }
-}
-
-impl Default for FecConfig {
-    fn default() -> Self {
-        Self(FecSettings::default())
     }
 }
 

@@ -1,13 +1,15 @@
 //! `starhop relay`: stands between source and client, repairs and caches.
 
+use super::mechanisms::Mechanisms;
 use super::serve::{socket, warn};
-use super::{address, config, say};
+use super::{address, fix_rate, say};
 use crate::quantity;
-use anyhow::bail;
+use anyhow::anyhow;
 use indicatif::HumanBytes;
 use serde_json::json;
+use starhop_net::content::ContentName;
 use starhop_net::{Driver, Endpoint, clock, daemon};
-use starhop_proto::config::{Controller, Profile};
+use starhop_proto::name::FlowId;
 use starhop_proto::relay::Relay;
 use starhop_proto::units::Rate;
 use starhop_proto::wire::Plain;
@@ -35,9 +37,11 @@ pub(crate) struct Args {
     /// The rate of the link towards the upstream, if it is known; otherwise it is measured
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
-    /// The set of mechanisms
-    #[arg(long, default_value = "starhop", value_parser = super::get::profile, value_name = "PROFILE")]
-    profile: Profile,
+    /// Ask another neighbour for one object: its hash and the neighbour; may be given several times
+    #[arg(long = "route", value_parser = route, value_name = "b3:HASH=ADDR")]
+    routes: Vec<(FlowId, SocketAddr)>,
+    #[command(flatten)]
+    mechanisms: Mechanisms,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -46,21 +50,33 @@ pub(crate) struct Args {
     stats_every: Option<Duration>,
 }
 
+/// `b3:HASH=HOST:PORT`.
+fn route(text: &str) -> Result<(FlowId, SocketAddr), String> {
+    let (name, neighbour) = text.split_once('=').ok_or("is not of the form b3:HASH=HOST:PORT")?;
+    match ContentName::parse(name) {
+        Ok(ContentName::Hash(hash)) => Ok((FlowId::of_content(hash.as_bytes()), address(neighbour)?)),
+        Ok(ContentName::Path(_)) => Err("names the object by its hash, as b3:HASH".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut settings = args.profile.settings();
-    settings.cache_bytes = args.cache;
-    if let Some(rate) = args.link_rate {
-        settings.controller = Controller::Fixed(rate);
-    }
-    let config = config(settings)?;
+    let config = args.mechanisms.config(|settings| {
+        settings.cache_bytes = args.cache;
+        fix_rate(settings, args.link_rate);
+    })?;
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());
-        let Some(upstream) = endpoint.address_of(args.upstream) else {
-            bail!("{} cannot be reached from {}: another IP version", args.upstream, args.listen);
+        let reachable = |address: SocketAddr| {
+            let problem = || anyhow!("{address} cannot be reached from {}: another IP version", args.listen);
+            endpoint.address_of(address).ok_or_else(problem)
         };
-        let relay = Relay::new(config, upstream, Plain, clock::seed());
+        let mut relay = Relay::new(config, reachable(args.upstream)?, Plain, clock::seed());
+        for &(flow, upstream) in &args.routes {
+            relay.set_route(clock::now(), flow, reachable(upstream)?);
+        }
         let mut driver = Driver::new(relay, endpoint)?;
         announce(args, &driver);
         let print = |driver: &mut Driver<Relay>| say(&stats("stats", driver).to_string());

@@ -5,6 +5,7 @@ mod event;
 mod fields;
 mod flow;
 mod link;
+mod settings;
 mod topology;
 pub mod units;
 
@@ -13,6 +14,7 @@ pub use event::{Event, What};
 pub use fields::ScenarioError;
 pub use flow::{Flow, TRANSPORTS};
 pub use link::{Direction, LinkSpec, LossDirection, ReadFile};
+pub use settings::{options_of, with_options};
 pub use topology::{InFlight, NamedLink, Relays, Switching, Topology};
 
 use fields::{Fields, Text};

@@ -23,6 +23,8 @@ enum Verb {
     Bench(verb::bench::Args),
     /// Run a scenario in virtual time and say what came of it
     Sim(verb::sim::Args),
+    /// Run a scenario for real, in network namespaces, and say what came of it
+    Emulate(verb::emulate::Args),
     /// Make one report from result documents, to compare runs
     Report(verb::report::Args),
     Orbit(verb::orbit::Args),
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Verb::Demo(args) => verb::demo::run(args),
         Verb::Bench(args) => verb::bench::run(args),
         Verb::Sim(args) => verb::sim::run(args),
+        Verb::Emulate(args) => verb::emulate::run(args),
         Verb::Report(args) => verb::report::run(args),
         Verb::Orbit(args) => verb::orbit::run(args),
     };

@@ -2,10 +2,10 @@
 
 use crate::scenario::{Built, Scenario};
 use serde::{Deserialize, Serialize};
-use starhop_proto::time::Instant;
+use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::HostReport;
-use starhop_sim::record::{Delays, Histogram};
-use starhop_sim::run::{FlowHandle, FlowSample, LinkSample};
+use starhop_sim::record::{Delays, FlowRecord, Histogram, Recorder};
+use starhop_sim::run::{FlowSample, LinkSample};
 
 /// A run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,9 +44,33 @@ pub struct RunResult {
     pub relays: Vec<RelayResult>,
     /// Jain's index of the goodputs.
     pub jain: f64,
+    /// Emulated only: how true the links were to the scenario.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<AccuracyResult>,
     /// Time series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<SeriesResult>,
+}
+
+/// How true the links of an emulated run were to the scenario.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AccuracyResult {
+    /// Packets came out this much later than the scenario says: half of them.
+    pub delay_error_p50_ms: f64,
+    /// 99 % of them; with the longest that 99 % may have waited before their link saw them.
+    pub delay_error_p99_ms: f64,
+    /// All of them.
+    pub delay_error_max_ms: f64,
+    /// In 99 % of all seconds, a link's packets came out at a rate that differed by at most this share.
+    pub rate_error_p99: f64,
+    /// Packets that the emulator itself lost.
+    pub lost_packets: u64,
+    /// CPU time that the links took.
+    pub cpu_s: f64,
+    /// The links ran ahead of all ordinary processes.
+    pub is_real_time: bool,
+    /// The errors are within 1 ms (p99) and 2 %, and nothing was lost.
+    pub is_good: bool,
 }
 
 /// A distribution of delays, milliseconds, weighted by bytes.
@@ -217,6 +241,7 @@ pub fn document(scenario: &Scenario, built: &Built, wall_s: f64, peak_rss_bytes:
         problems: simulation.recorder().borrow().problems().to_vec(),
         path_changes_s: built.changes.iter().map(seconds).collect(),
         jain: jain(&flows.iter().map(|flow| flow.goodput_mbps).collect::<Vec<_>>()),
+        accuracy: None,
         flows,
         links: links(built),
         relays: relays(scenario, built),
@@ -231,16 +256,50 @@ pub fn jain(values: &[f64]) -> f64 {
 }
 
 fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
-    let (spec, simulation) = (&scenario.flows[index], &built.simulation);
+    let simulation = &built.simulation;
     let handle = &simulation.flows()[index];
-    let recorder = simulation.recorder().borrow();
-    let record = recorder.flow(handle.record);
-    let (bytes, seconds) = measured(scenario, built, handle);
-    let goodput_mbps = if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 };
     let (repairs, timeouts) = match simulation.world().report(handle.client) {
         HostReport::Consumer(stats) => (stats.repairs, stats.timeouts),
         _ => (0, 0),
     };
+    let facts = FlowFacts {
+        record: handle.record,
+        start: handle.start,
+        end: handle.stop.min(simulation.world().now()),
+        ideal_mbps: built.ideal_mbps[index],
+        propagation: built.propagation[index],
+        return_bytes: simulation.world().sent_by(handle.client).1,
+        repairs,
+        timeouts,
+    };
+    flow_result(scenario, index, &simulation.recorder().borrow(), &facts)
+}
+
+/// What a recorder does not know of a flow.
+pub(crate) struct FlowFacts {
+    /// Its number in the recorder.
+    pub(crate) record: usize,
+    pub(crate) start: Instant,
+    /// When it ends if it is not done before.
+    pub(crate) end: Instant,
+    pub(crate) ideal_mbps: f64,
+    pub(crate) propagation: Duration,
+    pub(crate) return_bytes: u64,
+    pub(crate) repairs: u64,
+    pub(crate) timeouts: u64,
+}
+
+/// What came of a flow of the scenario.
+pub(crate) fn flow_result(
+    scenario: &Scenario,
+    index: usize,
+    recorder: &Recorder,
+    facts: &FlowFacts,
+) -> FlowResult {
+    let spec = &scenario.flows[index];
+    let record = recorder.flow(facts.record);
+    let (bytes, seconds) = measured(scenario, record, facts);
+    let goodput_mbps = if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 };
     let Delays { owd, in_order, retransmitted, undisturbed, queueing, jitter } = &record.delays;
     let recovery = |nanos: f64| ((nanos - undisturbed.mean()) * 1e-6).max(0.0);
     let has_losses = retransmitted.total() > 0;
@@ -248,25 +307,25 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
         name: spec.name.clone(),
         transport: spec.transport.clone(),
         completed: record.finished.is_some(),
-        completion_s: record.finished.map(|at| at.since(handle.start).as_secs_f64()),
+        completion_s: record.finished.map(|at| at.since(facts.start).as_secs_f64()),
         delivered_bytes: record.in_order_bytes,
         goodput_mbps,
-        ideal_mbps: built.ideal_mbps[index],
-        efficiency: goodput_mbps / built.ideal_mbps[index],
+        ideal_mbps: facts.ideal_mbps,
+        efficiency: goodput_mbps / facts.ideal_mbps,
         owd_ms: spread(owd),
         in_order_owd_ms: spread(in_order),
         retransmitted_owd_ms: spread(retransmitted),
-        propagation_ms: built.propagation[index].as_millis_f64(),
+        propagation_ms: facts.propagation.as_millis_f64(),
         queueing_ms: mean_p99(queueing),
         recovery_ms: MeanP99 {
             mean: if has_losses { recovery(retransmitted.mean()) } else { 0.0 },
             p99: if has_losses { recovery(retransmitted.quantile(0.99)) } else { 0.0 },
         },
         jitter_ms: mean_p99(jitter),
-        source_bytes: recorder.source_bytes(handle.record),
-        return_bytes: simulation.world().sent_by(handle.client).1,
-        repairs,
-        timeouts,
+        source_bytes: recorder.source_bytes(facts.record),
+        return_bytes: facts.return_bytes,
+        repairs: facts.repairs,
+        timeouts: facts.timeouts,
         owd_quantiles_ms: quantiles(owd),
         in_order_quantiles_ms: quantiles(in_order),
     }
@@ -274,15 +333,13 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
 
 /// Bytes, and the time that they took: from the end of the warm-up, or from the start of the flow where it was
 /// done before.
-fn measured(scenario: &Scenario, built: &Built, handle: &FlowHandle) -> (u64, f64) {
-    let recorder = built.simulation.recorder().borrow();
-    let record = recorder.flow(handle.record);
-    let end = record.finished.unwrap_or(handle.stop.min(built.simulation.world().now()));
+fn measured(scenario: &Scenario, record: &FlowRecord, facts: &FlowFacts) -> (u64, f64) {
+    let end = record.finished.unwrap_or(facts.end);
     let warm = Instant::ZERO + scenario.warmup;
     if end <= warm {
-        return (record.in_order_bytes, end.since(handle.start).as_secs_f64());
+        return (record.in_order_bytes, end.since(facts.start).as_secs_f64());
     }
-    (record.measured_bytes, end.since(warm.max(handle.start)).as_secs_f64())
+    (record.measured_bytes, end.since(warm.max(facts.start)).as_secs_f64())
 }
 
 fn spread(histogram: &Histogram) -> Spread {
@@ -310,7 +367,7 @@ fn quantiles(histogram: &Histogram) -> Vec<f64> {
 }
 
 /// To the microsecond, where the value is in milliseconds.
-fn rounded(value: f64) -> f64 {
+pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
@@ -367,7 +424,7 @@ fn series(built: &Built) -> SeriesResult {
 }
 
 /// JSON knows no NaN and no infinity.
-fn column<S>(samples: &[S], value: impl Fn(&S) -> f64) -> Vec<Option<f64>> {
+pub(crate) fn column<S>(samples: &[S], value: impl Fn(&S) -> f64) -> Vec<Option<f64>> {
     samples.iter().map(|s| Some(rounded(value(s))).filter(|v| v.is_finite())).collect()
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod demo;
+pub(crate) mod emulate;
 pub(crate) mod get;
 pub(crate) mod mechanisms;
 pub(crate) mod orbit;

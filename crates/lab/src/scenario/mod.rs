@@ -9,7 +9,7 @@ mod settings;
 mod topology;
 pub mod units;
 
-pub use build::{Built, LinkNames, build, link_configs};
+pub use build::{Blueprint, Built, LinkNames, blueprint, build, link_configs};
 pub use event::{Event, What};
 pub use fields::ScenarioError;
 pub use flow::{Flow, TRANSPORTS};

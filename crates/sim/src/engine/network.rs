@@ -101,6 +101,16 @@ impl Network {
         (0..self.links.len() as u32).map(LinkId)
     }
 
+    /// Routes found from now on use the node, or do not.
+    pub fn mark_node(&mut self, node: NodeId, is_up: bool) {
+        self.nodes[node.0 as usize].is_up = is_up;
+    }
+
+    /// Routes found from now on use the link, or do not.
+    pub fn mark_link(&mut self, link: LinkId, is_up: bool) {
+        self.links[link.0 as usize].is_up = is_up;
+    }
+
     /// Packets for `destination` leave `node` by `link` from now on.
     pub fn set_next_hop(&mut self, node: NodeId, destination: NodeId, link: Option<LinkId>) {
         let table = &mut self.nodes[node.0 as usize].next_hop;

@@ -1,0 +1,97 @@
+//! `starhop emulate`: runs a scenario with real processes and real kernels.
+
+use super::sim::{Output, say_problems};
+use anyhow::Context;
+use starhop_lab::emulate::{Options, Progress, emulate};
+use starhop_lab::run::load;
+use starhop_lab::scenario::Change;
+use starhop_net::emu;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  starhop emulate scenarios/five-lossy-hops.toml
+  starhop emulate scenarios/five-lossy-hops.toml --tcp a=bbr --set duration=30s
+  starhop emulate scenarios/parallel-switching.toml --json result.json --report report.html
+
+Every node is a network namespace, every flow a real process or a real TCP of this kernel; takes as long as the
+scenario says. Needs root, or unprivileged user namespaces; touches nothing of this host's network and leaves nothing
+behind but the results.
+
+Exit codes: 0 fine; 1 the run failed, or its results cannot be written; 2 bad usage or a bad scenario.";
+
+/// Run a scenario for real, in network namespaces, and say what came of it
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The scenario, a TOML file
+    file: PathBuf,
+    #[command(flatten)]
+    output: Output,
+    /// Use this seed in place of the scenario's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Change a field of the scenario; may be given several times
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    changes: Vec<Change>,
+    /// Let this kernel's TCP carry a flow, with this congestion control; may be given several times
+    #[arg(long = "tcp", value_name = "FLOW=CONTROL", value_parser = pair)]
+    tcp: Vec<(String, String)>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (flow, control) = text.split_once('=').ok_or("is not of the form FLOW=CONTROL, as a=bbr")?;
+    Ok((flow.to_owned(), control.to_owned()))
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut scenario = match load(&args.file, &args.changes) {
+        Ok(scenario) => scenario,
+        Err(error) => {
+            eprintln!("starhop: {error}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    let program = std::env::current_exe().context("cannot find this program itself")?;
+    // Before any thread is started: a process with threads cannot enter a user namespace.
+    emu::enter()?;
+    let options = Options { program, kernel: args.tcp.iter().cloned().collect() };
+    let mut shown = Shown { is_shown: !args.output.quiet && std::io::stderr().is_terminal() };
+    let result = emulate(&scenario, &options, |progress| shown.show(progress));
+    shown.clear();
+    let result = result?;
+    args.output.write(&result)?;
+    if let Some(accuracy) = result.accuracy.filter(|accuracy| !accuracy.is_good) {
+        eprintln!(
+            "starhop: WARNING: this machine was too slow for the scenario: delays were wrong by up to {:.2} ms (p99), \
+             rates by {:.1} %, {} packets were lost by the emulator. Do not trust this result.",
+            accuracy.delay_error_p99_ms,
+            accuracy.rate_error_p99 * 100.0,
+            accuracy.lost_packets
+        );
+    }
+    Ok(say_problems(&result))
+}
+
+struct Shown {
+    is_shown: bool,
+}
+
+impl Shown {
+    fn show(&mut self, progress: Progress) -> bool {
+        if self.is_shown {
+            eprint!("\r{:5.1} of {:.1} s", progress.at.as_secs_f64(), progress.of.as_secs_f64());
+        }
+        true
+    }
+
+    fn clear(&self) {
+        if self.is_shown {
+            eprint!("\r{:25}\r", "");
+        }
+    }
+}

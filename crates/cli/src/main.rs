@@ -18,6 +18,12 @@ struct Cli {
 enum Verb {
     Serve(verb::serve::Args),
     Relay(verb::relay::Args),
+    /// Hold the firewall open for a transparent relay as long as that lives
+    #[command(hide = true)]
+    RelayWatchdog {
+        /// Its UDP port
+        port: u16,
+    },
     Get(verb::get::Args),
     Demo(verb::demo::Args),
     Bench(verb::bench::Args),
@@ -34,6 +40,9 @@ fn main() -> ExitCode {
     let done = match &Cli::parse().verb {
         Verb::Serve(args) => verb::serve::run(args),
         Verb::Relay(args) => verb::relay::run(args),
+        Verb::RelayWatchdog { port } => {
+            starhop_net::transparent::watch(*port).map(|()| ExitCode::SUCCESS).map_err(anyhow::Error::from)
+        }
         Verb::Get(args) => verb::get::run(args),
         Verb::Demo(args) => verb::demo::run(args),
         Verb::Bench(args) => verb::bench::run(args),

@@ -3,7 +3,7 @@
 //! From the top down: [`fetch`] downloads one object into a file, [`files`] is what a Producer serves,
 //! [`daemon`] runs a long-lived role until a signal ends it. All of them run a [`Driver`], which carries
 //! datagrams between a [`Node`](starhop_proto::Node) and an [`Endpoint`]. [`content`] says how an object is
-//! named, [`emu`] joins network namespaces by links that lose and delay, so that all of this can be tried on
+//! named, [`transparent`] is a relay that end points do not know of, [`emu`] joins network namespaces by links that lose and delay, so that all of this can be tried on
 //! one machine.
 
 pub mod clock;
@@ -16,6 +16,7 @@ pub mod fetch;
 pub mod files;
 mod sys;
 pub mod trace;
+pub mod transparent;
 
 pub use driver::{Driver, DriverStats};
 pub use endpoint::Endpoint;

@@ -2,7 +2,7 @@
 
 use super::sim::{Output, say_problems};
 use anyhow::Context;
-use starhop_lab::emulate::{Options, Progress, emulate};
+use starhop_lab::emulate::{Deployment, Options, Progress, emulate};
 use starhop_lab::run::load;
 use starhop_lab::scenario::Change;
 use starhop_net::emu;
@@ -39,6 +39,27 @@ pub(crate) struct Args {
     /// Let this kernel's TCP carry a flow, with this congestion control; may be given several times
     #[arg(long = "tcp", value_name = "FLOW=CONTROL", value_parser = pair)]
     tcp: Vec<(String, String)>,
+    /// How relays are deployed; transparently where that is possible, unless given
+    #[arg(long, value_enum, value_name = "WAY")]
+    relays: Option<Relays>,
+}
+
+/// How relays are deployed.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Relays {
+    /// Routers divert packets to them
+    Transparent,
+    /// Everybody is told whom to ask
+    Overlay,
+}
+
+impl From<Relays> for Deployment {
+    fn from(relays: Relays) -> Self {
+        match relays {
+            Relays::Transparent => Self::Transparent,
+            Relays::Overlay => Self::Overlay,
+        }
+    }
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -59,7 +80,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program itself")?;
     // Before any thread is started: a process with threads cannot enter a user namespace.
     emu::enter()?;
-    let options = Options { program, kernel: args.tcp.iter().cloned().collect() };
+    let kernel = args.tcp.iter().cloned().collect();
+    let options = Options { program, kernel, deployment: args.relays.map(Deployment::from) };
     let mut shown = Shown { is_shown: !args.output.quiet && std::io::stderr().is_terminal() };
     let result = emulate(&scenario, &options, |progress| shown.show(progress));
     shown.clear();

@@ -18,6 +18,7 @@ use crate::scenario::{Blueprint, Scenario, blueprint, link_configs};
 use model::{Tally, TcpBytes};
 use record::{Event, Recorded, Subject, What};
 use serde_json::Value;
+pub use starhop::Deployment;
 use starhop::{Processes, node_of};
 use starhop_net::clock;
 use starhop_net::emu::{self, Accuracy};
@@ -51,6 +52,8 @@ pub struct Options {
     pub program: PathBuf,
     /// Flows, by name, that the kernel's TCP carries with this congestion control, whatever the scenario says.
     pub kernel: BTreeMap<String, String>,
+    /// How relays are deployed; transparently, where that is possible, unless it is said.
+    pub deployment: Option<Deployment>,
 }
 
 /// How a run is going.
@@ -113,13 +116,14 @@ impl<'a> Run<'a> {
         if nodes > MOST_NODES {
             return Err(LabError::Scenario(format!("it has {nodes} nodes; the emulator takes {MOST_NODES}")));
         }
-        let mut blueprint = blueprint(scenario);
+        let (mut blueprint, mut problems) = (blueprint(scenario), Vec::new());
         let controls = controls(scenario, options)?;
         let bytes: BTreeMap<usize, Arc<TcpBytes>> =
             controls.keys().map(|&flow| (flow, Arc::default())).collect();
         let network = std::mem::take(&mut blueprint.plan.network);
         let tallies = tallies(scenario, &bytes);
         let world = World::new(scenario, network, link_configs(scenario), &tallies)?;
+        let deployment = deployment(&blueprint, options, &world, &mut problems)?;
         let scratch = emu::scratch(scratch_bytes(scenario))?;
         let processes = Processes::new(
             &options.program,
@@ -127,7 +131,7 @@ impl<'a> Run<'a> {
             scenario,
             &blueprint.ideal_mbps,
             |flow| !controls.contains_key(&flow),
-            leftovers::marker(),
+            deployment,
         )?;
         let mut connections = BTreeMap::new();
         for (&flow, control) in &controls {
@@ -146,7 +150,7 @@ impl<'a> Run<'a> {
             epoch: Instant::ZERO,
             reports: None,
             end: Instant::ZERO,
-            problems: Vec::new(),
+            problems,
         })
     }
 
@@ -221,7 +225,9 @@ impl<'a> Run<'a> {
                     Action::Restart(node) | Action::NodeUp(node) => {
                         self.processes.restart(*node, self.scenario, &self.world)?;
                     }
-                    Action::Bypass(_) | Action::Include(_) | Action::Links { .. } => {}
+                    Action::Bypass(node) => self.processes.bypass(*node, true),
+                    Action::Include(node) => self.processes.bypass(*node, false),
+                    Action::Links { .. } => {}
                 }
                 Ok(())
             }
@@ -480,6 +486,38 @@ fn controls(scenario: &Scenario, options: &Options) -> Result<BTreeMap<usize, St
         Some(name) => Err(LabError::Scenario(format!("there is no flow \"{name}\""))),
         None => Ok(controls),
     }
+}
+
+/// How relays are deployed. In an overlay, routes of which relays know nothing are a problem of the run.
+fn deployment(
+    blueprint: &Blueprint,
+    options: &Options,
+    world: &World,
+    problems: &mut Vec<String>,
+) -> Result<Deployment, LabError> {
+    let wanted = options.deployment.unwrap_or(Deployment::Transparent);
+    let Some(first) = blueprint.plan.relays.first().map(|node| &world.nodes[node.0 as usize]) else {
+        return Ok(wanted);
+    };
+    if wanted == Deployment::Transparent {
+        let can = first.namespace.run(starhop_net::transparent::can_divert).and_then(|can| can);
+        match (can, options.deployment) {
+            (Ok(()), _) => return Ok(Deployment::Transparent),
+            (Err(why), Some(_)) => return Err(LabError::Scenario(format!("no transparent relays: {why}"))),
+            (Err(_), None) => {}
+        }
+    }
+    let follows = |(at, action): &(Instant, Action)| match action {
+        Action::Links { .. } => *at > Instant::ZERO,
+        Action::Bypass(_) | Action::Include(_) => true,
+        _ => false,
+    };
+    if blueprint.plan.actions.iter().any(follows) {
+        problems.push(
+            "paths change, and relays of an overlay do not follow them: transparent ones would".to_owned(),
+        );
+    }
+    Ok(Deployment::Overlay)
 }
 
 fn tcp_port(flow: usize) -> u16 {

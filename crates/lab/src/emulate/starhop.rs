@@ -4,6 +4,7 @@ use super::world::World;
 use crate::error::LabError;
 use crate::process::{Daemon, command, make_file, start};
 use crate::scenario::{Flow, Scenario, options_of};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::emu::Process;
 use starhop_net::trace::Trace;
@@ -27,6 +28,15 @@ const VERIFIED: u64 = 256 << 20;
 
 /// More than this is not made: a flow without an end would need a longer file.
 const LONGEST: u64 = 1 << 40;
+
+/// How relays come to stand in a flow's path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deployment {
+    /// Routers divert packets to them; end points do not know of them (the papers' deployment).
+    Transparent,
+    /// Everybody is told at its start whom to ask, and asks it whatever happens to routes later.
+    Overlay,
+}
 
 /// What one flow fetches.
 #[derive(Clone, Debug)]
@@ -69,6 +79,7 @@ pub(super) struct Processes {
     pub(super) contents: BTreeMap<usize, Content>,
     /// The clients by flow.
     clients: BTreeMap<usize, Process>,
+    deployment: Deployment,
     /// What clients said at their end: exit code and document.
     pub(super) ended: BTreeMap<usize, (i32, Value)>,
     marker: OsString,
@@ -96,7 +107,7 @@ impl Processes {
         scenario: &Scenario,
         ideal_mbps: &[f64],
         is_ours: impl Fn(usize) -> bool,
-        marker: OsString,
+        deployment: Deployment,
     ) -> Result<Self, LabError> {
         let mut stacks: Vec<Stack> = Vec::new();
         let mut made: BTreeMap<(usize, String), Content> = BTreeMap::new();
@@ -132,7 +143,8 @@ impl Processes {
             contents,
             clients: BTreeMap::new(),
             ended: BTreeMap::new(),
-            marker,
+            deployment,
+            marker: super::leftovers::marker(),
         })
     }
 
@@ -199,24 +211,42 @@ impl Processes {
     ) -> Result<(), LabError> {
         self.stacks[number].relay_nodes.insert(node);
         let stack = &self.stacks[number];
+        let mut relay = self.command("relay");
+        relay.args(["--listen", &format!("[::]:{}", stack.port)]).args(stack.mechanisms());
+        match self.deployment {
+            Deployment::Transparent => relay.arg("--transparent"),
+            Deployment::Overlay => match self.routes(number, node, scenario, world).as_slice() {
+                // A relay that no flow passes has nothing to ask, and nobody.
+                [] => return Ok(()),
+                routes => relay.arg("--upstream").arg(routes[0].1.to_string()).args(
+                    routes
+                        .iter()
+                        .flat_map(|(name, upstream)| ["--route".to_owned(), format!("{name}={upstream}")]),
+                ),
+            },
+        };
+        let host = &world.nodes[node.0 as usize].namespace;
+        let relay = start(&format!("the relay of {}", host.name()), host, relay, "ready")?;
+        self.stacks[number].relays.insert(node, relay);
+        Ok(())
+    }
+
+    /// Whom a relay of the overlay asks for what.
+    fn routes(
+        &self,
+        number: usize,
+        node: NodeId,
+        scenario: &Scenario,
+        world: &World,
+    ) -> Vec<(String, SocketAddr)> {
+        let stack = &self.stacks[number];
         let mut routes = BTreeMap::new();
         for &flow in &stack.flows {
             let chain = stack.chain(&scenario.flows[flow], scenario, world);
             let after = chain.iter().position(|&at| at == node).and_then(|at| chain.get(at + 1));
             routes.extend(after.map(|&next| (self.contents[&flow].name(), stack.address(next, world))));
         }
-        // A relay that no flow passes has nothing to ask, and nobody.
-        let Some(upstream) = routes.values().next() else { return Ok(()) };
-        let mut relay = self.command("relay");
-        relay.args(["--upstream", &upstream.to_string(), "--listen", &format!("[::]:{}", stack.port)]);
-        relay.args(stack.mechanisms());
-        for (name, upstream) in &routes {
-            relay.arg("--route").arg(format!("{name}={upstream}"));
-        }
-        let host = &world.nodes[node.0 as usize].namespace;
-        let relay = start(&format!("the relay of {}", host.name()), host, relay, "ready")?;
-        self.stacks[number].relays.insert(node, relay);
-        Ok(())
+        routes.into_iter().collect()
     }
 
     /// Starts the client of a flow.
@@ -224,8 +254,13 @@ impl Processes {
         let flow = &scenario.flows[index];
         let stack = self.stacks.iter().find(|stack| stack.flows.contains(&index));
         let Some((stack, content)) = stack.zip(self.contents.get(&index)) else { return Ok(()) };
-        let chain = stack.chain(flow, scenario, world);
-        let upstream = chain.get(1).copied().unwrap_or(node_of(scenario, &flow.from));
+        let upstream = match self.deployment {
+            Deployment::Transparent => node_of(scenario, &flow.from),
+            Deployment::Overlay => {
+                let chain = stack.chain(flow, scenario, world);
+                chain.get(1).copied().unwrap_or(node_of(scenario, &flow.from))
+            }
+        };
         let mut get = self.command("get");
         get.arg(content.name()).arg("--from").arg(stack.address(upstream, world).to_string());
         get.arg("--trace").arg(self.arrived(index)).args(stack.mechanisms());
@@ -245,7 +280,7 @@ impl Processes {
     pub(super) fn stop(&self, flow: usize) {
         if let Some(client) = self.clients.get(&flow) {
             // Gone already is as good.
-            let _ = client.signal(nix::sys::signal::Signal::SIGINT);
+            let _ = client.signal(Signal::SIGINT);
         }
     }
 
@@ -276,6 +311,14 @@ impl Processes {
     pub(super) fn crash(&mut self, node: NodeId) {
         for stack in &mut self.stacks {
             drop(stack.relays.remove(&node));
+        }
+    }
+
+    /// Takes the relays of a node out of all paths, or back into them.
+    pub(super) fn bypass(&self, node: NodeId, is_bypassed: bool) {
+        let signal = if is_bypassed { Signal::SIGUSR1 } else { Signal::SIGUSR2 };
+        for relay in self.stacks.iter().filter_map(|stack| stack.relays.get(&node)) {
+            relay.signal(signal);
         }
     }
 

@@ -1,4 +1,5 @@
-//! Devices, addresses and routes. The library's interface changes with every release: it is used here only.
+//! Devices, addresses and routes. The library's interface changes with every release: it is used here, and for the rules
+//! of a transparent relay, only.
 
 use futures_util::TryStreamExt;
 use rtnetlink::{Error, Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};

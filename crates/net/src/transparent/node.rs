@@ -2,10 +2,10 @@
 
 use super::pairs::{Pair, Pairs};
 use starhop_proto::Node;
-use starhop_proto::name::FlowId;
+use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::relay::Relay;
 use starhop_proto::time::{Duration, Instant};
-use starhop_proto::wire::Packet;
+use starhop_proto::wire::{Interest, Packet};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -20,6 +20,8 @@ pub(super) enum Verdict {
 
 /// A client that has not asked for this long has gone, or has another address now.
 const SILENT: Duration = Duration::from_millis(500);
+/// What was asked for before a relay came has arrived after this time, or is lost.
+const INHERITED: Duration = Duration::from_secs(3);
 /// Pairs and routes are forgotten after this time.
 const IDLE: Duration = Duration::from_secs(120);
 
@@ -29,6 +31,8 @@ struct Asker {
     /// The client.
     client: Pair,
     last_heard: Instant,
+    /// Until then, data may arrive that the client asked for before this relay was there.
+    inherited_until: Instant,
 }
 
 /// A [`Relay`] that answers each end point under the address of the other.
@@ -64,16 +68,13 @@ impl Interceptor {
         let pair = Pair { peer: from, local: to };
         let is_taken = match Packet::parse(datagram) {
             Ok(Packet::Interest(interest)) => {
-                self.route(now, interest.flow, pair);
+                self.route(now, &interest, pair);
                 true
             }
             Ok(Packet::Data(header, payload)) => {
-                let range = header.range(payload.len());
-                self.is_asked_of(header.flow, pair) && self.relay.expects(header.flow, range)
+                self.is_ours(now, header.flow, pair, header.range(payload.len()))
             }
-            Ok(Packet::Notice(notice)) => {
-                self.is_asked_of(notice.flow, pair) && self.relay.expects(notice.flow, notice.range.prefix(0))
-            }
+            Ok(Packet::Notice(notice)) => self.is_ours(now, notice.flow, pair, notice.range.prefix(0)),
             // Sealed, of a later version, or not Starhop's at all.
             Err(_) => false,
         };
@@ -85,18 +86,24 @@ impl Interceptor {
         Verdict::Taken
     }
 
-    /// Whether the relay asks this server for the flow, in the name of this client.
-    fn is_asked_of(&self, flow: FlowId, server: Pair) -> bool {
-        self.askers.get(&flow).is_some_and(|asker| asker.client.reversed() == server)
+    /// Whether an answer of `server` is for this relay, which asks for the flow in the name of the same client. What it
+    /// did not ask for is a copy, and ends here, unless it was asked for before the relay came.
+    fn is_ours(&self, now: Instant, flow: FlowId, server: Pair, range: ByteRange) -> bool {
+        let asker = self.askers.get(&flow).filter(|asker| asker.client.reversed() == server);
+        asker.is_some_and(|asker| now >= asker.inherited_until || self.relay.expects(flow, range))
     }
 
     /// The flow is asked of whom its client asks; of several clients, the first that is still there.
-    fn route(&mut self, now: Instant, flow: FlowId, client: Pair) {
+    fn route(&mut self, now: Instant, interest: &Interest, client: Pair) {
+        let flow = interest.flow;
         match self.askers.get_mut(&flow) {
             Some(asker) if asker.client == client => asker.last_heard = now,
             Some(asker) if now.since(asker.last_heard) < SILENT => {}
             _ => {
-                self.askers.insert(flow, Asker { client, last_heard: now });
+                // A client that knows nothing of its neighbour yet has not asked for anything.
+                let inherited = if interest.cold { Duration::ZERO } else { INHERITED };
+                let asker = Asker { client, last_heard: now, inherited_until: now + inherited };
+                self.askers.insert(flow, asker);
                 let upstream = self.pairs.name(now, client.reversed());
                 self.relay.set_route(now, flow, upstream);
             }

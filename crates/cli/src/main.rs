@@ -1,5 +1,6 @@
 //! The one binary: `starhop`. Each verb has a file; what they do is in the other crates.
 
+mod progress;
 mod quantity;
 mod verb;
 
@@ -33,6 +34,8 @@ enum Verb {
     Emulate(verb::emulate::Args),
     /// Make one report from result documents, to compare runs
     Report(verb::report::Args),
+    Sweep(verb::sweep::Args),
+    Figure(verb::figure::Args),
     Orbit(verb::orbit::Args),
 }
 
@@ -49,6 +52,8 @@ fn main() -> ExitCode {
         Verb::Sim(args) => verb::sim::run(args),
         Verb::Emulate(args) => verb::emulate::run(args),
         Verb::Report(args) => verb::report::run(args),
+        Verb::Sweep(args) => verb::sweep::run(args),
+        Verb::Figure(args) => verb::figure::run(args),
         Verb::Orbit(args) => verb::orbit::run(args),
     };
     done.unwrap_or_else(|error| {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::HostReport;
 use starhop_sim::record::{Delays, FlowRecord, Histogram, Recorder};
-use starhop_sim::run::{FlowSample, LinkSample};
+use starhop_sim::run::{FlowHandle, FlowSample, LinkSample};
 
 /// A run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -136,9 +136,9 @@ pub struct FlowResult {
     pub source_bytes: u64,
     /// Bytes of the IP packets that the client sent.
     pub return_bytes: u64,
-    /// Ranges that the client asked for again on its hop.
+    /// Ranges that the client asked for again on its hop; for TCP, segments that senders sent again.
     pub repairs: u64,
-    /// End-to-end timeouts of the client.
+    /// End-to-end timeouts of the client; for TCP, retransmission timeouts of senders.
     pub timeouts: u64,
     /// Values of `owd` at the shares 0, 0.5 %, 1 %, …, 100 %, for plots.
     pub owd_quantiles_ms: Vec<f64>,
@@ -206,6 +206,15 @@ pub struct FlowSeries {
     pub owd_ms: Vec<Option<f64>>,
     /// Mean delay of bytes handed over in order.
     pub in_order_owd_ms: Vec<Option<f64>>,
+    /// Congestion window of the TCP source, segments; empty for other transports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cwnd: Vec<Option<f64>>,
+    /// Its slow-start threshold, segments; null before the first loss.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ssthresh: Vec<Option<f64>>,
+    /// Its smoothed round trip.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub srtt_ms: Vec<Option<f64>>,
 }
 
 /// The series of one direction of a link.
@@ -260,10 +269,11 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
     let handle = &simulation.flows()[index];
     let (repairs, timeouts) = match simulation.world().report(handle.client) {
         HostReport::Consumer(stats) => (stats.repairs, stats.timeouts),
-        _ => (0, 0),
+        _ => tcp_counts(built, handle),
     };
     let facts = FlowFacts {
         record: handle.record,
+        transport: scenario.flows[index].transport.clone(),
         start: handle.start,
         end: handle.stop.min(simulation.world().now()),
         ideal_mbps: built.ideal_mbps[index],
@@ -279,6 +289,7 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
 pub(crate) struct FlowFacts {
     /// Its number in the recorder.
     pub(crate) record: usize,
+    pub(crate) transport: String,
     pub(crate) start: Instant,
     /// When it ends if it is not done before.
     pub(crate) end: Instant,
@@ -305,7 +316,7 @@ pub(crate) fn flow_result(
     let has_losses = retransmitted.total() > 0;
     FlowResult {
         name: spec.name.clone(),
-        transport: spec.transport.clone(),
+        transport: facts.transport.clone(),
         completed: record.finished.is_some(),
         completion_s: record.finished.map(|at| at.since(facts.start).as_secs_f64()),
         delivered_bytes: record.in_order_bytes,
@@ -329,6 +340,15 @@ pub(crate) fn flow_result(
         owd_quantiles_ms: quantiles(owd),
         in_order_quantiles_ms: quantiles(in_order),
     }
+}
+
+/// Segments sent again and retransmission timeouts of all TCP senders between source and client.
+fn tcp_counts(built: &Built, handle: &FlowHandle) -> (u64, u64) {
+    let reports = handle.senders.iter().map(|&sender| built.simulation.world().report(sender));
+    reports.fold((0, 0), |(repairs, timeouts), report| match report {
+        HostReport::Tcp(stats) => (repairs + stats.retransmitted, timeouts + stats.timeouts),
+        _ => (repairs, timeouts),
+    })
 }
 
 /// Bytes, and the time that they took: from the end of the warm-up, or from the start of the flow where it was
@@ -406,11 +426,6 @@ fn relays(scenario: &Scenario, built: &Built) -> Vec<RelayResult> {
 
 fn series(built: &Built) -> SeriesResult {
     let series = built.simulation.series();
-    let flow = |samples: &Vec<FlowSample>| FlowSeries {
-        goodput_mbps: column(samples, |s| s.goodput_mbps),
-        owd_ms: column(samples, |s| s.owd_ms),
-        in_order_owd_ms: column(samples, |s| s.in_order_owd_ms),
-    };
     let link = |samples: &Vec<LinkSample>| LinkSeries {
         queue_ms: column(samples, |s| s.queue_ms),
         sent_mbps: column(samples, |s| s.sent_mbps),
@@ -418,13 +433,30 @@ fn series(built: &Built) -> SeriesResult {
     };
     SeriesResult {
         step_s: series.step.as_secs_f64(),
-        flows: series.flows.iter().map(flow).collect(),
+        flows: series.flows.iter().map(|samples| flow_series(samples)).collect(),
         links: series.links.iter().map(link).collect(),
     }
 }
 
+/// The series of one flow.
+pub(crate) fn flow_series(samples: &[FlowSample]) -> FlowSeries {
+    FlowSeries {
+        goodput_mbps: column(samples, |s| s.goodput_mbps),
+        owd_ms: column(samples, |s| s.owd_ms),
+        in_order_owd_ms: column(samples, |s| s.in_order_owd_ms),
+        cwnd: sender_column(samples, |s| s.cwnd),
+        ssthresh: sender_column(samples, |s| s.ssthresh),
+        srtt_ms: sender_column(samples, |s| s.srtt_ms),
+    }
+}
+
+/// Only flows with a window have one.
+fn sender_column(samples: &[FlowSample], value: impl Fn(&FlowSample) -> f64) -> Vec<Option<f64>> {
+    if samples.iter().all(|s| s.cwnd.is_nan()) { Vec::new() } else { column(samples, value) }
+}
+
 /// JSON knows no NaN and no infinity.
-pub(crate) fn column<S>(samples: &[S], value: impl Fn(&S) -> f64) -> Vec<Option<f64>> {
+fn column<S>(samples: &[S], value: impl Fn(&S) -> f64) -> Vec<Option<f64>> {
     samples.iter().map(|s| Some(rounded(value(s))).filter(|v| v.is_finite())).collect()
 }
 

@@ -1,11 +1,15 @@
 //! Results as text: the table on a terminal, and time series as CSV.
 
-use crate::result::{FlowResult, RunResult};
+use crate::result::{AccuracyResult, FlowResult, RunResult};
 use std::fmt::Write;
 
 /// The results of a run as tables that fit a terminal.
 pub fn table(result: &RunResult) -> String {
-    let mut out = format!("{}  (seed {}, trace {})\n\n", result.title, result.seed, result.trace_hash);
+    let trace = match &result.accuracy {
+        Some(_) => "emulated".to_owned(),
+        None => format!("trace {}", result.trace_hash),
+    };
+    let mut out = format!("{}  (seed {}, {trace})\n\n", result.title, result.seed);
     out += &columns(FLOW_HEAD, &result.flows.iter().map(flow_row).collect::<Vec<_>>());
     if result.flows.len() > 1 {
         let _ = writeln!(out, "Jain's index {:.4}", result.jain);
@@ -24,17 +28,41 @@ pub fn table(result: &RunResult) -> String {
         ]
     });
     out += &columns(LINK_HEAD, &busy.take(MOST_LINKS).collect::<Vec<_>>());
+    out += &match &result.accuracy {
+        Some(accuracy) => how_true(result, accuracy),
+        None => how_fast(result),
+    };
+    out
+}
+
+fn how_fast(result: &RunResult) -> String {
     let rate = result.link_packets as f64 / result.wall_s.max(1e-9) / 1e6;
-    let _ = writeln!(
-        out,
-        "\n{:.1} s of virtual time in {:.3} s: {} events, {} link-packets, {rate:.2} million link-packets/s, {:.1} MB peak",
+    format!(
+        "\n{:.1} s of virtual time in {:.3} s: {} events, {} link-packets, {rate:.2} million link-packets/s, {:.1} MB peak\n",
         result.duration_s,
         result.wall_s,
         result.events,
         result.link_packets,
         result.peak_rss_bytes as f64 / 1e6,
-    );
-    out
+    )
+}
+
+fn how_true(result: &RunResult, accuracy: &AccuracyResult) -> String {
+    let priority = if accuracy.is_real_time { "real-time" } else { "ordinary" };
+    let verdict = if accuracy.is_good { "" } else { "  NOT TO BE TRUSTED: the machine was too slow.\n" };
+    format!(
+        "\n{:.1} s in real time, {} link-packets. The links were true to the scenario within {:.3} ms (half of all \
+         packets), {:.3} ms (99 %), {:.3} ms (all),\nrates within {:.2} %; they lost {} packets of their own, took \
+         {:.1} s of CPU time and ran at {priority} priority.\n{verdict}",
+        result.duration_s,
+        result.link_packets,
+        accuracy.delay_error_p50_ms,
+        accuracy.delay_error_p99_ms,
+        accuracy.delay_error_max_ms,
+        accuracy.rate_error_p99 * 100.0,
+        accuracy.lost_packets,
+        accuracy.cpu_s,
+    )
 }
 
 /// Links beyond these are in the document only.
@@ -83,7 +111,7 @@ fn flow_row(flow: &FlowResult) -> Vec<String> {
 }
 
 /// Columns as wide as their widest cell; the first to the left, numbers to the right.
-fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     let wide = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = head.iter().enumerate().map(|(i, name)| name.len().max(wide(i))).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
@@ -105,10 +133,18 @@ pub fn series_csv(result: &RunResult) -> Vec<(String, String)> {
     let cell = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
     let mut files = Vec::new();
     for (flow, samples) in result.flows.iter().zip(&series.flows) {
-        let mut csv = "time_s,goodput_mbps,owd_ms,in_order_owd_ms\n".to_owned();
+        let has_window = !samples.cwnd.is_empty();
+        let more = if has_window { ",cwnd_segments,ssthresh_segments,srtt_ms" } else { "" };
+        let mut csv = format!("time_s,goodput_mbps,owd_ms,in_order_owd_ms{more}\n");
         for (i, goodput) in samples.goodput_mbps.iter().enumerate() {
             let (owd, in_order) = (cell(samples.owd_ms[i]), cell(samples.in_order_owd_ms[i]));
-            let _ = writeln!(csv, "{},{},{owd},{in_order}", time(i), cell(*goodput));
+            let _ = write!(csv, "{},{},{owd},{in_order}", time(i), cell(*goodput));
+            if has_window {
+                let window = [&samples.cwnd, &samples.ssthresh, &samples.srtt_ms];
+                let cells = window.map(|column| format!(",{}", cell(column[i])));
+                csv += &cells.concat();
+            }
+            csv.push('\n');
         }
         files.push((format!("flow-{}.csv", file_name(&flow.name)), csv));
     }

@@ -35,6 +35,7 @@ fn plan(transport: Transport, loss: f64) -> Plan {
         start: Instant::ZERO,
         stop: end,
         transport,
+        splits: Vec::new(),
     };
     Plan {
         network,

@@ -43,6 +43,7 @@ fn probe(from: NodeId, to: NodeId) -> FlowSpec {
         start: Instant::ZERO,
         stop: at(10_000),
         transport: Transport::Cbr { rate: Rate::from_bps(9_776_000), payload: 1222 },
+        splits: Vec::new(),
     }
 }
 

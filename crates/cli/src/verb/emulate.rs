@@ -2,7 +2,7 @@
 
 use super::sim::{Output, say_problems};
 use anyhow::Context;
-use starhop_lab::emulate::{Deployment, Options, Progress, emulate};
+use starhop_lab::emulate::{Deployment, Guest, Interrupts, Options, Progress, emulate};
 use starhop_lab::run::load;
 use starhop_lab::scenario::Change;
 use starhop_net::emu;
@@ -14,13 +14,19 @@ const EXAMPLES: &str = "\
 Examples:
   starhop emulate scenarios/five-lossy-hops.toml
   starhop emulate scenarios/five-lossy-hops.toml --tcp a=bbr --set duration=30s
+  starhop emulate scenarios/five-lossy-hops.toml --exec client -- ping -c 3 server
+  starhop emulate scenarios/five-lossy-hops.toml --shell r2
   starhop emulate scenarios/parallel-switching.toml --json result.json --report report.html
 
 Every node is a network namespace, every flow a real process or a real TCP of this kernel; takes as long as the
 scenario says. Needs root, or unprivileged user namespaces; touches nothing of this host's network and leaves nothing
 behind but the results.
 
-Exit codes: 0 fine; 1 the run failed, or its results cannot be written; 2 bad usage or a bad scenario.";
+Exit codes: 0 fine; 1 the run failed, or its results cannot be written; 2 bad usage or a bad scenario;
+130 interrupted.";
+
+/// Ended by SIGINT, as a shell counts it.
+const INTERRUPTED: u8 = 130;
 
 /// Run a scenario for real, in network namespaces, and say what came of it
 #[derive(clap::Args)]
@@ -42,6 +48,22 @@ pub(crate) struct Args {
     /// How relays are deployed; transparently where that is possible, unless given
     #[arg(long, value_enum, value_name = "WAY")]
     relays: Option<Relays>,
+    /// Run a command in a node, from the beginning; the run ends with it
+    #[arg(long, value_name = "NODE", requires = "command")]
+    exec: Option<String>,
+    /// Open a shell in a node; the run ends with it
+    #[arg(long, value_name = "NODE", conflicts_with = "exec")]
+    shell: Option<String>,
+    /// The command of --exec
+    #[arg(last = true, requires = "exec", value_name = "CMD")]
+    command: Vec<String>,
+}
+
+impl Args {
+    fn guest(&self) -> Option<Guest> {
+        let command = || self.exec.clone().map(|node| Guest::Command { node, words: self.command.clone() });
+        self.shell.clone().map(|node| Guest::Shell { node }).or_else(command)
+    }
 }
 
 /// How relays are deployed.
@@ -78,14 +100,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     let program = std::env::current_exe().context("cannot find this program itself")?;
+    // Ctrl-C in a shell is for what runs in it.
+    let mut interrupts = args.shell.is_none().then(Interrupts::hold_back).transpose()?;
     // Before any thread is started: a process with threads cannot enter a user namespace.
     emu::enter()?;
     let kernel = args.tcp.iter().cloned().collect();
-    let options = Options { program, kernel, deployment: args.relays.map(Deployment::from) };
-    let mut shown = Shown { is_shown: !args.output.quiet && std::io::stderr().is_terminal() };
-    let result = emulate(&scenario, &options, |progress| shown.show(progress));
+    let deployment = args.relays.map(Deployment::from);
+    let options = Options { program, kernel, deployment, guest: args.guest() };
+    let is_shown = !args.output.quiet && args.guest().is_none() && std::io::stderr().is_terminal();
+    let mut shown = Shown { is_shown };
+    let mut is_interrupted = false;
+    let result = emulate(&scenario, &options, |progress| {
+        shown.show(progress);
+        is_interrupted = interrupts.as_mut().is_some_and(Interrupts::came);
+        !is_interrupted
+    });
     shown.clear();
     let result = result?;
+    if is_interrupted {
+        eprintln!("starhop: interrupted; everything was removed");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
     args.output.write(&result)?;
     if let Some(accuracy) = result.accuracy.filter(|accuracy| !accuracy.is_good) {
         eprintln!(
@@ -104,11 +139,10 @@ struct Shown {
 }
 
 impl Shown {
-    fn show(&mut self, progress: Progress) -> bool {
+    fn show(&mut self, progress: Progress) {
         if self.is_shown {
             eprint!("\r{:5.1} of {:.1} s", progress.at.as_secs_f64(), progress.of.as_secs_f64());
         }
-        true
     }
 
     fn clear(&self) {

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod emulate;
+pub(crate) mod figure;
 pub(crate) mod get;
 pub(crate) mod mechanisms;
 pub(crate) mod orbit;
@@ -10,6 +11,7 @@ pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod serve;
 pub(crate) mod sim;
+pub(crate) mod sweep;
 
 use starhop_proto::config::{Controller, Settings};
 use starhop_proto::units::Rate;
@@ -35,4 +37,14 @@ fn fix_rate(settings: &mut Settings, rate: Option<Rate>) {
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Results to standard output. Whoever closes the pipe early has seen enough.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(e).context("cannot write the results"))
+        }
+        _ => Ok(()),
+    }
 }

@@ -5,7 +5,7 @@ use starhop_lab::result::RunResult;
 use starhop_lab::run::{load, simulate};
 use starhop_lab::scenario::Change;
 use starhop_lab::text;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -84,7 +84,7 @@ impl Output {
         let is_stdout = self.json.as_deref() == Some(Path::new("-"));
         if let Some(file) = &self.json {
             let json = serde_json::to_string(result)?;
-            if is_stdout { print(&format!("{json}\n"))? } else { write(file, &json)? }
+            if is_stdout { super::print(&format!("{json}\n"))? } else { write(file, &json)? }
         }
         if let Some(folder) = &self.series {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -95,20 +95,12 @@ impl Output {
         if let Some(file) = &self.report {
             write(file, &starhop_lab::report::page(std::slice::from_ref(result)))?;
         }
-        if self.quiet || is_stdout { Ok(()) } else { print(&text::table(result)) }
+        if self.quiet || is_stdout { Ok(()) } else { super::print(&text::table(result)) }
     }
 }
 
 fn write(file: &Path, contents: &str) -> anyhow::Result<()> {
     std::fs::write(file, contents).with_context(|| format!("cannot write {}", file.display()))
-}
-
-/// Whoever closes the pipe early has seen enough.
-fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("cannot write the results"),
-        _ => Ok(()),
-    }
 }
 
 struct Progress {

@@ -1,6 +1,8 @@
 //! Runs a scenario for real: its nodes are network namespaces with addresses and routes of their own, its links are
 //! the simulator's, driven by the machine's clock, and its flows are Starhop's own processes or the kernel's TCP.
 
+mod guest;
+mod interrupt;
 mod leftovers;
 mod model;
 mod record;
@@ -10,22 +12,24 @@ mod world;
 
 use crate::error::LabError;
 use crate::result::{
-    AccuracyResult, FlowFacts, FlowResult, FlowSeries, RelayResult, RunResult, SeriesResult, column,
-    flow_result, jain,
+    AccuracyResult, FlowFacts, FlowResult, RelayResult, RunResult, SeriesResult, flow_result, flow_series,
+    jain,
 };
 use crate::run::peak_rss_bytes;
-use crate::scenario::{Blueprint, Scenario, blueprint, link_configs};
+use crate::scenario::{Blueprint, Scenario, Split, blueprint, link_configs};
+pub use guest::Guest;
+pub use interrupt::Interrupts;
 use model::{Tally, TcpBytes};
 use record::{Event, Recorded, Subject, What};
 use serde_json::Value;
 pub use starhop::Deployment;
 use starhop::{Processes, node_of};
 use starhop_net::clock;
-use starhop_net::emu::{self, Accuracy};
+use starhop_net::emu::{self, Accuracy, Process};
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::{IP_HEADER, UDP_HEADER};
-use starhop_sim::run::{Action, FlowSample, FlowSpec};
+use starhop_sim::run::{Action, FlowSpec, Transport};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,6 +58,8 @@ pub struct Options {
     pub kernel: BTreeMap<String, String>,
     /// How relays are deployed; transparently, where that is possible, unless it is said.
     pub deployment: Option<Deployment>,
+    /// A command of the user's.
+    pub guest: Option<Guest>,
 }
 
 /// How a run is going.
@@ -86,7 +92,7 @@ pub fn emulate(
     leftovers::remove();
     let began = std::time::Instant::now();
     let mut run = Run::prepare(scenario, options)?;
-    let done = run.carry_out(watch);
+    let done = run.carry_out(options.guest.as_ref(), watch);
     let result = done.and_then(|()| run.finish(began.elapsed().as_secs_f64()));
     drop(run);
     leftovers::remove_own();
@@ -99,8 +105,14 @@ struct Run<'a> {
     blueprint: Blueprint,
     world: World,
     processes: Processes,
+    /// The kernel's congestion controls, by flow.
+    controls: BTreeMap<usize, String>,
     /// Flows of the kernel's TCP.
     connections: BTreeMap<usize, Connection>,
+    /// What the user runs in a node, while it runs.
+    guest: Option<Process>,
+    /// A run with a shell in it has no end of its own.
+    is_endless: bool,
     epoch: Instant,
     reports: Option<Reports>,
     /// Propagation and serialisation of every flow, from each instant on.
@@ -125,6 +137,7 @@ impl<'a> Run<'a> {
         let world = World::new(scenario, network, link_configs(scenario), &tallies)?;
         let deployment = deployment(&blueprint, options, &world, &mut problems)?;
         let scratch = emu::scratch(scratch_bytes(scenario))?;
+        guest::name_nodes(scenario, &world, &scratch)?;
         let processes = Processes::new(
             &options.program,
             &scratch,
@@ -146,7 +159,10 @@ impl<'a> Run<'a> {
             blueprint,
             world,
             processes,
+            controls,
             connections,
+            guest: None,
+            is_endless: matches!(options.guest, Some(Guest::Shell { .. })),
             epoch: Instant::ZERO,
             reports: None,
             end: Instant::ZERO,
@@ -154,7 +170,11 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn carry_out(&mut self, mut watch: impl FnMut(Progress) -> bool) -> Result<(), LabError> {
+    fn carry_out(
+        &mut self,
+        guest: Option<&Guest>,
+        mut watch: impl FnMut(Progress) -> bool,
+    ) -> Result<(), LabError> {
         let actions = std::mem::take(&mut self.blueprint.plan.actions);
         // What holds from the beginning is routed before anybody starts.
         for (_, action) in actions.iter().filter(|(at, _)| *at == Instant::ZERO) {
@@ -165,12 +185,13 @@ impl<'a> Run<'a> {
         self.epoch = clock::now() + LEAD;
         self.reports = Some(self.world.start(self.epoch, self.scenario, &actions)?);
         self.note_bases(Instant::ZERO);
+        self.guest = guest.map(|guest| guest.start(self.scenario, &self.world)).transpose()?;
         let mut steps = self.steps(actions);
-        let end = Instant::ZERO + self.scenario.duration;
+        let end = if self.is_endless { Instant::NEVER } else { Instant::ZERO + self.scenario.duration };
         loop {
             let now = Instant::ZERO + clock::now().since(self.epoch);
             let of = self.scenario.duration;
-            if now >= end || self.is_done(now) || !watch(Progress { at: now.since(Instant::ZERO), of }) {
+            if now >= end || self.is_done(now)? || !watch(Progress { at: now.since(Instant::ZERO), of }) {
                 self.end = now.min(end);
                 return Ok(());
             }
@@ -234,7 +255,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn is_done(&self, now: Instant) -> bool {
+    fn is_done(&mut self, now: Instant) -> Result<bool, LabError> {
+        if let Some(guest) = &mut self.guest {
+            let ended = guest.try_wait().map_err(LabError::system("cannot watch the command"))?;
+            if let Some(code) = ended.and_then(|status| status.code()).filter(|&code| code != 0) {
+                self.problems.push(format!("the command ended with code {code}"));
+            }
+            return Ok(ended.is_some());
+        }
         let over = |(index, flow): (usize, &FlowSpec)| {
             let is_over = match self.connections.get(&index) {
                 Some(connection) => connection.is_over(),
@@ -242,7 +270,7 @@ impl<'a> Run<'a> {
             };
             now >= flow.stop || (now > flow.start && is_over)
         };
-        self.blueprint.plan.flows.iter().enumerate().all(over)
+        Ok(self.blueprint.plan.flows.iter().enumerate().all(over))
     }
 
     fn note_bases(&mut self, now: Instant) {
@@ -415,6 +443,7 @@ impl<'a> Run<'a> {
         let ideal = self.blueprint.ideal_mbps[index];
         let facts = FlowFacts {
             record: index,
+            transport: self.controls.get(&index).unwrap_or(&self.scenario.flows[index].transport).clone(),
             start: flow.start,
             end: flow.stop.min(self.end),
             ideal_mbps: ideal,
@@ -465,11 +494,18 @@ impl<'a> Run<'a> {
 fn controls(scenario: &Scenario, options: &Options) -> Result<BTreeMap<usize, String>, LabError> {
     let mut controls = BTreeMap::new();
     for (index, flow) in scenario.flows.iter().enumerate() {
-        let wanted = match options.kernel.get(&flow.name) {
-            Some(wanted) => wanted,
-            None if matches!(flow.how, starhop_sim::run::Transport::Starhop(_)) => continue,
-            None => &flow.transport,
+        let wanted = match (options.kernel.get(&flow.name), &flow.how) {
+            (Some(wanted), _) => wanted,
+            (None, Transport::Tcp(_)) => &flow.transport,
+            (None, Transport::Starhop(_)) => continue,
+            (None, Transport::Cbr { .. } | Transport::Arq { .. }) => {
+                let problem = format!("flow {}: {} exists in the simulator only", flow.name, flow.transport);
+                return Err(LabError::Scenario(problem));
+            }
         };
+        if flow.split != Split::None {
+            return Err(LabError::Scenario(format!("flow {}: connections are not split here", flow.name)));
+        }
         let Some(control) = tcp::kernel_name(wanted) else {
             let problem = format!(
                 "flow {}: this kernel does not offer \"{wanted}\"; it offers {} (others may be loaded: modprobe \
@@ -576,14 +612,6 @@ fn split(ticks: Vec<Tick>, warm_at: Instant, step: Duration) -> (Vec<Tick>, Vec<
 /// Verdicts of links: the events of an emulation.
 fn accuracy_events(last: &Tick) -> u64 {
     last.links.iter().map(|link| link.counters.packets + link.counters.dropped).sum()
-}
-
-fn flow_series(samples: &[FlowSample]) -> FlowSeries {
-    FlowSeries {
-        goodput_mbps: column(samples, |s| s.goodput_mbps),
-        owd_ms: column(samples, |s| s.owd_ms),
-        in_order_owd_ms: column(samples, |s| s.in_order_owd_ms),
-    }
 }
 
 fn sleep_until(at: Instant) {

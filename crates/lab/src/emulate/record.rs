@@ -21,8 +21,6 @@ pub(super) enum What {
     Lost,
     /// They reached the client.
     Arrived,
-    /// They reached a client that takes packets as they come.
-    Datagram,
 }
 
 /// Something that happened to bytes of a flow.
@@ -104,7 +102,6 @@ fn tell(recorder: &mut SharedRecorder, event: &Event) {
         What::Sent => recorder.on_sent(at, HostId(0), &segment()),
         What::Lost => recorder.on_lost(at, &segment()),
         What::Arrived => recorder.borrow_mut().on_received(at, flow, range),
-        What::Datagram => recorder.borrow_mut().on_datagram(at, flow, range),
     }
 }
 
@@ -115,6 +112,10 @@ fn sample(recorder: &SharedRecorder, step: Duration, series: &mut [Vec<FlowSampl
             goodput_mbps: sums.in_order_bytes as f64 * 8e-6 / step.as_secs_f64(),
             owd_ms: sums.owd / sums.owd_bytes as f64 * 1e-6,
             in_order_owd_ms: sums.in_order_owd / sums.in_order_owd_bytes as f64 * 1e-6,
+            // The kernel keeps these to itself.
+            cwnd: f64::NAN,
+            ssthresh: f64::NAN,
+            srtt_ms: f64::NAN,
         });
     }
 }

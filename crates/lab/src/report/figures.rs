@@ -48,7 +48,7 @@ fn curves(results: &[RunResult]) -> Vec<Curve<'_>> {
 const MOST_POINTS: usize = 150;
 
 /// A series as points, neighbours averaged where there are too many.
-fn over_time(step: f64, values: &[Option<f64>]) -> Vec<(f64, f64)> {
+pub(crate) fn over_time(step: f64, values: &[Option<f64>]) -> Vec<(f64, f64)> {
     let width = values.len().div_ceil(MOST_POINTS).max(1);
     let point = |(index, bin): (usize, &[Option<f64>])| {
         let known = bin.iter().flatten();

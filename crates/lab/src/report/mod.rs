@@ -4,6 +4,7 @@ mod figures;
 pub mod plot;
 
 use crate::result::{FlowResult, LinkResult, RelayResult, RunResult};
+pub(crate) use figures::over_time;
 use plot::escape;
 use std::fmt::Write;
 
@@ -13,12 +14,9 @@ const STYLE: &str = include_str!("style.css");
 pub fn page(results: &[RunResult]) -> String {
     let mut titles: Vec<&str> = results.iter().map(|result| result.title.as_str()).collect();
     titles.dedup();
-    let title = escape(&titles.join(" · "));
-    let mut html = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>{title}</title><style>{STYLE}</style></head><body><main><h1>{title}</h1>"
-    );
+    let name = titles.join(" · ");
+    let title = escape(&name);
+    let mut html = format!("<h1>{title}</h1>");
     let mut introductions: Vec<String> = results.iter().map(introduction).collect();
     introductions.dedup();
     html += &introductions.concat();
@@ -32,7 +30,17 @@ pub fn page(results: &[RunResult]) -> String {
     let plots: String = figures::figures(results).iter().map(plot::Plot::to_html).collect();
     let _ = write!(html, "<h2>Plots</h2><div class=\"plots\">{plots}</div>");
     results.iter().for_each(|run| html += &network(run, results.len() > 1));
-    html + "</main></body></html>\n"
+    document(&name, &html)
+}
+
+/// A page around its contents. Needs no network; light or dark as its reader likes.
+pub(crate) fn document(title: &str, contents: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>{title}</title><style>{STYLE}</style></head><body><main>{contents}</main></body></html>\n"
+    )
 }
 
 fn introduction(run: &RunResult) -> String {
@@ -172,7 +180,7 @@ fn relay_row(relay: &RelayResult) -> Vec<String> {
     ]
 }
 
-fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let head: String = head.iter().map(|name| format!("<th>{name}</th>")).collect();
     let row = |row: &Vec<String>| {
         let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();

@@ -1,7 +1,7 @@
 //! From a scenario to a simulation.
 
 use super::units::QueueRoom;
-use super::{Relays, Scenario, What};
+use super::{Relays, Scenario, Split, What};
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -78,10 +78,15 @@ pub fn blueprint(scenario: &Scenario) -> Blueprint {
     let links = scenario.topology.links.iter().flat_map(|link| {
         ["forward", "backward"].map(|direction| LinkNames { name: link.name.clone(), direction })
     });
+    let flows = scenario.flows.iter().zip(&paths).map(|(flow, path)| FlowSpec {
+        splits: splits(scenario, &draft, flow, path),
+        ..flow_spec(scenario, flow)
+    });
+    let flows = flows.collect();
     let plan = Plan {
         network: draft,
         relays: relays(scenario),
-        flows: scenario.flows.iter().map(|flow| flow_spec(scenario, flow)).collect(),
+        flows,
         actions,
         seed: scenario.seed,
         warm_up: Instant::ZERO + scenario.warmup,
@@ -288,6 +293,23 @@ fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {
         start: Instant::ZERO + flow.start,
         stop: Instant::ZERO + flow.stop,
         transport: flow.how.clone(),
+        splits: Vec::new(),
+    }
+}
+
+/// The nodes that split a flow's connection, from the source on: on its first path in the order of the path, others
+/// after them as given.
+fn splits(scenario: &Scenario, network: &Network, flow: &super::Flow, path: &[LinkId]) -> Vec<NodeId> {
+    let between: Vec<NodeId> = path.iter().skip(1).map(|link| network.ends(*link).0).collect();
+    match &flow.split {
+        Split::None => Vec::new(),
+        Split::EveryHop => between,
+        Split::Named(names) => {
+            let mut nodes: Vec<NodeId> = names.iter().map(|name| node(scenario, name)).collect();
+            nodes.sort_by_key(|node| between.iter().position(|other| other == node).unwrap_or(usize::MAX));
+            nodes.dedup();
+            nodes
+        }
     }
 }
 

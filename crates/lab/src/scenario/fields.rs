@@ -124,7 +124,7 @@ impl<'a> Fields<'a> {
         for (index, item) in items.into_iter().enumerate() {
             let span = item.span();
             let DeValue::Table(table) = item.into_inner() else { return Err(wrong(span)) };
-            let path = format!("{path}[{}]", index + 1);
+            let path = format!("{path}.{index}");
             tables.push(Self::new(self.text, &path, toml::Spanned::new(span, table)));
         }
         Ok(tables)

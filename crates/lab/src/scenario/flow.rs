@@ -4,10 +4,28 @@ use super::fields::{Fields, ScenarioError};
 use super::units::{Bitrate, FlowSize, PacketsOrSize, Size, Span};
 use starhop_proto::config::{Config, Controller, Notices, Profile, Settings};
 use starhop_proto::time::Duration;
+use starhop_sim::host::tcp::congestion::Control;
+use starhop_sim::host::tcp::{LossDetection, TcpConfig, TcpSettings};
 use starhop_sim::run::Transport;
 
-/// The transports of this version.
-pub const TRANSPORTS: &[&str] = &["starhop", "leotp", "intcp", "intcp-uni", "cbr"];
+/// The transports beside TCP's congestion controls.
+const OTHERS: [&str; 6] = ["starhop", "leotp", "intcp", "intcp-uni", "cbr", "arq"];
+
+/// The names of all transports.
+pub fn transports() -> Vec<&'static str> {
+    OTHERS.into_iter().chain(Control::names()).collect()
+}
+
+/// Which nodes split a TCP connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// None.
+    None,
+    /// Every node between the ends of the flow.
+    EveryHop,
+    /// These.
+    Named(Vec<String>),
+}
 
 /// A flow of a scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +48,8 @@ pub struct Flow {
     pub stop: Duration,
     /// Flows of equal content share it; its own name by default.
     pub content: String,
+    /// Which nodes split its connection.
+    pub split: Split,
 }
 
 impl Flow {
@@ -38,14 +58,12 @@ impl Flow {
         let name: String = fields.required("name")?;
         let mut options = fields.table("options")?;
         let content = match &mut options {
-            Some(options) => options.optional("content")?,
-            None => None,
+            // TCP has no cache in which content could be shared.
+            Some(options) if Control::named(&transport).is_none() => options.optional("content")?,
+            _ => None,
         };
         let how = how(&transport, &mut options, &fields)?;
-        let split: Option<String> = fields.optional("split")?;
-        if split.is_some_and(|split| split != "none") {
-            return Err(fields.error("split", "splitting needs a TCP transport, and this version has none"));
-        }
+        let split = split(&mut fields, &how)?;
         let flow = Self {
             from: fields.optional("from")?.unwrap_or_else(|| "server".to_owned()),
             to: fields.optional("to")?.unwrap_or_else(|| "client".to_owned()),
@@ -56,6 +74,7 @@ impl Flow {
             name,
             transport,
             how,
+            split,
         };
         if flow.start >= flow.stop {
             return Err(fields.error("start", "must lie before the flow's stop and the scenario's duration"));
@@ -76,10 +95,14 @@ fn how(
         "intcp" => Profile::Intcp,
         "intcp-uni" => Profile::IntcpUni,
         "cbr" => return cbr(options.take(), flow),
-        other => {
-            let problem = format!("\"{other}\" is not in this version; there are {}", TRANSPORTS.join(", "));
-            return Err(flow.error("transport", &problem));
-        }
+        "arq" => return arq(options.take(), flow),
+        other => match Control::named(other) {
+            Some(control) => return tcp(control, options.take(), flow),
+            None => {
+                let problem = format!("\"{other}\" is unknown; there are {}", transports().join(", "));
+                return Err(flow.error("transport", &problem));
+            }
+        },
     };
     let mut settings = profile.settings();
     if let Some(mut options) = options.take() {
@@ -89,6 +112,110 @@ fn how(
         named?;
     }
     Config::new(settings).map(Transport::Starhop).map_err(|e| flow.error("options", &e.to_string()))
+}
+
+/// `"none"`, `"every-hop"` or a list of nodes.
+fn split(fields: &mut Fields<'_>, how: &Transport) -> Result<Split, ScenarioError> {
+    let split = match fields.optional::<SplitName>("split")? {
+        None => return Ok(Split::None),
+        Some(SplitName::Word(word)) if word == "none" => return Ok(Split::None),
+        Some(SplitName::Word(word)) if word == "every-hop" => Split::EveryHop,
+        Some(SplitName::Word(word)) => {
+            let problem = format!("\"{word}\" is none of \"none\", \"every-hop\" and a list of nodes");
+            return Err(fields.error("split", &problem));
+        }
+        Some(SplitName::Nodes(nodes)) => Split::Named(nodes),
+    };
+    if matches!(how, Transport::Tcp(_)) {
+        return Ok(split);
+    }
+    let controls = Control::names().collect::<Vec<_>>().join(", ");
+    Err(fields.error("split", &format!("is for TCP transports: {controls}")))
+}
+
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum SplitName {
+    Word(String),
+    Nodes(Vec<String>),
+}
+
+/// The options of TCP; the names are those of [`TcpSettings`].
+fn tcp(control: Control, options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, ScenarioError> {
+    let mut settings = TcpSettings::new(control);
+    let Some(mut options) = options else {
+        let config = TcpConfig::new(settings);
+        return config.map(Transport::Tcp).map_err(|e| flow.error("options", e.problem));
+    };
+    set_tcp(&mut settings, &mut options)?;
+    let config = TcpConfig::new(settings).map_err(|e| options.error(e.field, e.problem));
+    options.finish()?;
+    config.map(Transport::Tcp)
+}
+
+fn set_tcp(settings: &mut TcpSettings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
+    let s = settings;
+    put(options.optional("mss")?, &mut s.mss);
+    put(options.optional("initial_window")?, &mut s.initial_window);
+    put(options.optional("ack_every")?, &mut s.ack_every);
+    put(options.optional("pacing")?, &mut s.pacing);
+    put(options.optional("hystart")?, &mut s.hystart);
+    put(options.optional("handshake")?, &mut s.handshake);
+    put(options.optional("ecn")?, &mut s.ecn);
+    s.tuning.rtt0 = options.optional::<Span>("rtt0")?.map(|span| span.0);
+    s.tuning.alpha = options.optional("alpha")?;
+    s.tuning.beta = options.optional("beta")?;
+    s.tuning.gamma = options.optional("gamma")?;
+    put(options.optional::<DetectionName>("loss_detection")?.map(detection), &mut s.loss_detection);
+    for (name, value) in [("delayed_ack", &mut s.delayed_ack), ("min_rto", &mut s.min_rto)] {
+        put(options.optional::<Span>(name)?.map(|span| span.0), value);
+    }
+    let mss = f64::from(s.mss);
+    let bytes = |amount| match amount {
+        PacketsOrSize::Packets(packets) => (packets * mss) as u64,
+        PacketsOrSize::Bytes(bytes) => bytes,
+    };
+    put(options.optional("receive_window")?.map(bytes), &mut s.receive_window);
+    put(options.optional::<Room>("split_buffer")?.map(|room| room.bytes(mss)), &mut s.split_buffer);
+    Ok(())
+}
+
+/// Packets or bytes, or "unlimited".
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Room {
+    Limited(PacketsOrSize),
+    Word(RoomWord),
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RoomWord {
+    Unlimited,
+}
+
+impl Room {
+    fn bytes(&self, mss: f64) -> Option<u64> {
+        match self {
+            Self::Limited(PacketsOrSize::Packets(packets)) => Some((packets * mss) as u64),
+            Self::Limited(PacketsOrSize::Bytes(bytes)) => Some(*bytes),
+            Self::Word(RoomWord::Unlimited) => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum DetectionName {
+    Rack,
+    Dupack,
+}
+
+fn detection(name: DetectionName) -> LossDetection {
+    match name {
+        DetectionName::Rack => LossDetection::Rack,
+        DetectionName::Dupack => LossDetection::DupAck,
+    }
 }
 
 fn cbr(options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, ScenarioError> {
@@ -102,6 +229,22 @@ fn cbr(options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, Scen
     }
     options.finish()?;
     Ok(Transport::Cbr { rate, payload })
+}
+
+fn arq(options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, ScenarioError> {
+    let Some(mut options) = options else {
+        let problem = "is missing: arq needs { rate = \"5Mbit\", timeout = \"200ms\" }, the timeout a round trip of what repairs";
+        return Err(flow.error("options", problem));
+    };
+    let (Bitrate(rate), Span(timeout)) = (options.required("rate")?, options.required("timeout")?);
+    let payload: u32 = options.optional("payload")?.unwrap_or(1350);
+    let every_hop = options.optional("every_hop")?.unwrap_or(false);
+    if rate.as_bps() == 0 || rate.is_unlimited() || !(1..=60_000).contains(&payload) || timeout.is_zero() {
+        let problem = "must be above 0 and limited, payload between 1 and 60000, and timeout above 0";
+        return Err(options.error("rate", problem));
+    }
+    options.finish()?;
+    Ok(Transport::Arq { rate, payload, timeout, every_hop })
 }
 
 #[derive(Clone, Copy, serde::Deserialize)]

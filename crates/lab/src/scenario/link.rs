@@ -7,7 +7,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::link::{
     DelayModel, Disorder, GilbertElliott, LinkConfig, LossModel, Opportunities, Outage, QueueLimit,
-    RateSchedule,
+    RateSchedule, XcpOptions,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -37,6 +37,16 @@ pub enum LossDirection {
     Data,
 }
 
+/// The router in front of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RouterName {
+    /// A queue and nothing else.
+    Droptail,
+    /// Tells XCP's senders their windows.
+    Xcp,
+}
+
 /// A quantity, or a table for what a quantity cannot say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Simple<Q, T> {
@@ -56,6 +66,9 @@ impl<'de, Q: std::str::FromStr<Err = String>, T: Deserialize<'de>> Deserialize<'
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
                 text.parse().map(Simple::Is).map_err(E::custom)
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                self.visit_str(&number.to_string())
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(Simple::Table)
@@ -145,6 +158,7 @@ pub struct LinkSpec {
     duplicate: Option<f64>,
     corrupt: Option<f64>,
     header: Option<u32>,
+    router: Option<RouterName>,
 }
 
 impl LinkSpec {
@@ -161,6 +175,7 @@ impl LinkSpec {
             duplicate: checked(fields, "duplicate", |share: Share| Ok(share.0))?,
             corrupt: checked(fields, "corrupt", |share: Share| Ok(share.0))?,
             header: checked(fields, "header", |size: Size| Ok(size.0 as u32))?,
+            router: fields.optional("router")?,
         })
     }
 
@@ -179,6 +194,7 @@ impl LinkSpec {
             duplicate: self.duplicate.or(base.duplicate),
             corrupt: self.corrupt.or(base.corrupt),
             header: self.header.or(base.header),
+            router: self.router.or(base.router),
         }
     }
 
@@ -206,6 +222,7 @@ impl LinkSpec {
                 duplicate: self.duplicate.unwrap_or(0.0),
                 corrupt: self.corrupt.unwrap_or(0.0),
             },
+            xcp: (self.router == Some(RouterName::Xcp)).then(XcpOptions::default),
         })
     }
 }

@@ -12,7 +12,7 @@ pub mod units;
 pub use build::{Blueprint, Built, LinkNames, blueprint, build, link_configs};
 pub use event::{Event, What};
 pub use fields::ScenarioError;
-pub use flow::{Flow, TRANSPORTS};
+pub use flow::{Flow, Split, transports};
 pub use link::{Direction, LinkSpec, LossDirection, ReadFile};
 pub use settings::{options_of, with_options};
 pub use topology::{InFlight, NamedLink, Relays, Switching, Topology};
@@ -45,7 +45,7 @@ pub struct Scenario {
     pub events: Vec<Event>,
 }
 
-/// A change to a scenario: `topology.link.loss=0.5%`, `flow.a.transport=leotp`, `flow.1.size=1MB`.
+/// A change to a scenario; entries of a list go by name or by number from 0: `topology.link.loss=0.5%`, `flow.a.transport=leotp`, `flow.0.size=1MB`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
     /// The path of the field.
@@ -141,9 +141,12 @@ fn flows(
             table.text.error(Some(table.span()), &format!("{}.{field}", table.path), &problem)
         };
         let (from, to) = (error("from", String::new()), error("to", String::new()));
+        let split = error("split", String::new());
         let (name, content) = (error("name", String::new()), error("options.content", String::new()));
         let flow = Flow::parse(table, duration)?;
-        for (node, error) in [(&flow.from, from), (&flow.to, to)] {
+        let splits = if let Split::Named(nodes) = &flow.split { &nodes[..] } else { &[] };
+        let nodes = [(&flow.from, from), (&flow.to, to)];
+        for (node, error) in nodes.into_iter().chain(splits.iter().map(|node| (node, split.clone()))) {
             if topology.node_named(node).is_none() {
                 let problem = format!("\"{node}\" is no node; nodes are {}", topology.nodes.join(", "));
                 return Err(ScenarioError { problem, ..error });
@@ -192,8 +195,7 @@ fn apply_in_array(array: &mut toml::Value, name: &str, change: &Change) -> Resul
         return Err(format!("`{name}` is a list: say which entry, by name or by number"));
     };
     let by_name = |item: &toml::Value| item.get("name").and_then(toml::Value::as_str) == Some(key);
-    let index =
-        key.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).or_else(|| items.iter().position(by_name));
+    let index = key.parse::<usize>().ok().or_else(|| items.iter().position(by_name));
     let rest = Change { path: change.path[position + 1..].to_vec(), value: change.value.clone() };
     match index.and_then(|index| items.get_mut(index)) {
         Some(toml::Value::Table(table)) if !rest.path.is_empty() => apply(table, &rest),

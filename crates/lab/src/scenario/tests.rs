@@ -72,19 +72,19 @@ fn a_wrong_unit_is_refused_with_its_name_and_line() {
     let e = error(&CHAIN.replace("10ms", "10m"));
     assert_eq!((e.line, e.field.as_str()), (Some(12), "topology.link.delay"));
     let e = error(&CHAIN.replace("period = \"2s\"", "period = 2"));
-    assert_eq!((e.line, e.field.as_str()), (Some(18), "topology.override[1].rate"));
+    assert_eq!((e.line, e.field.as_str()), (Some(18), "topology.override.0.rate"));
 }
 
 #[test]
 fn impossible_values_are_refused_where_they_stand() {
     let cases = [
-        ("hop = 2", "hop = 4", 17, "topology.override[1].hop"),
+        ("hop = 2", "hop = 4", 17, "topology.override.0.hop"),
         ("hops = 3", "hops = 0", 8, "topology.hops"),
-        ("amplitude = \"1Mbit\"", "amplitude = \"11Mbit\"", 18, "topology.override[1].rate"),
+        ("amplitude = \"1Mbit\"", "amplitude = \"11Mbit\"", 18, "topology.override.0.rate"),
         ("warmup = \"1s\"", "warmup = \"10s\"", 4, "warmup"),
         ("kind = \"chain\"", "kind = \"ring\"", 7, "topology.kind"),
-        ("size = \"unlimited\"", "size = \"unlimited\"\nto = \"r9\"", 20, "flow[1].to"),
-        ("size = \"unlimited\"", "transport = \"cubic\"", 20, "flow[1].transport"),
+        ("size = \"unlimited\"", "size = \"unlimited\"\nto = \"r9\"", 20, "flow.0.to"),
+        ("size = \"unlimited\"", "transport = \"cubik\"", 20, "flow.0.transport"),
     ];
     for (right, wrong, line, field) in cases {
         let e = error(&CHAIN.replace(right, wrong));
@@ -95,7 +95,7 @@ fn impossible_values_are_refused_where_they_stand() {
 
 #[test]
 fn a_missing_transport_is_answered_with_those_that_exist() {
-    let e = error(&CHAIN.replace("size = \"unlimited\"", "transport = \"cubic\""));
+    let e = error(&CHAIN.replace("size = \"unlimited\"", "transport = \"cubik\""));
     assert!(e.problem.contains("starhop, leotp, intcp"), "{e}");
     let e = error(&CHAIN.replace("kind = \"chain\"", "kind = \"constellation\""));
     assert!(e.problem.contains("not built yet"), "{e}");
@@ -113,7 +113,7 @@ fn loss_in_the_data_direction_spares_requests() {
 
 #[test]
 fn changes_reach_into_tables_and_lists() {
-    let changes = ["topology.link.loss=0.5%", "flow.a.options.payload=1000", "flow.1.start=2s", "seed=7"];
+    let changes = ["topology.link.loss=0.5%", "flow.a.options.payload=1000", "flow.0.start=2s", "seed=7"];
     let changes: Vec<Change> = changes.iter().filter_map(|c| c.parse().ok()).collect();
     let scenario = Scenario::parse_changed(CHAIN, &changes, &|_| Err(String::new()));
     let Ok(scenario) = scenario else { panic!("{scenario:?}") };

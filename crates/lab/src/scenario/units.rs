@@ -82,6 +82,8 @@ fn scaled(text: &str, what: &str, units: &[(&str, f64)]) -> Result<f64, String> 
     let names = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     match units.iter().find(|(name, _)| *name == unit) {
         Some((_, factor)) => Ok(number * factor),
+        // Nothing is nothing in every unit.
+        None if unit.is_empty() && number == 0.0 => Ok(0.0),
         None if unit.is_empty() => Err(format!("`{text}` has no unit; a {what} is in {}", names())),
         None => Err(format!("`{unit}` is no unit of a {what}; it is in {}", names())),
     }
@@ -187,13 +189,18 @@ impl<T: FromStr<Err = String>> Visitor<'_> for Quantity<T> {
     fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
         text.parse().map_err(E::custom)
     }
+
+    /// A bare number: 0 is good, and any other is told which units there are.
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        number.to_string().parse().map_err(E::custom)
+    }
 }
 
 macro_rules! deserialize_as_quantity {
     ($($kind:ty => $example:literal),*) => {$(
         impl<'de> Deserialize<'de> for $kind {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str(Quantity(std::marker::PhantomData, $example))
+                deserializer.deserialize_any(Quantity(std::marker::PhantomData, $example))
             }
         }
     )*};
@@ -223,6 +230,7 @@ mod tests {
         assert_eq!("-90s".parse(), Ok(SignedSpan { nanos: -90_000_000_000 }));
         assert_eq!("64KiB".parse(), Ok(FlowSize(Some(65_536))));
         assert_eq!("1%".parse(), Ok(Share(0.01)));
+        assert_eq!("0".parse(), Ok(Share(0.0)));
     }
 
     #[test]

@@ -46,6 +46,14 @@ impl TraceHash {
                 self.mix(now.as_nanos(), u64::from(host) | u64::from(s.flow) << 32);
                 self.mix(s.offset, u64::from(s.len) | u64::from(s.header) << 32);
             }
+            Body::Tcp(s) => {
+                self.mix(now.as_nanos(), u64::from(host) | u64::from(s.flow) << 32);
+                self.mix(s.seq, u64::from(s.len) | (s.kind as u64) << 32);
+                self.mix(s.ack, s.window);
+                for block in s.sack.as_slice() {
+                    self.mix(block.start, block.end);
+                }
+            }
         }
     }
 }

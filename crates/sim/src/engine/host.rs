@@ -5,7 +5,7 @@ use starhop_proto::consumer::ConsumerStats;
 use starhop_proto::name::FlowId;
 use starhop_proto::producer::ProducerStats;
 use starhop_proto::relay::RelayStats;
-use starhop_proto::time::Instant;
+use starhop_proto::time::{Duration, Instant};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// A host of a world: its number, and so its address.
@@ -57,6 +57,39 @@ pub trait Host {
     fn report(&self) -> HostReport {
         HostReport::Other
     }
+
+    /// The window of a sender, for the time series.
+    fn window(&self) -> Option<WindowSample> {
+        None
+    }
+}
+
+/// What a TCP sender counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TcpStats {
+    /// Segments with payload that it sent.
+    pub segments: u64,
+    /// Those of them that it had sent before.
+    pub retransmitted: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Loss episodes that acknowledgements showed.
+    pub recoveries: u64,
+    /// Tail loss probes.
+    pub probes: u64,
+    /// Reductions that were taken back, because nothing had been lost.
+    pub undone: u64,
+}
+
+/// A sender's window at one moment.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct WindowSample {
+    /// Congestion window, segments.
+    pub cwnd: f64,
+    /// Slow-start threshold, segments; infinite before the first loss.
+    pub ssthresh: f64,
+    /// Smoothed round trip; `None` before the first sample.
+    pub srtt: Option<Duration>,
 }
 
 /// The counters of a host, by its role.
@@ -68,6 +101,8 @@ pub enum HostReport {
     Relay(RelayStats),
     /// A Producer.
     Producer(ProducerStats),
+    /// A TCP sender.
+    Tcp(TcpStats),
     /// A model that keeps its own books.
     Other,
 }

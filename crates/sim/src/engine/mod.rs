@@ -10,10 +10,13 @@ mod network;
 mod packet;
 mod queue;
 mod routes;
+mod segment;
 mod world;
 
-pub use host::{Host, HostId, HostReport};
+pub use host::{Host, HostId, HostReport, TcpStats, WindowSample};
 pub use network::{LinkId, Network, NodeId};
 pub use packet::{Body, IP_HEADER, Segment, UDP_HEADER};
+pub(crate) use segment::XCP_HEADER;
+pub use segment::{MOST_SACK_BLOCKS, SackBlocks, TCP_HEADER, TCP_TIMESTAMPS, TcpKind, TcpSegment};
 pub(crate) use world::without_offset;
 pub use world::{CLOCK_BASE, EngineCounters, Observer, World};

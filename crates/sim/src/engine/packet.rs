@@ -1,14 +1,18 @@
 //! What travels over links.
 
 use super::HostId;
+use super::segment::{TcpKind, TcpSegment};
+use crate::link::XcpHeader;
 
 /// The contents of a packet.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Body {
     /// A UDP datagram, byte by byte.
     Datagram(Vec<u8>),
     /// A segment of a model whose payload is a length and no bytes.
     Segment(Segment),
+    /// A TCP segment. Boxed, so that other packets stay small.
+    Tcp(Box<TcpSegment>),
 }
 
 /// A packet of a transport that exists as a model only.
@@ -30,11 +34,20 @@ pub const IP_HEADER: u32 = 20;
 pub const UDP_HEADER: u32 = 8;
 
 impl Body {
+    /// The header into which XCP routers write: that of data, not the one that an acknowledgement takes back.
+    pub(crate) fn xcp_mut(&mut self) -> Option<&mut XcpHeader> {
+        match self {
+            Self::Tcp(segment) if segment.kind == TcpKind::Data => segment.xcp.as_mut(),
+            _ => None,
+        }
+    }
+
     /// Bytes of the IP packet that carries it.
     pub fn ip_len(&self) -> u32 {
         match self {
             Self::Datagram(bytes) => bytes.len() as u32 + UDP_HEADER + IP_HEADER,
             Self::Segment(segment) => segment.header + segment.len + IP_HEADER,
+            Self::Tcp(segment) => segment.header() + segment.len + IP_HEADER,
         }
     }
 }

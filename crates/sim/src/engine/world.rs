@@ -1,7 +1,7 @@
 //! The event loop.
 
 use super::hash::TraceHash;
-use super::host::{Host, HostId, HostReport};
+use super::host::{Host, HostId, HostReport, WindowSample};
 use super::network::{InFlight, LinkId, Network, NodeId};
 use super::packet::{Body, Buffers, Packet};
 use super::queue::{EventQueue, Key, Source};
@@ -189,8 +189,11 @@ impl<O: Observer> World<O> {
         }
     }
 
-    fn transmit(&mut self, id: LinkId, packet: Packet) {
+    fn transmit(&mut self, id: LinkId, mut packet: Packet) {
         let link = &mut self.network.links[id.0 as usize];
+        if link.link.is_xcp() {
+            link.link.route(self.now, packet.body.ip_len() + link.header, packet.body.xcp_mut());
+        }
         self.counters.link_packets += 1;
         match link.link.send(self.now, packet.body.ip_len() + link.header, &mut link.rng) {
             Verdict::Arrives(arrival) if arrival.in_order && !arrival.is_doubled && !arrival.is_damaged => {
@@ -314,6 +317,11 @@ impl<O: Observer> World<O> {
         self.now
     }
 
+    /// Number of hosts.
+    pub fn host_count(&self) -> usize {
+        self.hosts.len()
+    }
+
     /// Starts the application of a host.
     pub fn start(&mut self, id: HostId) {
         let state = &mut self.hosts[id.0 as usize];
@@ -391,6 +399,11 @@ impl<O: Observer> World<O> {
     /// What a host counted.
     pub fn report(&self, id: HostId) -> HostReport {
         self.hosts[id.0 as usize].host.report()
+    }
+
+    /// The window of a host that has one.
+    pub fn window_of(&self, id: HostId) -> Option<WindowSample> {
+        self.hosts[id.0 as usize].host.window()
     }
 
     /// Packets and bytes (IP packets) that a host sent.

@@ -1,10 +1,12 @@
 //! The programs that run at the nodes.
 
+mod arq;
 mod cbr;
 mod content;
 mod starhop;
 pub mod tcp;
 
+pub use arq::{ArqRelay, ArqSink, ArqSource, ArqSpec};
 pub use cbr::{CbrSink, CbrSource};
 pub use content::Pattern;
 pub use starhop::{ConsumerHost, ConsumerSpec, ProducerHost, RelayHost};

@@ -10,6 +10,7 @@ mod loss;
 mod outage;
 mod queue;
 mod rate;
+mod xcp;
 
 pub use delay::DelayModel;
 pub use disorder::{Disorder, Fate};
@@ -17,6 +18,7 @@ pub use loss::{GilbertElliott, Loss, LossModel};
 pub use outage::{Outage, Window};
 pub use queue::{DropTail, QueueLimit};
 pub use rate::{Opportunities, RateSchedule, Service, Transmitter};
+pub use xcp::{XcpHeader, XcpOptions, XcpRouter};
 
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -37,6 +39,8 @@ pub struct LinkConfig {
     pub outage: Option<Outage>,
     /// What else it does to packets.
     pub disorder: Disorder,
+    /// The router in front of it speaks XCP.
+    pub xcp: Option<XcpOptions>,
 }
 
 impl LinkConfig {
@@ -49,6 +53,7 @@ impl LinkConfig {
             delay: DelayModel::Fixed(delay),
             outage: None,
             disorder: Disorder::default(),
+            xcp: None,
         }
     }
 
@@ -125,6 +130,7 @@ pub struct Link {
     delay: DelayModel,
     outage: Option<Outage>,
     disorder: Option<Disorder>,
+    xcp: Option<Box<XcpRouter>>,
     last_arrival: Instant,
     counters: LinkCounters,
 }
@@ -143,8 +149,28 @@ impl Link {
             delay: config.delay,
             outage,
             disorder: (!config.disorder.is_none()).then_some(config.disorder),
+            xcp: config.xcp.map(|options| Box::new(XcpRouter::new(options))),
             last_arrival: Instant::ZERO,
             counters: LinkCounters::default(),
+        }
+    }
+
+    /// Whether packets are to be shown to [`Self::route`].
+    pub fn is_xcp(&self) -> bool {
+        self.xcp.is_some()
+    }
+
+    /// Lets an XCP router see a packet that is about to be sent, and write into its header if it has one.
+    ///
+    /// The router speaks when a packet comes, not when it leaves the queue: what it says is the older by the queue,
+    /// and XCP has none.
+    pub fn route(&mut self, now: Instant, bytes: u32, header: Option<&mut XcpHeader>) {
+        let Some(router) = &mut self.xcp else { return };
+        let capacity = self.transmitter.schedule().at(now);
+        let queue = capacity.bytes_in(self.transmitter.free_at().since(now)) as f64;
+        router.on_arrival(now, header.as_deref(), bytes, queue, capacity);
+        if let Some(header) = header {
+            router.on_departure(header, bytes);
         }
     }
 

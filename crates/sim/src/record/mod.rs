@@ -154,6 +154,10 @@ impl Recorder {
                 let content = self.flows.get(segment.flow as usize)?.content;
                 (segment.len > 0).then(|| (content, ByteRange::at(segment.offset, u64::from(segment.len))))
             }
+            Body::Tcp(segment) => {
+                let content = self.flows.get(segment.flow as usize)?.content;
+                (segment.len > 0).then(|| (content, segment.range()))
+            }
             Body::Datagram(bytes) => {
                 let Ok(Packet::Data(header, payload)) = Packet::parse(bytes) else { return None };
                 let content = self.content_named(header.flow)?;

@@ -3,7 +3,11 @@
 use super::overlay::{Member, Overlay, Stack};
 use super::{Action, FlowHandle, Series, Simulation, Step};
 use crate::engine::{HostId, IP_HEADER, Network, NodeId, UDP_HEADER, World};
-use crate::host::{CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Pattern, ProducerHost, RelayHost};
+use crate::host::tcp::{OVERHEAD, TcpConfig, TcpSink, TcpSource, TcpSplice};
+use crate::host::{
+    ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Pattern,
+    ProducerHost, RelayHost,
+};
 use crate::record::{Recorder, SharedRecorder};
 use starhop_proto::config::{Config, Settings};
 use starhop_proto::name::FlowId;
@@ -20,12 +24,25 @@ const DATA_HEADER: u32 = 28;
 pub enum Transport {
     /// The protocol, with these settings at all its nodes.
     Starhop(Config),
+    /// TCP.
+    Tcp(TcpConfig),
     /// Packets at a constant rate that nobody answers.
     Cbr {
         /// Of the payload.
         rate: Rate,
         /// Bytes per packet.
         payload: u32,
+    },
+    /// Ideal retransmission at a constant rate, the yardstick of the closed forms.
+    Arq {
+        /// Of new payload.
+        rate: Rate,
+        /// Bytes per packet.
+        payload: u32,
+        /// An acknowledgement is overdue after this.
+        timeout: Duration,
+        /// Every node of the path repairs, rather than the source alone.
+        every_hop: bool,
     },
 }
 
@@ -34,14 +51,19 @@ impl Transport {
     pub fn payload(&self) -> u32 {
         match self {
             Self::Starhop(config) => config.payload as u32,
-            Self::Cbr { payload, .. } => *payload,
+            Self::Cbr { payload, .. } | Self::Arq { payload, .. } => *payload,
+            Self::Tcp(config) => config.mss,
         }
     }
 
     /// Bytes of the IP packet around a full payload.
     pub fn full_packet(&self) -> u32 {
-        let header = if matches!(self, Self::Starhop(_)) { DATA_HEADER } else { 0 };
-        self.payload() + header + UDP_HEADER + IP_HEADER
+        let header = match self {
+            Self::Starhop(_) => DATA_HEADER + UDP_HEADER + IP_HEADER,
+            Self::Tcp(_) => OVERHEAD,
+            Self::Cbr { .. } | Self::Arq { .. } => UDP_HEADER + IP_HEADER,
+        };
+        self.payload() + header
     }
 }
 
@@ -62,6 +84,8 @@ pub struct FlowSpec {
     pub stop: Instant,
     /// How it travels.
     pub transport: Transport,
+    /// The nodes that split its TCP connection, from the source on.
+    pub splits: Vec<NodeId>,
 }
 
 /// A simulation to be.
@@ -172,15 +196,22 @@ impl Builder {
 
     fn add_flow(&mut self, spec: &FlowSpec) -> FlowHandle {
         let record = self.recorder.borrow_mut().add_flow(spec.content);
-        let (driver, client) = match &spec.transport {
+        let (driver, client, senders) = match &spec.transport {
             Transport::Starhop(config) => self.add_consumer(config, spec, record),
+            Transport::Tcp(config) => self.add_tcp(config, spec, record),
             Transport::Cbr { rate, payload } => self.add_cbr(*rate, *payload, spec, record),
+            Transport::Arq { rate, payload, timeout, every_hop } => {
+                let (flow, rate, payload, timeout) = (record as u32, *rate, *payload, *timeout);
+                self.add_arq(ArqSpec { flow, rate, payload, timeout }, *every_hop, spec)
+            }
         };
         let FlowSpec { from, to, start, stop, .. } = *spec;
         FlowHandle {
             record,
             driver,
             client,
+            senders,
+            is_connected: matches!(&spec.transport, Transport::Tcp(config) if !config.handshake),
             from,
             to,
             start,
@@ -189,7 +220,7 @@ impl Builder {
         }
     }
 
-    fn add_consumer(&mut self, config: &Config, spec: &FlowSpec, record: usize) -> (HostId, HostId) {
+    fn add_consumer(&mut self, config: &Config, spec: &FlowSpec, record: usize) -> Ends {
         let stack = self.stack_of(config).unwrap_or_default();
         let producer = self.overlay.stacks[stack].producers.get(&spec.from).copied().unwrap_or(HostId(0));
         let consumer = ConsumerSpec {
@@ -203,15 +234,66 @@ impl Builder {
             ConsumerHost::new(config.clone(), consumer, self.recorder.clone(), self.pattern.clone());
         let consumer = self.world.add_host(spec.to, Box::new(consumer), false);
         self.overlay.members.push(Member { flow: spec.content, stack, consumer, server: spec.from });
-        (consumer, consumer)
+        (consumer, consumer, Vec::new())
     }
 
-    fn add_cbr(&mut self, rate: Rate, payload: u32, spec: &FlowSpec, record: usize) -> (HostId, HostId) {
+    fn add_cbr(&mut self, rate: Rate, payload: u32, spec: &FlowSpec, record: usize) -> Ends {
         let clock_offset = self.world.network().clock_offset(spec.to);
         let sink = CbrSink::new(self.recorder.clone(), clock_offset, spec.length);
         let sink = self.world.add_host(spec.to, Box::new(sink), false);
         let source = CbrSource::new(sink.addr(), record as u32, payload, rate, spec.length);
-        (self.world.add_host(spec.from, Box::new(source), true), sink)
+        (self.world.add_host(spec.from, Box::new(source), true), sink, Vec::new())
+    }
+
+    /// A source, the nodes that split the connection, and the client: each asks the one before. Without a
+    /// handshake all connections are open, and each knows the one after it.
+    fn add_tcp(&mut self, config: &TcpConfig, spec: &FlowSpec, record: usize) -> Ends {
+        let flow = record as u32;
+        let first = self.world.host_count() as u32;
+        let downstream = |index: u32| (!config.handshake).then(|| HostId(first + index + 1).addr());
+        let mut source = TcpSource::new(config, flow, spec.length, self.rng.next_u64());
+        if let Some(downstream) = downstream(0) {
+            source = source.connected(downstream);
+        }
+        let mut senders = vec![self.world.add_host(spec.from, Box::new(source), true)];
+        for (index, &node) in spec.splits.iter().enumerate() {
+            let upstream = HostId(first + index as u32).addr();
+            let mut splice = TcpSplice::new(config, flow, upstream, self.rng.next_u64());
+            if let Some(downstream) = downstream(index as u32 + 1) {
+                splice = splice.connected(downstream);
+            }
+            senders.push(self.world.add_host(node, Box::new(splice), false));
+        }
+        let last = HostId(first + spec.splits.len() as u32).addr();
+        let clock_offset = self.world.network().clock_offset(spec.to);
+        let sink = TcpSink::new(config, flow, self.recorder.clone(), clock_offset).upstream(last);
+        let sink = self.world.add_host(spec.to, Box::new(sink), false);
+        (sink, sink, senders)
+    }
+}
+
+/// Who drives a flow, its client, and its TCP senders.
+type Ends = (HostId, HostId, Vec<HostId>);
+
+impl Builder {
+    /// Source, relays where every hop repairs, and sink, along the path as it is now.
+    fn add_arq(&mut self, arq: ArqSpec, every_hop: bool, spec: &FlowSpec) -> Ends {
+        let clock_offset = self.world.network().clock_offset(spec.to);
+        let sink = ArqSink::new(self.recorder.clone(), clock_offset, spec.length);
+        let sink = self.world.add_host(spec.to, Box::new(sink), false);
+        let path = self.world.network().path(spec.from, spec.to);
+        let middle: Vec<NodeId> =
+            path.iter().skip(1).map(|link| self.world.network().ends(*link).0).collect();
+        let middle = if every_hop { middle } else { Vec::new() };
+        // Hosts are numbered as they are added: from the sink back to the source, each after the one it sends to.
+        let mut next = sink;
+        for node in middle.into_iter().rev() {
+            let before = HostId(next.0 + 2);
+            let relay = ArqRelay::new(arq, before.addr(), next.addr());
+            next = self.world.add_host(node, Box::new(relay), false);
+        }
+        let source = ArqSource::new(arq, next.addr(), spec.length);
+        (self.world.add_host(spec.from, Box::new(source), true), sink, Vec::new())
     }
 }
 

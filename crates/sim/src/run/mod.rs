@@ -7,7 +7,7 @@ mod series;
 pub use build::{FlowSpec, Plan, Transport};
 pub use series::{FlowSample, LinkSample, Series};
 
-use crate::engine::{HostId, LinkId, NodeId, World};
+use crate::engine::{HostId, LinkId, NodeId, WindowSample, World};
 use crate::link::LinkCounters;
 use crate::record::SharedRecorder;
 use overlay::Overlay;
@@ -46,6 +46,10 @@ pub struct FlowHandle {
     pub driver: HostId,
     /// The program at the client.
     pub client: HostId,
+    /// The TCP senders between source and client, the source first; empty for other transports.
+    pub senders: Vec<HostId>,
+    /// Its TCP connections are open from the start, and their programs start with it.
+    is_connected: bool,
     /// Where its content is.
     pub from: NodeId,
     /// Where it is wanted.
@@ -136,9 +140,17 @@ impl Simulation {
             Step::Start(flow) => {
                 let handle = &self.flows[flow];
                 self.recorder.borrow_mut().flow_mut(handle.record).started = Some(self.world.now());
-                self.world.start(handle.driver);
+                let (driver, senders) = (handle.driver, handle.senders.clone());
+                self.world.start(driver);
+                // The source last: what it sends finds the others ready.
+                for sender in senders.into_iter().rev().filter(|_| self.flows[flow].is_connected) {
+                    self.world.start(sender);
+                }
             }
-            Step::Stop(flow) => self.world.kill(self.flows[flow].driver),
+            Step::Stop(flow) => {
+                let handle = &self.flows[flow];
+                handle.senders.iter().chain([&handle.driver]).for_each(|&host| self.world.kill(host));
+            }
             Step::WarmedUp => self.at_warm_up = (self.world.now(), self.link_counters()),
             Step::Do(action) => self.act(&action),
         }
@@ -219,7 +231,12 @@ impl Simulation {
         self.note_bases();
         for (flow, samples) in self.flows.iter().zip(&mut self.series.flows) {
             let sums = std::mem::take(&mut self.recorder.borrow_mut().flow_mut(flow.record).step);
+            let window = flow.senders.first().and_then(|&sender| self.world.window_of(sender));
+            let in_window = |value: fn(WindowSample) -> f64| window.map_or(f64::NAN, value);
             samples.push(FlowSample {
+                cwnd: in_window(|window| window.cwnd),
+                ssthresh: in_window(|window| window.ssthresh),
+                srtt_ms: in_window(|window| window.srtt.map_or(f64::NAN, Duration::as_millis_f64)),
                 goodput_mbps: sums.in_order_bytes as f64 * 8e-6 / step.as_secs_f64(),
                 owd_ms: sums.owd / sums.owd_bytes as f64 * 1e-6,
                 in_order_owd_ms: sums.in_order_owd / sums.in_order_owd_bytes as f64 * 1e-6,

@@ -11,6 +11,12 @@ pub struct FlowSample {
     pub owd_ms: f64,
     /// Mean delay of what was handed over in order, milliseconds; NaN when nothing was.
     pub in_order_owd_ms: f64,
+    /// Congestion window of a TCP source at the end of the step, segments; NaN for other transports.
+    pub cwnd: f64,
+    /// Its slow-start threshold, segments; infinite before the first loss.
+    pub ssthresh: f64,
+    /// Its smoothed round trip, milliseconds; NaN before the first sample.
+    pub srtt_ms: f64,
 }
 
 /// One step of one direction of a link.

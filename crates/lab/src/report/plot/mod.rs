@@ -31,8 +31,12 @@ pub enum Shape {
     Dashed,
     /// Filled down to the axis, pale, for what lies behind the other layers.
     Area,
-    /// A dot at each point.
+    /// A dot at each point, with its name and numbers for who points at it.
     Dots,
+    /// A small dot at each point of a line.
+    Points,
+    /// Pairs of points, the lower before the upper: a confidence interval.
+    Ranges,
     /// A bar at each point, from the axis up.
     Bars,
 }
@@ -88,6 +92,34 @@ impl Plot {
             .collect();
         let _ = write!(html, "<div class=\"legend\">{keys}</div>{}</figure>", self.to_svg());
         html
+    }
+
+    /// The plot as a file of its own, with its title, its legend and the colours of a light page.
+    pub fn to_file(&self) -> String {
+        let named: Vec<&Layer> = self.layers.iter().filter(|layer| !layer.name.is_empty()).collect();
+        let lines = named.len().div_ceil(2) as f64;
+        let top = 30.0 + 18.0 * lines;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {}\" width=\"{WIDTH}\">\
+             <style>{}</style><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\
+             <text x=\"10\" y=\"20\" class=\"title\">{}</text>",
+            HEIGHT + top,
+            include_str!("file.css"),
+            escape(&self.title)
+        );
+        for (index, layer) in named.iter().enumerate() {
+            let (x, y) = (12.0 + 230.0 * (index % 2) as f64, 40.0 + 18.0 * (index / 2) as f64);
+            let class = class(layer);
+            let _ = write!(
+                svg,
+                "<path class=\"{class} sample\" d=\"M{x} {y}h18\"/><text x=\"{}\" y=\"{}\">{}</text>",
+                x + 24.0,
+                y + 4.0,
+                escape(&layer.name)
+            );
+        }
+        let _ = write!(svg, "<g transform=\"translate(0 {top})\">{}</g></svg>", self.to_svg());
+        svg
     }
 
     /// The plot without title and legend.
@@ -185,6 +217,23 @@ impl Frame {
                     );
                 }
             }
+            Shape::Points => {
+                for (x, y) in layer.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()) {
+                    let (cx, cy) = (self.px(*x), self.py(*y));
+                    let _ =
+                        write!(svg, "<circle class=\"{class}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"2.5\"/>");
+                }
+            }
+            Shape::Ranges => {
+                for pair in layer.points.chunks_exact(2) {
+                    let (x, low, high) = (self.px(pair[0].0), self.py(pair[0].1), self.py(pair[1].1));
+                    let _ = write!(
+                        svg,
+                        "<path class=\"{class}\" d=\"M{x:.1} {low:.1}V{high:.1}m-3 0h6M{:.1} {low:.1}h6\"/>",
+                        x - 3.0
+                    );
+                }
+            }
             Shape::Bars => self.draw_bars(svg, layer, &class),
         }
     }
@@ -229,7 +278,8 @@ fn class(layer: &Layer) -> String {
         Shape::Line => "line",
         Shape::Dashed => "line dashed",
         Shape::Area => "area",
-        Shape::Dots => "dot",
+        Shape::Dots | Shape::Points => "dot",
+        Shape::Ranges => "range",
         Shape::Bars => "bar",
     };
     format!("{shape} c{}", layer.colour % COLOURS)

@@ -4,15 +4,109 @@
 //! control owns the window. Windows are counted in segments of MSS bytes and may be fractions, as in the papers
 //! and RFCs that define the controls; the sender rounds down when it sends.
 
+mod backlog;
+mod bbr;
+mod bbr3;
+mod bbr3_bounds;
+mod bbr_parts;
+mod cubic;
+mod fast;
+#[cfg(test)]
+pub(crate) mod harness;
+mod hybla;
+mod hybla_veno;
+mod hystart;
 mod newreno;
+mod tahoe;
+mod vegas;
+mod veno;
+mod vivace;
+mod vivace_interval;
+mod westwood;
+mod xcp;
 
+pub use bbr::Bbr;
+pub use bbr3::Bbr3;
+pub use cubic::Cubic;
+pub use fast::{Fast, FastOptions};
+pub use hybla::{Hybla, HyblaOptions};
+pub use hybla_veno::{HyblaVeno, HyblaVenoOptions};
+pub use hystart::HyStart;
 pub use newreno::NewReno;
+pub use tahoe::Tahoe;
+pub use vegas::{Vegas, VegasOptions};
+pub use veno::{Veno, VenoOptions};
+pub use vivace::{Vivace, VivaceOptions};
+pub use westwood::Westwood;
+pub use xcp::{WithXcp, Xcp};
 
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 
 /// The smallest window after a reduction, segments (RFC 5681, section 3.1, equation 4).
 pub const LEAST_SSTHRESH: f64 = 2.0;
+
+/// Makes a control at the start of a connection.
+type Construct = fn(&Setup) -> Box<dyn CongestionControl>;
+
+/// Every control by the name that scenarios use.
+const CONTROLS: &[(&str, Construct)] = &[
+    ("newreno", |setup| Box::new(NewReno::new(setup))),
+    ("tahoe", |setup| Box::new(Tahoe::new(setup))),
+    ("cubic", |setup| Box::new(Cubic::new(setup))),
+    ("hybla", |setup| Box::new(Hybla::new(setup, HyblaOptions::of(&setup.tuning)))),
+    ("veno", |setup| Box::new(Veno::new(setup, VenoOptions::of(&setup.tuning)))),
+    ("hybla-veno", |setup| Box::new(HyblaVeno::new(setup, HyblaVenoOptions::of(&setup.tuning)))),
+    ("vegas", |setup| Box::new(Vegas::new(setup, VegasOptions::of(&setup.tuning)))),
+    ("westwood", |setup| Box::new(Westwood::new(setup))),
+    ("fast", |setup| Box::new(Fast::new(setup, FastOptions::of(&setup.tuning)))),
+    ("bbr", |setup| Box::new(Bbr::new(setup))),
+    ("bbr3", |setup| Box::new(Bbr3::new(setup))),
+    ("vivace", |setup| Box::new(Vivace::new(setup, VivaceOptions::default()))),
+    ("pcc", |setup| Box::new(Vivace::new(setup, VivaceOptions::default()))),
+    ("xcp", |setup| Box::new(Xcp::new(setup))),
+    ("cubic-xcp", |setup| Box::new(WithXcp::new(setup, Cubic::new(setup)))),
+    ("fast-xcp", |setup| Box::new(WithXcp::new(setup, Fast::new(setup, FastOptions::of(&setup.tuning))))),
+];
+
+/// The choice of a congestion control.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Control(usize);
+
+impl Control {
+    /// The control of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        CONTROLS.iter().position(|(known, _)| *known == name).map(Self)
+    }
+
+    /// The names of all controls.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        CONTROLS.iter().map(|(name, _)| *name)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        CONTROLS[self.0].0
+    }
+
+    /// A control at the start of a connection.
+    pub fn construct(self, setup: &Setup) -> Box<dyn CongestionControl> {
+        CONTROLS[self.0].1(setup)
+    }
+}
+
+/// Parameters of controls; what is not given is the control's default, and what a control does not know it ignores.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Tuning {
+    /// The round trip of the reference connection (Hybla, Hybla-Veno).
+    pub rtt0: Option<Duration>,
+    /// Queued segments: the least of Vegas, the aim of FAST.
+    pub alpha: Option<f64>,
+    /// Queued segments: the most of Vegas, those of Veno that mean congestion, β1 of Hybla-Veno.
+    pub beta: Option<f64>,
+    /// Vegas' bound of slow start in segments, FAST's step in (0, 1].
+    pub gamma: Option<f64>,
+}
 
 /// What a connection tells its control when it begins.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -25,6 +119,10 @@ pub struct Setup {
     pub initial_window: f64,
     /// The peer's receive window, segments.
     pub receive_window: f64,
+    /// What the user set in place of the control's defaults.
+    pub tuning: Tuning,
+    /// Slow start ends when the round trip grows, in controls that know HyStart.
+    pub hystart: bool,
     /// For controls that draw lots.
     pub seed: u64,
 }
@@ -130,6 +228,15 @@ pub trait CongestionControl: std::fmt::Debug {
     /// A loss episode begins.
     fn on_loss(&mut self, loss: &Loss);
 
+    /// The timer ran out again before what it repaired was covered, or in the middle of a repair: the threshold was
+    /// lowered already (RFC 5681, section 3.1), the window begins anew.
+    fn on_repeated_timeout(&mut self, loss: &Loss) {
+        self.on_loss(loss);
+    }
+
+    /// The last episode was a mistake: nothing had been lost, only late. The window and the threshold before it.
+    fn on_undo(&mut self, _now: Instant, _cwnd: f64, _ssthresh: f64) {}
+
     /// The episode is over; the sender has set nothing, the window is the control's.
     fn on_recovered(&mut self, _now: Instant) {}
 
@@ -204,4 +311,13 @@ impl Window {
         self.ssthresh = (from * factor).max(LEAST_SSTHRESH);
         self.cwnd = if kind == LossKind::Timeout { 1.0 } else { self.ssthresh };
     }
+
+    /// Takes a reduction back.
+    pub fn undo(&mut self, cwnd: f64, ssthresh: f64) {
+        self.cwnd = self.cwnd.max(cwnd);
+        self.ssthresh = ssthresh;
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! NewReno (RFC 5681, RFC 6582): one segment per round trip, half the window per loss.
 
 use super::{Ack, CongestionControl, Loss, Setup, Window};
+use starhop_proto::time::Instant;
 
 /// The classic, and the yardstick of Mathis' formula.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -32,6 +33,14 @@ impl CongestionControl for NewReno {
 
     fn on_loss(&mut self, loss: &Loss) {
         self.window.reduce(self.window.cwnd, BETA, loss.kind);
+    }
+
+    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+        self.window.cwnd = 1.0;
+    }
+
+    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
+        self.window.undo(cwnd, ssthresh);
     }
 
     fn cwnd(&self) -> f64 {

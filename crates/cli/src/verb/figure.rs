@@ -1,0 +1,192 @@
+//! `starhop figure`: runs the papers' figures and says what came of their claims.
+
+use crate::progress::Bar;
+use anyhow::{Context, anyhow, bail};
+use starhop_lab::figure::{Finished, Library, Planned, finish, index, page, plan};
+use starhop_lab::result::RunResult;
+use starhop_lab::sweep::{Options, run_all};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  starhop figure --list
+  starhop figure leotp-fig12
+  starhop figure all --out figures-out
+  starhop figure leotp-fig4 leotp-fig5 --seeds 10 --threads 4
+  starhop figure --copy mine && starhop figure mine/figures/leotp-fig12.toml
+
+A figure is a file: what is run, what varies, what is plotted, what is claimed. Each run leaves data.csv, plots as
+SVG, verdicts.json and index.html in OUT/ID. What was run is kept there: a figure that was cut off goes on where it was.
+
+Exit codes: 0 it ran, and with --check every goal of ours is met; 1 a run failed, a goal is missed (--check) or a file
+cannot be written; 2 bad usage or a bad figure.";
+
+/// Run figures of the papers: data, plots, and a verdict on every claim
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Ids, or files of your own; `all` is every figure that takes seconds to minutes
+    #[arg(value_name = "ID|FILE|all", required_unless_present_any = ["list", "copy"])]
+    figures: Vec<String>,
+    /// Say which figures there are
+    #[arg(long)]
+    list: bool,
+    /// Write the figures and their scenarios into this directory, to change them
+    #[arg(long, value_name = "DIR")]
+    copy: Option<PathBuf>,
+    /// Where data, plots and verdicts go
+    #[arg(long, value_name = "DIR", default_value = "figures-out")]
+    out: PathBuf,
+    /// Repetitions, in place of the figure's own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    seeds: Option<u64>,
+    /// Simulations at the same time; by default one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+    /// With `all`: also the figures that take hours
+    #[arg(long)]
+    long: bool,
+    /// Fail where a goal of ours is missed
+    #[arg(long)]
+    check: bool,
+    /// Write the verdicts to the standard output as JSON, in place of text
+    #[arg(long)]
+    json: bool,
+    /// No progress
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(folder) = &args.copy {
+        copy(folder)?;
+    }
+    if args.list {
+        list()?;
+    }
+    if args.figures.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let planned = match planned(args) {
+        Ok(planned) => planned,
+        Err(problem) => {
+            eprintln!("starhop: {problem}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let several = planned.len() > 1;
+    let mut finished = Vec::new();
+    for figure in planned {
+        finished.push(one(args, figure)?);
+    }
+    if several {
+        write(&args.out.join("index.html"), &page(&finished, "Figures"))?;
+    }
+    report(args, &finished)
+}
+
+fn planned(args: &Args) -> Result<Vec<Planned>, String> {
+    let mut all = Vec::new();
+    for name in &args.figures {
+        let is_file = name.ends_with(".toml");
+        let known = |name: &str| Library::ids().any(|id| id == name);
+        if name == "all" {
+            for id in Library::ids() {
+                let figure = built_in(id, args)?;
+                if args.long || !figure.figure.is_long {
+                    all.push(figure);
+                }
+            }
+        } else if is_file {
+            all.push(plan(Library::Disk, Path::new(name), args.seeds)?);
+        } else if known(name) {
+            all.push(built_in(name, args)?);
+        } else {
+            return Err(format!("there is no figure {name}; `starhop figure --list` names them all"));
+        }
+    }
+    Ok(all)
+}
+
+fn built_in(id: &str, args: &Args) -> Result<Planned, String> {
+    plan(Library::BuiltIn, Path::new(&format!("figures/{id}.toml")), args.seeds)
+}
+
+fn one(args: &Args, figure: Planned) -> anyhow::Result<Finished> {
+    let folder = args.out.join(&figure.id);
+    let no_series = !figure.figure.needs_series();
+    let options = Options { threads: args.threads, store: Some(folder.join("runs")), no_series };
+    let bar = Bar::new(&figure.id, args.quiet);
+    let results: Vec<RunResult> =
+        run_all(&figure.scenarios, &options, &|progress| bar.show(progress)).map_err(|e| anyhow!(e))?;
+    bar.finish();
+    let finished = finish(figure, &results).map_err(|e| anyhow!(e))?;
+    save(&folder, &finished)?;
+    Ok(finished)
+}
+
+fn save(folder: &Path, figure: &Finished) -> anyhow::Result<()> {
+    for (number, panel) in figure.panels.iter().enumerate() {
+        let name = match panel.name.as_str() {
+            "" if number == 0 => String::new(),
+            "" => format!("-{}", number + 1),
+            name => format!("-{name}"),
+        };
+        write(&folder.join(format!("data{name}.csv")), &panel.csv)?;
+        for (number, plot) in panel.plots.iter().enumerate() {
+            write(&folder.join(format!("plot{name}-{}.svg", number + 1)), &plot.to_file())?;
+        }
+    }
+    let verdicts: Vec<_> = figure.verdicts().collect();
+    write(&folder.join("verdicts.json"), &serde_json::to_string_pretty(&verdicts)?)?;
+    write(&folder.join("index.html"), &page(std::slice::from_ref(figure), &figure.id))
+}
+
+fn report(args: &Args, finished: &[Finished]) -> anyhow::Result<ExitCode> {
+    if args.json {
+        let of = |figure: &Finished| serde_json::json!({"id": figure.id, "verdicts": figure.verdicts().collect::<Vec<_>>()});
+        super::print(&format!("{}\n", serde_json::to_string(&finished.iter().map(of).collect::<Vec<_>>())?))?;
+    } else {
+        super::print(&index(finished))?;
+        super::print(&format!("plots and data: {}\n", args.out.display()))?;
+    }
+    let mut problems = finished.iter().flat_map(Finished::problems).peekable();
+    if problems.peek().is_some() {
+        bail!("runs failed: {}", problems.cloned().collect::<Vec<_>>().join("; "));
+    }
+    let is_missed = finished
+        .iter()
+        .flat_map(Finished::verdicts)
+        .any(|verdict| verdict.by == starhop_lab::figure::spec::By::Ours && !verdict.holds);
+    Ok(if args.check && is_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn list() -> anyhow::Result<()> {
+    for id in Library::ids() {
+        let figure = plan(Library::BuiltIn, Path::new(&format!("figures/{id}.toml")), None);
+        let figure = figure.map_err(|e| anyhow!(e))?.figure;
+        let long = if figure.is_long { " (long)" } else { "" };
+        super::print(&format!("{id:<20} {}{long} · {}\n", figure.title, figure.source))?;
+    }
+    Ok(())
+}
+
+fn copy(folder: &Path) -> anyhow::Result<()> {
+    for (name, text) in Library::files() {
+        let file = folder.join(name);
+        if file.exists() {
+            bail!("{} is there already; nothing that you have is written over", file.display());
+        }
+        write(&file, text)?;
+    }
+    super::print(&format!("{}\n", folder.display()))
+}
+
+fn write(file: &Path, contents: &str) -> anyhow::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(file, contents))
+        .with_context(|| format!("cannot write {}", file.display()))
+}

@@ -1,0 +1,188 @@
+//! The papers' figures: files that say what is run, what is plotted and what is claimed; and their verdicts.
+//!
+//! A figure is a file of `figures/` (see [`spec`]): a scenario, what is varied, plots and claims. [`plan`] makes its
+//! simulations, [`crate::sweep`] runs them, [`finish`] makes data, plots and verdicts of them.
+
+mod claim;
+pub mod data;
+mod draw;
+mod form;
+mod library;
+mod page;
+pub mod spec;
+
+pub use claim::Verdict;
+pub use library::Library;
+pub use page::{index, page};
+
+use crate::report::plot::Plot;
+use crate::result::RunResult;
+use crate::scenario::{Change, Scenario};
+use data::PanelData;
+use spec::{Figure, Panel, PlotKind, written};
+use std::path::{Path, PathBuf};
+
+/// A figure that was read, with all its simulations to be.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Its id: the name of its file.
+    pub id: String,
+    /// What it says.
+    pub figure: Figure,
+    /// All simulations: panel by panel, series by series, x by x, repetition by repetition.
+    pub scenarios: Vec<Scenario>,
+    /// How many of them belong to each panel.
+    counts: Vec<usize>,
+}
+
+/// A figure that was run.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Its id.
+    pub id: String,
+    /// What it says.
+    pub figure: Figure,
+    /// Its panels.
+    pub panels: Vec<FinishedPanel>,
+}
+
+/// A panel that was run.
+#[derive(Clone, Debug)]
+pub struct FinishedPanel {
+    /// Its name.
+    pub name: String,
+    /// Its numbers as CSV.
+    pub csv: String,
+    /// Its plots.
+    pub plots: Vec<Plot>,
+    /// What came of its claims.
+    pub verdicts: Vec<Verdict>,
+    /// Everything that went wrong in its runs and must not have.
+    pub problems: Vec<String>,
+}
+
+/// Reads a figure and all the scenarios that it needs.
+///
+/// # Errors
+/// The file and what is wrong with it: its form, a scenario that it names, or a change to that.
+pub fn plan(library: Library, file: &Path, seeds: Option<u64>) -> Result<Planned, String> {
+    let text = library.read(file)?;
+    let mut figure: Figure = toml::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+    figure.seeds = seeds.unwrap_or(figure.seeds).max(1);
+    let id = file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let (mut scenarios, mut counts) = (Vec::new(), Vec::new());
+    for panel in &figure.panels {
+        let before = scenarios.len();
+        let of = |problem| format!("{}: panel \"{}\": {problem}", file.display(), panel.name);
+        check(panel).map_err(of)?;
+        let path = file.parent().unwrap_or(Path::new("")).join(&panel.scenario);
+        for changes in cases(panel).map_err(of)? {
+            let mut scenario = read(library, &path, &changes).map_err(of)?;
+            let first = scenario.seed;
+            for more in 0..figure.seeds {
+                scenario.seed = first.wrapping_add(more);
+                scenarios.push(scenario.clone());
+            }
+        }
+        counts.push(scenarios.len() - before);
+    }
+    Ok(Planned { id, figure, scenarios, counts })
+}
+
+fn read(library: Library, path: &Path, changes: &[Change]) -> Result<Scenario, String> {
+    let text = library.read(path)?;
+    let folder = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+    let read = |name: &str| library.read(&folder.join(name));
+    Scenario::parse_changed(&text, changes, &read).map_err(|error| {
+        let set: Vec<String> = changes.iter().map(|c| format!("{}={}", c.path.join("."), c.value)).collect();
+        format!("{} with {}: {error}", path.display(), set.join(", "))
+    })
+}
+
+/// What can be wrong with a panel by itself, before anything is run.
+fn check(panel: &Panel) -> Result<(), String> {
+    if panel.series.is_empty() {
+        return Err("has no series".to_owned());
+    }
+    if let Some(axis) = &panel.x
+        && (axis.values.is_empty() || !(axis.at.is_empty() || axis.at.len() == axis.values.len()))
+    {
+        return Err("x needs values, and as many entries in `at` as there are values, or none".to_owned());
+    }
+    let known = |name: &String| panel.series.iter().any(|series| series.name == *name);
+    let claims = panel.claims.iter().flat_map(|claim| {
+        let sides = [&claim.per, &claim.minus].into_iter().flatten().filter_map(|side| side.series.as_ref());
+        let own = (!claim.series.is_empty()).then_some(&claim.series);
+        sides.chain(own).chain(&claim.rising)
+    });
+    let mut named = claims.chain(panel.plots.iter().flat_map(|plot| &plot.only));
+    match named.find(|name| !known(name)) {
+        Some(name) => Err(format!("there is no series \"{name}\"")),
+        None => Ok(()),
+    }
+}
+
+/// The changes of every case: series by series, each in the order of x.
+fn cases(panel: &Panel) -> Result<Vec<Vec<Change>>, String> {
+    let parse = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<Change>, _>>();
+    let common = parse(&panel.set)?;
+    let mut cases = Vec::new();
+    for series in &panel.series {
+        let own = parse(&series.set)?;
+        let points =
+            panel.x.as_ref().map_or_else(|| vec![None], |axis| axis.values.iter().map(Some).collect());
+        for value in points {
+            let mut changes = common.clone();
+            if let (Some(axis), Some(value)) = (&panel.x, value) {
+                for set in axis.set.all() {
+                    changes.push(with_value(set, &written(value)).parse()?);
+                }
+            }
+            changes.extend(own.iter().cloned());
+            cases.push(changes);
+        }
+    }
+    Ok(cases)
+}
+
+fn with_value(set: &str, value: &str) -> String {
+    if set.contains('=') { set.replace("{}", value) } else { format!("{set}={value}") }
+}
+
+/// Makes data, plots and verdicts of the results of a figure's simulations, which come in their order.
+///
+/// # Errors
+/// A number that a plot or a claim names and the results do not have.
+pub fn finish(planned: Planned, results: &[RunResult]) -> Result<Finished, String> {
+    let Planned { id, figure, counts, .. } = planned;
+    let (mut panels, mut rest) = (Vec::new(), results);
+    for (panel, count) in figure.panels.iter().zip(counts) {
+        let (own, others) = rest.split_at(count.min(rest.len()));
+        rest = others;
+        panels.push(finish_panel(&figure, panel, own).map_err(|problem| format!("{id}: {problem}"))?);
+    }
+    Ok(Finished { id, figure, panels })
+}
+
+fn finish_panel(figure: &Figure, panel: &Panel, results: &[RunResult]) -> Result<FinishedPanel, String> {
+    let data = PanelData::new(figure, panel, results)?;
+    let plots = panel.plots.iter().map(|plot| draw::draw(&data, plot, &figure.title));
+    let verdicts = panel.claims.iter().map(|claim| claim::judge(&data, claim));
+    Ok(FinishedPanel {
+        name: panel.name.clone(),
+        csv: data::csv(&data)?,
+        plots: plots.collect::<Result<_, _>>()?,
+        verdicts: verdicts.collect::<Result<_, _>>()?,
+        problems: results.iter().flat_map(|run| run.problems.iter().cloned()).collect(),
+    })
+}
+
+impl Figure {
+    /// Some plot shows a time series: the results need to keep theirs.
+    pub fn needs_series(&self) -> bool {
+        self.panels.iter().flat_map(|panel| &panel.plots).any(|plot| plot.kind == PlotKind::Time)
+    }
+}
+
+#[cfg(test)]
+mod tests;

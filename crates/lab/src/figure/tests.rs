@@ -1,0 +1,114 @@
+use super::*;
+use crate::sweep::{Options, run_all};
+
+const FIGURE: &str = r#"
+title = "Goodput against loss"
+source = "a test"
+seeds = 2
+
+[[panel]]
+scenario = "../scenarios/five-lossy-hops.toml"
+set = ["duration=1s", "warmup=200ms", "topology.link.queue=100p"]
+
+[panel.x]
+label = "loss, %"
+set = "topology.link.loss={}%"
+values = [0, 1]
+
+[[panel.series]]
+name = "starhop"
+
+[[panel.series]]
+name = "slower"
+set = ["topology.link.rate=10Mbit"]
+
+[[panel.plot]]
+y = "flow.a.goodput_mbps"
+label = "Mbit/s"
+forms = [{ kind = "hop-by-hop-throughput", rate_mbps = 20, x = "loss", x_scale = 0.01 }]
+
+[[panel.plot]]
+kind = "time"
+y = "flow.a.series.goodput_mbps"
+label = "Mbit/s"
+
+[[panel.claim]]
+by = "ours"
+text = "twice the rate, twice the goodput"
+value = "flow.a.goodput_mbps"
+series = "starhop"
+per = { series = "slower" }
+least = 1.8
+most = 2.2
+
+[[panel.claim]]
+by = "paper"
+text = "loss does not matter"
+value = "flow.a.goodput_mbps"
+series = "starhop"
+at = 1
+minus = { at = 0 }
+least = 0.0
+why = "What is lost is sent again."
+
+[[panel.claim]]
+by = "ours"
+text = "the faster is above the slower"
+value = "flow.a.goodput_mbps"
+rising = ["slower", "starhop"]
+"#;
+
+fn in_folder<T>(figure: &str, with: impl FnOnce(&Path) -> T) -> T {
+    let Ok(folder) = tempfile::tempdir() else { panic!() };
+    let scenarios = folder.path().join("scenarios");
+    let text = Library::BuiltIn.read(Path::new("scenarios/five-lossy-hops.toml")).unwrap_or_default();
+    let file = folder.path().join("figures/one.toml");
+    assert!(std::fs::create_dir_all(&scenarios).is_ok());
+    assert!(std::fs::create_dir_all(folder.path().join("figures")).is_ok());
+    assert!(std::fs::write(scenarios.join("five-lossy-hops.toml"), text).is_ok());
+    assert!(std::fs::write(&file, figure).is_ok());
+    with(&file)
+}
+
+#[test]
+fn a_figure_becomes_data_plots_and_verdicts() {
+    let finished = in_folder(FIGURE, |file| {
+        let planned = plan(Library::Disk, file, None)?;
+        assert_eq!(planned.scenarios.len(), 2 * 2 * 2);
+        let results = run_all(&planned.scenarios, &Options::default(), &|_| ())?;
+        finish(planned, &results)
+    });
+    let Ok(finished) = finished else { panic!("{finished:?}") };
+    let held: Vec<bool> = finished.verdicts().map(|verdict| verdict.holds).collect();
+    assert_eq!(held, [true, false, true], "{:?}", finished.panels[0].verdicts);
+    let measured = finished.panels[0].verdicts[0].measured;
+    assert!((1.9..2.1).contains(&measured), "{measured}");
+    assert_eq!(finished.panels[0].csv.lines().count(), 1 + 8, "{}", finished.panels[0].csv);
+    let html = page(std::slice::from_ref(&finished), "T");
+    assert!(html.contains("disagrees") && html.contains("What is lost is sent again."));
+    assert!(!html.contains("http"), "a page needs nothing but itself");
+    assert!(index(&[finished]).contains("missed") || html.contains("met"));
+}
+
+#[test]
+fn what_is_wrong_with_a_figure_is_said_before_anything_runs() {
+    for (from, to, problem) in [
+        ("series = \"starhop\"\nper", "series = \"starhup\"\nper", "no series \"starhup\""),
+        ("topology.link.loss={}%", "topology.link.lost={}%", "lost"),
+        ("five-lossy-hops.toml", "none.toml", "none.toml"),
+        ("label = \"loss, %\"", "lable = \"loss, %\"", "lable"),
+        ("at = 1", "at = 1\nleats = 3", "leats"),
+    ] {
+        let error =
+            in_folder(&FIGURE.replacen(from, to, 1), |file| plan(Library::Disk, file, None).map(|_| ()));
+        assert!(error.as_ref().is_err_and(|error| error.contains(problem)), "{problem}: {error:?}");
+    }
+}
+
+#[test]
+fn every_figure_of_this_program_can_be_planned() {
+    for id in Library::ids() {
+        let planned = plan(Library::BuiltIn, Path::new(&format!("figures/{id}.toml")), Some(1));
+        assert!(planned.as_ref().is_ok_and(|planned| !planned.scenarios.is_empty()), "{:?}", planned.err());
+    }
+}

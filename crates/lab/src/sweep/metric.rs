@@ -1,0 +1,214 @@
+//! Numbers of a result document by name: `flow.a.goodput_mbps`, `jain`, `link.r1-r2.forward.dropped`.
+
+use crate::result::RunResult;
+use serde_json::Value;
+
+/// A number of a result document, or a ratio of two.
+///
+/// A name is a path into the document: `jain`, `link_packets`; `flow.NAME.FIELD` with a flow's name or its number
+/// from 0; `flows.sum.FIELD`, `flows.mean.FIELD`, `flows.min.FIELD`, `flows.max.FIELD` over all flows;
+/// `link.NAME.DIRECTION.FIELD`; `relays.sum.FIELD`. Nested fields have dots: `flow.a.owd_ms.p99`.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Metric {
+    value: String,
+    over: Option<String>,
+}
+
+impl TryFrom<String> for Metric {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Metric> for String {
+    fn from(metric: Metric) -> Self {
+        metric.to_string()
+    }
+}
+
+impl std::str::FromStr for Metric {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (value, over) = match text.split_once(" / ") {
+            Some((value, over)) => (value.trim(), Some(over.trim().to_owned())),
+            None => (text.trim(), None),
+        };
+        if value.is_empty() || over.as_ref().is_some_and(String::is_empty) {
+            return Err(format!("`{text}` names no number: write flow.a.goodput_mbps, or A / B for a ratio"));
+        }
+        Ok(Self { value: value.to_owned(), over })
+    }
+}
+
+impl std::fmt::Display for Metric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.over {
+            Some(over) => write!(f, "{} / {over}", self.value),
+            None => f.write_str(&self.value),
+        }
+    }
+}
+
+/// A result document that is read by name.
+#[derive(Clone, Debug)]
+pub struct Document(Value);
+
+impl Document {
+    /// Of a run.
+    ///
+    /// # Errors
+    /// Never for a document that this program wrote.
+    pub fn of(run: &RunResult) -> Result<Self, serde_json::Error> {
+        serde_json::to_value(run).map(Self)
+    }
+
+    /// The number of a metric.
+    ///
+    /// # Errors
+    /// What of its name is not in the document, and what is there instead.
+    pub fn number(&self, metric: &Metric) -> Result<f64, String> {
+        let value = self.at(&metric.value)?;
+        match &metric.over {
+            Some(over) => Ok(value / self.at(over)?),
+            None => Ok(value),
+        }
+    }
+
+    /// The numbers of an array: a time series (`flow.a.series.goodput_mbps`, `link.r1-r2.forward.series.queue_ms`)
+    /// or quantiles (`flow.a.owd_quantiles_ms`). What is missing is NaN.
+    ///
+    /// # Errors
+    /// As [`Document::number`].
+    pub fn numbers(&self, name: &str) -> Result<Vec<f64>, String> {
+        let value = self.lookup(name)?;
+        let items = value.as_array().ok_or_else(|| format!("`{name}` is one value and no series"))?;
+        Ok(items.iter().map(|item| item.as_f64().unwrap_or(f64::NAN)).collect())
+    }
+
+    fn at(&self, name: &str) -> Result<f64, String> {
+        let mut parts = name.splitn(3, '.');
+        if let (Some(list @ ("flows" | "links" | "relays")), Some(fold), Some(field)) =
+            (parts.next(), parts.next(), parts.next())
+        {
+            return self.folded(list, fold, field);
+        }
+        number(self.lookup(name)?, name)
+    }
+
+    fn folded(&self, list: &str, fold: &str, field: &str) -> Result<f64, String> {
+        let items = self.0[list].as_array().map(Vec::as_slice).unwrap_or_default();
+        let values = items.iter().map(|item| number(field_of(item, field)?, field));
+        let values = values.collect::<Result<Vec<f64>, String>>()?;
+        match fold {
+            "sum" => Ok(values.iter().sum()),
+            "mean" => Ok(values.iter().sum::<f64>() / values.len().max(1) as f64),
+            "min" => Ok(values.iter().copied().fold(f64::INFINITY, f64::min)),
+            "max" => Ok(values.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
+            other => Err(format!("`{list}.{other}`: there are sum, mean, min and max")),
+        }
+    }
+
+    fn lookup(&self, name: &str) -> Result<&Value, String> {
+        match name.split_once('.') {
+            Some(("flow", rest)) => {
+                let (flow, field) = rest.split_once('.').ok_or("name a field: flow.NAME.FIELD")?;
+                let index = self.position("flows", |item, i| item["name"] == flow || i.to_string() == flow);
+                let index = index.ok_or_else(|| format!("there is no flow `{flow}`"))?;
+                self.entry("flows", index, field)
+            }
+            Some(("link", rest)) => {
+                let mut parts = rest.splitn(3, '.');
+                let (Some(link), Some(direction), Some(field)) = (parts.next(), parts.next(), parts.next())
+                else {
+                    return Err("name a field: link.NAME.DIRECTION.FIELD".to_owned());
+                };
+                let is_it = |item: &Value, _| item["name"] == link && item["direction"] == direction;
+                let index = self.position("links", is_it);
+                let index = index.ok_or_else(|| format!("there is no link `{link}` {direction}"))?;
+                self.entry("links", index, field)
+            }
+            _ => field_of(&self.0, name),
+        }
+    }
+
+    fn position(&self, list: &str, is_it: impl Fn(&Value, usize) -> bool) -> Option<usize> {
+        let items = self.0[list].as_array()?;
+        items.iter().enumerate().position(|(index, item)| is_it(item, index))
+    }
+
+    fn entry(&self, list: &str, index: usize, field: &str) -> Result<&Value, String> {
+        match field.strip_prefix("series.") {
+            Some(field) => field_of(&self.0["series"][list][index], field),
+            None => field_of(&self.0[list][index], field),
+        }
+    }
+}
+
+fn field_of<'a>(mut value: &'a Value, path: &str) -> Result<&'a Value, String> {
+    for part in path.split('.') {
+        value = value.get(part).ok_or_else(|| {
+            let names: Vec<&str> = value.as_object().into_iter().flatten().map(|(k, _)| k.as_str()).collect();
+            format!("there is no `{part}` of `{path}`; there are {}", names.join(", "))
+        })?;
+    }
+    Ok(value)
+}
+
+/// A number, or a truth as 0 or 1; what did not happen (`completion_s` of a flow that was not done) is NaN.
+fn number(value: &Value, name: &str) -> Result<f64, String> {
+    match value {
+        Value::Number(number) => number.as_f64().ok_or_else(|| format!("`{name}` is no finite number")),
+        Value::Bool(truth) => Ok(f64::from(u8::from(*truth))),
+        Value::Null => Ok(f64::NAN),
+        _ => Err(format!("`{name}` is no number")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn document() -> Document {
+        Document(json!({
+            "jain": 0.5,
+            "flows": [
+                {"name": "a", "goodput_mbps": 3.0, "owd_ms": {"p99": 7.0}, "completion_s": null},
+                {"name": "b", "goodput_mbps": 1.0, "owd_ms": {"p99": 9.0}, "completion_s": 2.0},
+            ],
+            "links": [{"name": "x-y", "direction": "forward", "dropped": 4}],
+            "series": {"flows": [{"owd_ms": [1.0, null]}, {"owd_ms": []}], "links": [{}]},
+        }))
+    }
+
+    fn at(name: &str) -> Result<f64, String> {
+        document().number(&name.parse()?)
+    }
+
+    #[test]
+    fn numbers_are_found_by_name_by_number_and_over_all() {
+        assert_eq!(at("jain"), Ok(0.5));
+        assert_eq!(at("flow.b.owd_ms.p99"), Ok(9.0));
+        assert_eq!(at("flow.0.goodput_mbps / flow.1.goodput_mbps"), Ok(3.0));
+        assert_eq!(at("flows.sum.goodput_mbps"), Ok(4.0));
+        assert_eq!(at("flows.max.owd_ms.p99"), Ok(9.0));
+        assert_eq!(at("link.x-y.forward.dropped"), Ok(4.0));
+        assert!(at("flow.a.completion_s").is_ok_and(f64::is_nan));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named_with_what_is() {
+        let Err(problem) = at("flow.a.goodput") else { panic!() };
+        assert!(problem.contains("`goodput`") && problem.contains("goodput_mbps"), "{problem}");
+        assert!(at("flow.c.goodput_mbps").is_err_and(|problem| problem.contains("`c`")));
+        assert!(at("flows.median.goodput_mbps").is_err());
+    }
+
+    #[test]
+    fn series_keep_their_gaps() {
+        let series = document().numbers("flow.a.series.owd_ms").unwrap_or_default();
+        assert!(series[0] == 1.0 && series[1].is_nan());
+    }
+}

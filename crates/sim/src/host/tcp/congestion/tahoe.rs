@@ -1,0 +1,80 @@
+//! Tahoe (Jacobson: Congestion Avoidance and Control, SIGCOMM 1988, appendix B to D; RFC 2001 without its
+//! section 4): fast retransmit, but no fast recovery: every loss starts again from one segment.
+
+use super::{Ack, CongestionControl, Loss, LossKind, Recovery, Setup, Window};
+use starhop_proto::time::Instant;
+
+/// The ancestor.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Tahoe {
+    window: Window,
+}
+
+/// The threshold is half of what was in flight.
+const BETA: f64 = 0.5;
+
+impl Tahoe {
+    /// At the start of a connection.
+    pub fn new(setup: &Setup) -> Self {
+        Self { window: Window::new(setup) }
+    }
+}
+
+impl CongestionControl for Tahoe {
+    fn on_ack(&mut self, ack: &Ack) {
+        if !ack.is_cwnd_limited {
+            return;
+        }
+        let mut acked = ack.acked;
+        if self.window.is_slow_start() {
+            acked = self.window.slow_start(acked);
+        }
+        self.window.cwnd += acked / self.window.cwnd;
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        let from = self.window.cwnd.min(loss.in_flight);
+        self.window.reduce(from, BETA, LossKind::Timeout);
+    }
+
+    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+        self.window.cwnd = 1.0;
+    }
+
+    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
+        self.window.undo(cwnd, ssthresh);
+    }
+
+    fn cwnd(&self) -> f64 {
+        self.window.cwnd
+    }
+
+    fn ssthresh(&self) -> f64 {
+        self.window.ssthresh
+    }
+
+    fn recovery(&self) -> Recovery {
+        Recovery::Immediate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::harness::{loss, ms, rounds, setup};
+    use super::*;
+
+    #[test]
+    fn every_loss_restarts_from_one_segment_towards_half() {
+        for kind in [LossKind::Acks, LossKind::Timeout] {
+            let mut tahoe = Tahoe::new(&setup());
+            rounds(&mut tahoe, 3, ms(100), ms(100));
+            assert_eq!(tahoe.cwnd(), 80.0);
+            tahoe.on_loss(&loss(kind, 80.0));
+            assert_eq!((tahoe.cwnd(), tahoe.ssthresh()), (1.0, 40.0));
+            rounds(&mut tahoe, 5, ms(100), ms(100));
+            assert_eq!(tahoe.cwnd(), 32.0, "slow start doubles");
+            rounds(&mut tahoe, 3, ms(100), ms(100));
+            assert!((41.0..43.0).contains(&tahoe.cwnd()), "then one per round trip: {}", tahoe.cwnd());
+        }
+    }
+}

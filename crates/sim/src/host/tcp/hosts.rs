@@ -1,0 +1,219 @@
+//! Connections as hosts: the source, the sink, and a node that splits the connection between them.
+
+use super::config::TcpConfig;
+use super::receiver::Receiver;
+use super::sender::Sender;
+use crate::engine::{Body, Host, HostReport, TcpSegment, WindowSample};
+use crate::record::SharedRecorder;
+use starhop_proto::name::ByteRange;
+use starhop_proto::time::Instant;
+use std::net::SocketAddr;
+
+fn put(segment: Option<TcpSegment>, to: Option<SocketAddr>, out: &mut Body) -> Option<SocketAddr> {
+    let (segment, to) = (segment?, to?);
+    *out = Body::Tcp(Box::new(segment));
+    Some(to)
+}
+
+/// The server: it has the content, and sends it to whoever opens the connection.
+#[derive(Debug)]
+pub struct TcpSource {
+    sender: Sender,
+    peer: Option<SocketAddr>,
+}
+
+impl TcpSource {
+    /// A source of `length` bytes, or of a stream without an end, as flow number `flow` of the recorder.
+    pub fn new(config: &TcpConfig, flow: u32, length: Option<u64>, seed: u64) -> Self {
+        let mut sender = Sender::new(config, flow, seed);
+        sender.provide(length.unwrap_or(u64::MAX / 2), length.is_some());
+        Self { sender, peer: None }
+    }
+
+    /// The connection to `peer` is open from the start.
+    #[must_use]
+    pub fn connected(mut self, peer: SocketAddr) -> Self {
+        self.peer = Some(peer);
+        self
+    }
+}
+
+impl Host for TcpSource {
+    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+        if let Body::Tcp(segment) = body {
+            self.peer = Some(from);
+            self.sender.on_segment(now, segment);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.sender.on_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+        put(self.sender.poll_transmit(now), self.peer, out)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.sender.poll_timeout()
+    }
+
+    fn start(&mut self, _now: Instant) {
+        self.sender.open();
+    }
+
+    fn report(&self) -> HostReport {
+        HostReport::Tcp(self.sender.stats())
+    }
+
+    fn window(&self) -> Option<WindowSample> {
+        Some(self.sender.window())
+    }
+}
+
+/// The client: it opens the connection and tells the recorder what arrives.
+#[derive(Debug)]
+pub struct TcpSink {
+    receiver: Receiver,
+    upstream: Option<SocketAddr>,
+    recorder: SharedRecorder,
+    record: u32,
+    clock_offset: i64,
+    is_done: bool,
+}
+
+impl TcpSink {
+    /// A client of flow `record`, on a node whose clock is `clock_offset` nanoseconds ahead. Without an upstream
+    /// it learns it from the first segment.
+    pub fn new(config: &TcpConfig, record: u32, recorder: SharedRecorder, clock_offset: i64) -> Self {
+        let receiver = Receiver::new(config, record, config.receive_window);
+        Self { receiver, upstream: None, recorder, record, clock_offset, is_done: false }
+    }
+
+    /// The neighbour to open the connection to.
+    #[must_use]
+    pub fn upstream(mut self, upstream: SocketAddr) -> Self {
+        self.upstream = Some(upstream);
+        self
+    }
+}
+
+impl Host for TcpSink {
+    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+        let Body::Tcp(segment) = body else { return };
+        self.upstream = Some(from);
+        let at = crate::engine::without_offset(now, self.clock_offset);
+        let (recorder, record) = (&self.recorder, self.record as usize);
+        let new = |range: ByteRange| recorder.borrow_mut().on_received(at, record, range);
+        self.receiver.on_segment(now, segment, new);
+        if self.receiver.is_complete() && !self.is_done {
+            self.is_done = true;
+            self.recorder.borrow_mut().on_finished(at, record);
+        }
+    }
+
+    fn handle_timeout(&mut self, _now: Instant) {}
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+        put(self.receiver.poll_transmit(now), self.upstream, out)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.receiver.poll_timeout()
+    }
+
+    fn start(&mut self, now: Instant) {
+        self.receiver.open(now);
+    }
+}
+
+/// A node that ends one connection and begins the next: a performance-enhancing proxy (RFC 3135).
+#[derive(Debug)]
+pub struct TcpSplice {
+    receiver: Receiver,
+    sender: Sender,
+    upstream: SocketAddr,
+    downstream: Option<SocketAddr>,
+    /// Bytes that it holds at most.
+    buffer: Option<u64>,
+    window: u64,
+    is_asking: bool,
+}
+
+impl TcpSplice {
+    /// A splice of flow `flow` that fetches from `upstream`.
+    pub fn new(config: &TcpConfig, flow: u32, upstream: SocketAddr, seed: u64) -> Self {
+        let buffer = config.split_buffer;
+        let window = buffer.map_or(config.receive_window, |buffer| buffer.min(config.receive_window));
+        Self {
+            receiver: Receiver::new(config, flow, window),
+            sender: Sender::new(config, flow, seed),
+            upstream,
+            downstream: None,
+            buffer,
+            window,
+            is_asking: false,
+        }
+    }
+
+    /// The connection to the next node is open from the start.
+    #[must_use]
+    pub fn connected(mut self, downstream: SocketAddr) -> Self {
+        self.downstream = Some(downstream);
+        self
+    }
+
+    /// Hands what has arrived to the next connection, and tells the one before what room is left.
+    fn pass_on(&mut self) {
+        let arrived = self.receiver.next();
+        self.sender.provide(arrived, self.receiver.is_complete());
+        let held = arrived - self.sender.acknowledged();
+        let room = self.buffer.map_or(self.window, |buffer| buffer.saturating_sub(held).min(self.window));
+        self.receiver.set_room(room);
+    }
+}
+
+impl Host for TcpSplice {
+    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+        let Body::Tcp(segment) = body else { return };
+        if from == self.upstream {
+            self.receiver.on_segment(now, segment, |_| ());
+        } else {
+            self.downstream = Some(from);
+            self.sender.on_segment(now, segment);
+            // Asked by the next node, it asks the one before.
+            if self.sender.is_open() && !self.is_asking {
+                self.is_asking = true;
+                self.receiver.open(now);
+            }
+        }
+        self.pass_on();
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.sender.on_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+        let acknowledgement = put(self.receiver.poll_transmit(now), Some(self.upstream), out);
+        acknowledgement.or_else(|| put(self.sender.poll_transmit(now), self.downstream, out))
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.receiver.poll_timeout().into_iter().chain(self.sender.poll_timeout()).min()
+    }
+
+    fn start(&mut self, now: Instant) {
+        self.is_asking = true;
+        self.sender.open();
+        self.receiver.open(now);
+    }
+
+    fn report(&self) -> HostReport {
+        HostReport::Tcp(self.sender.stats())
+    }
+
+    fn window(&self) -> Option<WindowSample> {
+        Some(self.sender.window())
+    }
+}

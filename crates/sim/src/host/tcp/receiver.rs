@@ -1,0 +1,268 @@
+//! The receiving half of a connection: reassembly, and when to acknowledge.
+
+use super::config::TcpConfig;
+use super::runs::Runs;
+use super::sender::Rtt;
+use crate::engine::{SackBlocks, TcpKind, TcpSegment};
+use crate::link::XcpHeader;
+use starhop_proto::name::ByteRange;
+use starhop_proto::time::Instant;
+
+/// Segments at the start that are acknowledged one by one (quick acknowledgements, as in Linux).
+const QUICK_ACKS: u32 = 16;
+/// Ranges that are remembered for SACK blocks (as in Linux).
+const REMEMBERED: usize = 4;
+/// A window field has 16 bits (RFC 9293), shifted at most this far (RFC 7323, section 2.3).
+const WINDOW_FIELD: u64 = 65_535;
+const MOST_SHIFT: u32 = 14;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Link {
+    Closed,
+    /// Sends SYN, again at this time.
+    Opens(Instant),
+    /// Sends the request, again at this time, until data comes.
+    Requests(Instant),
+    Open,
+}
+
+/// When an acknowledgement is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Due {
+    Nothing,
+    Later(Instant),
+    Now,
+}
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    config: TcpConfig,
+    flow: u32,
+    link: Link,
+    rtt: Rtt,
+    next: u64,
+    beyond: Runs,
+    /// Ranges of `beyond`, those that changed last first.
+    recent: Vec<ByteRange>,
+    duplicate: Option<ByteRange>,
+    /// Where the flow ends, once its last segment has come.
+    end: Option<u64>,
+    /// What the owner has taken, or has room for beyond `next`.
+    room: u64,
+    advertised: u64,
+    shift: u32,
+    due: Due,
+    unacknowledged: u32,
+    quick: u32,
+    acknowledged: u64,
+    echo: Option<Instant>,
+    marks: u64,
+    xcp: Option<XcpHeader>,
+}
+
+impl Receiver {
+    /// A receiver with a buffer of `buffer` bytes.
+    pub(super) fn new(config: &TcpConfig, flow: u32, buffer: u64) -> Self {
+        let shift = (0..MOST_SHIFT).find(|shift| buffer >> shift <= WINDOW_FIELD).unwrap_or(MOST_SHIFT);
+        Self {
+            flow,
+            link: Link::Closed,
+            rtt: Rtt::new(config.min_rto),
+            next: 0,
+            beyond: Runs::default(),
+            recent: Vec::new(),
+            duplicate: None,
+            end: None,
+            room: buffer,
+            advertised: buffer,
+            shift,
+            due: Due::Nothing,
+            unacknowledged: 0,
+            quick: QUICK_ACKS,
+            acknowledged: 0,
+            echo: None,
+            marks: 0,
+            xcp: None,
+            config: config.clone(),
+        }
+    }
+
+    /// Opens the connection, with a handshake or without.
+    pub(super) fn open(&mut self, now: Instant) {
+        self.link = if self.config.handshake { Link::Opens(now) } else { Link::Open };
+    }
+
+    /// The bytes up to here have arrived.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// All bytes of the flow have arrived.
+    pub(super) fn is_complete(&self) -> bool {
+        self.end == Some(self.next)
+    }
+
+    /// A segment arrived; `new` hears of every range that had not arrived before.
+    pub(super) fn on_segment(&mut self, now: Instant, segment: &TcpSegment, new: impl FnMut(ByteRange)) {
+        match (segment.kind, self.link) {
+            (TcpKind::SynAck, Link::Opens(_)) => {
+                if let Some(echo) = segment.echo {
+                    let rtt = now.since(echo);
+                    self.rtt.on_sample(now, rtt, rtt);
+                }
+                self.echo = Some(segment.timestamp);
+                self.link = Link::Requests(now);
+            }
+            (TcpKind::SynAck, Link::Requests(_)) => self.link = Link::Requests(now),
+            (TcpKind::SynAck, Link::Open) => self.due = Due::Now,
+            (TcpKind::Data, Link::Requests(_) | Link::Open) => {
+                self.link = Link::Open;
+                self.on_data(now, segment, new);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_data(&mut self, now: Instant, segment: &TcpSegment, mut new: impl FnMut(ByteRange)) {
+        let range = segment.range();
+        if range.start <= self.acknowledged {
+            self.echo = self.echo.max(Some(segment.timestamp));
+        }
+        self.marks += u64::from(segment.is_marked);
+        self.note_xcp(segment);
+        if range.is_empty() || range.end > self.advertised {
+            self.due = Due::Now;
+            return;
+        }
+        if segment.is_last {
+            self.end = Some(range.end);
+        }
+        let is_hole_open = !self.beyond.is_empty();
+        if range.start == self.next && !is_hole_open {
+            new(range);
+            self.next = range.end;
+            return self.acknowledge_later(now);
+        }
+        self.reassemble(range, new);
+        // What is out of order, or fills a hole, is acknowledged at once (RFC 5681, section 4.2).
+        self.due = Due::Now;
+    }
+
+    fn reassemble(&mut self, range: ByteRange, mut new: impl FnMut(ByteRange)) {
+        let fresh = ByteRange::new(range.start.max(self.next), range.end);
+        let mut count = 0;
+        let run = self.beyond.insert(fresh.start, fresh.end, |from, to| {
+            count += to - from;
+            new(ByteRange::new(from, to));
+        });
+        if count < range.len() {
+            self.duplicate = Some(range);
+        }
+        if run.0 <= self.next {
+            self.next = self.next.max(run.1);
+            self.beyond.remove_below(self.next);
+            self.recent.retain(|known| known.start > run.1);
+        } else if count > 0 {
+            self.recent.retain(|known| known.end < run.0 || known.start > run.1);
+            self.recent.insert(0, ByteRange::new(run.0, run.1));
+            self.recent.truncate(REMEMBERED);
+        }
+    }
+
+    fn note_xcp(&mut self, segment: &TcpSegment) {
+        let Some(header) = segment.xcp else { return };
+        // One acknowledgement answers several segments: their changes of the window add up.
+        let before = self.xcp.map_or(0.0, |xcp| xcp.feedback_bytes);
+        self.xcp = Some(XcpHeader { feedback_bytes: before + header.feedback_bytes, ..header });
+    }
+
+    fn acknowledge_later(&mut self, now: Instant) {
+        self.unacknowledged += 1;
+        if self.unacknowledged >= self.config.ack_every || self.quick > 0 || self.is_complete() {
+            self.due = Due::Now;
+        } else if self.due == Due::Nothing {
+            self.due = Due::Later(now + self.config.delayed_ack);
+        }
+    }
+
+    /// The owner has room for `room` bytes beyond what has arrived in order.
+    pub(super) fn set_room(&mut self, room: u64) {
+        self.room = room;
+        // A window that was nearly shut and opens is worth a segment (RFC 9293, section 3.8.6.2.2).
+        let left = self.advertised.saturating_sub(self.next);
+        let mss = u64::from(self.config.mss);
+        if self.link == Link::Open && left < 2 * mss && room >= left + 2 * mss {
+            self.due = Due::Now;
+        }
+    }
+
+    /// When to come back if nothing else happens.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let handshake = match self.link {
+            Link::Opens(at) | Link::Requests(at) => Some(at),
+            Link::Closed | Link::Open => None,
+        };
+        let acknowledgement = if let Due::Later(at) = self.due { Some(at) } else { None };
+        handshake.into_iter().chain(acknowledgement).min()
+    }
+
+    /// The next segment to send.
+    pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<TcpSegment> {
+        match self.link {
+            Link::Opens(at) if at <= now => {
+                self.link = Link::Opens(self.after_timeout(now));
+                Some(self.segment(now, TcpKind::Syn))
+            }
+            Link::Requests(at) if at <= now => {
+                self.link = Link::Requests(self.after_timeout(now));
+                Some(self.segment(now, TcpKind::Ack))
+            }
+            Link::Open => self.acknowledgement(now),
+            _ => None,
+        }
+    }
+
+    fn after_timeout(&mut self, now: Instant) -> Instant {
+        let at = now + self.rtt.rto();
+        self.rtt.back_off();
+        at
+    }
+
+    fn acknowledgement(&mut self, now: Instant) -> Option<TcpSegment> {
+        match self.due {
+            Due::Now => {}
+            Due::Later(at) if at <= now => {}
+            _ => return None,
+        }
+        self.due = Due::Nothing;
+        self.quick = self.quick.saturating_sub(self.unacknowledged.max(1));
+        self.unacknowledged = 0;
+        self.acknowledged = self.next;
+        let has_dsack = self.duplicate.is_some();
+        let mut sack = SackBlocks::default();
+        self.duplicate
+            .take()
+            .into_iter()
+            .chain(self.recent.iter().copied())
+            .for_each(|block| sack.push(block));
+        let xcp = self.xcp.take();
+        Some(TcpSegment { sack, has_dsack, xcp, ..self.segment(now, TcpKind::Ack) })
+    }
+
+    fn segment(&mut self, now: Instant, kind: TcpKind) -> TcpSegment {
+        let window = (self.room >> self.shift).min(WINDOW_FIELD) << self.shift;
+        // The right edge never moves back (RFC 9293, section 3.8.6).
+        self.advertised = self.advertised.max(self.next + window);
+        TcpSegment {
+            flow: self.flow,
+            kind,
+            ack: self.next,
+            window: self.advertised - self.next,
+            timestamp: now,
+            echo: self.echo,
+            marks: self.marks,
+            ..TcpSegment::default()
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! When the next segment may leave, where segments leave at a rate.
+
+use starhop_proto::time::{Duration, Instant};
+use starhop_proto::units::Rate;
+
+/// How much faster than a window per round trip segments leave: in slow start, and after it (as in Linux).
+const SLOW_START: f64 = 2.0;
+const AVOIDANCE: f64 = 1.2;
+
+/// Spaces segments.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Pacer {
+    next: Instant,
+}
+
+impl Pacer {
+    /// When the next segment may leave.
+    pub(crate) fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// A segment of `bytes` on the wire leaves at `rate`.
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u32, rate: Rate) {
+        self.next = self.next.max(now) + rate.time_for(u64::from(bytes));
+    }
+}
+
+/// The rate at which a window leaves over its round trip, for controls that set none.
+pub(crate) fn window_rate(cwnd: f64, ssthresh: f64, srtt: Duration, bytes: u32) -> Rate {
+    let factor = if cwnd < ssthresh / 2.0 { SLOW_START } else { AVOIDANCE };
+    let seconds = srtt.as_secs_f64();
+    if seconds == 0.0 {
+        return Rate::UNLIMITED;
+    }
+    Rate::from_bps((factor * cwnd * f64::from(bytes) * 8.0 / seconds) as u64)
+}

@@ -40,6 +40,11 @@ use world::{Reports, Tick, World, on_machine};
 /// The most nodes: each has a thread and its devices.
 const MOST_NODES: usize = 250;
 
+/// Why there are no satellites here.
+const SKY: &str = "a constellation has more nodes than this machine has namespaces for: `starhop sim` runs it. \
+                   `starhop orbit path --help` says how to write one path of it as a chain with delay traces, which \
+                   runs here";
+
 /// Between the start of the links and the scenario's time zero.
 const LEAD: Duration = Duration::from_millis(50);
 
@@ -124,6 +129,9 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn prepare(scenario: &'a Scenario, options: &Options) -> Result<Self, LabError> {
+        if scenario.topology.sky.is_some() {
+            return Err(LabError::Scenario(SKY.to_owned()));
+        }
         let nodes = scenario.topology.nodes.len();
         if nodes > MOST_NODES {
             return Err(LabError::Scenario(format!("it has {nodes} nodes; the emulator takes {MOST_NODES}")));
@@ -396,7 +404,7 @@ impl<'a> Run<'a> {
         let scenario = self.scenario;
         let recorder = recorded.recorder.borrow();
         let flows: Vec<FlowResult> = (0..scenario.flows.len())
-            .map(|index| flow_result(scenario, index, &recorder, &self.facts(index)))
+            .map(|index| flow_result(scenario, index, &recorder, self.facts(index)))
             .collect();
         let warm_at = Instant::ZERO + scenario.warmup;
         let (warm, steps): (Vec<Tick>, Vec<Tick>) = split(ticks, warm_at, scenario.step);
@@ -447,7 +455,8 @@ impl<'a> Run<'a> {
             start: flow.start,
             end: flow.stop.min(self.end),
             ideal_mbps: ideal,
-            propagation: self.blueprint.propagation[index],
+            propagation_ms: self.blueprint.propagation[index].as_millis_f64(),
+            path: None,
             return_bytes: 0,
             repairs: 0,
             timeouts: 0,

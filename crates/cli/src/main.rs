@@ -25,6 +25,8 @@ enum Verb {
         /// Its UDP port
         port: u16,
     },
+    #[command(hide = true)]
+    SplitProxy(verb::split_proxy::Args),
     Get(verb::get::Args),
     Demo(verb::demo::Args),
     Bench(verb::bench::Args),
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Verb::RelayWatchdog { port } => {
             starhop_net::transparent::watch(*port).map(|()| ExitCode::SUCCESS).map_err(anyhow::Error::from)
         }
+        Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Get(args) => verb::get::run(args),
         Verb::Demo(args) => verb::demo::run(args),
         Verb::Bench(args) => verb::bench::run(args),

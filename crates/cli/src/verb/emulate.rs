@@ -1,12 +1,15 @@
 //! `starhop emulate`: runs a scenario with real processes and real kernels.
 
+mod live;
+mod view;
+
 use super::sim::{Output, say_problems};
 use anyhow::Context;
-use starhop_lab::emulate::{Deployment, Guest, Interrupts, Options, Progress, emulate};
+use live::Live;
+use starhop_lab::emulate::{Deployment, Guest, Interrupts, Options, emulate};
 use starhop_lab::run::load;
 use starhop_lab::scenario::Change;
 use starhop_net::emu;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,6 +20,8 @@ Examples:
   starhop emulate scenarios/five-lossy-hops.toml --exec client -- ping -c 3 server
   starhop emulate scenarios/five-lossy-hops.toml --shell r2
   starhop emulate scenarios/parallel-switching.toml --json result.json --report report.html
+  starhop emulate scenarios/five-lossy-hops.toml --pcap captures && tshark -X lua_script:tools/starhop.lua \
+    -r captures/server-r1.pcapng
 
 Every node is a network namespace, every flow a real process or a real TCP of this kernel; takes as long as the
 scenario says. Needs root, or unprivileged user namespaces; touches nothing of this host's network and leaves nothing
@@ -48,6 +53,12 @@ pub(crate) struct Args {
     /// How relays are deployed; transparently where that is possible, unless given
     #[arg(long, value_enum, value_name = "WAY")]
     relays: Option<Relays>,
+    /// Nodes speak IPv6 with each other
+    #[arg(long)]
+    ipv6: bool,
+    /// Capture the packets of every link into this directory, one pcapng file per link
+    #[arg(long, value_name = "DIR")]
+    pcap: Option<PathBuf>,
     /// Run a command in a node, from the beginning; the run ends with it
     #[arg(long, value_name = "NODE", requires = "command")]
     exec: Option<String>,
@@ -106,16 +117,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     emu::enter()?;
     let kernel = args.tcp.iter().cloned().collect();
     let deployment = args.relays.map(Deployment::from);
-    let options = Options { program, kernel, deployment, guest: args.guest() };
-    let is_shown = !args.output.quiet && args.guest().is_none() && std::io::stderr().is_terminal();
-    let mut shown = Shown { is_shown };
+    let (is_v6, captures) = (args.ipv6, args.pcap.clone());
+    let options = Options { program, kernel, deployment, guest: args.guest(), is_v6, captures };
+    // The terminal is the guest's.
+    let mut live = Live::new(&scenario.title, args.output.quiet || args.guest().is_some());
     let mut is_interrupted = false;
     let result = emulate(&scenario, &options, |progress| {
-        shown.show(progress);
-        is_interrupted = interrupts.as_mut().is_some_and(Interrupts::came);
+        let came = interrupts.as_mut().is_some_and(Interrupts::came);
+        is_interrupted = came || !live.show(progress);
         !is_interrupted
     });
-    shown.clear();
+    drop(live);
     let result = result?;
     if is_interrupted {
         eprintln!("starhop: interrupted; everything was removed");
@@ -132,22 +144,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(say_problems(&result))
-}
-
-struct Shown {
-    is_shown: bool,
-}
-
-impl Shown {
-    fn show(&mut self, progress: Progress) {
-        if self.is_shown {
-            eprint!("\r{:5.1} of {:.1} s", progress.at.as_secs_f64(), progress.of.as_secs_f64());
-        }
-    }
-
-    fn clear(&self) {
-        if self.is_shown {
-            eprint!("\r{:25}\r", "");
-        }
-    }
 }

@@ -12,7 +12,7 @@ use starhop_proto::units::Rate;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const AFTER_HELP: &str = "\
 Example:
@@ -58,6 +58,9 @@ pub(crate) struct Args {
     /// The rate of the link towards the source, if it is known; otherwise it is measured
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
+    /// With --json: also print how far it is, as JSON lines, this often
+    #[arg(long, value_parser = quantity::time, value_name = "TIME", requires = "json")]
+    tell_every: Option<Duration>,
     /// Write when which bytes arrived to this file
     #[arg(long, value_name = "FILE", hide = true)]
     trace: Option<PathBuf>,
@@ -76,9 +79,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let display = Display::new(args.json);
     let mut cost = Cost::default();
+    let mut told_at = Instant::now();
     let fetching = fetch::fetch(&job, |progress| {
         cost = progress.cost;
         display.show(progress);
+        if args.tell_every.is_some_and(|every| told_at.elapsed() >= every) {
+            told_at = Instant::now();
+            say(&json!({"event": "progress", "bytes": progress.bytes, "total": progress.total}).to_string());
+        }
     });
     let result = daemon::runtime()?.block_on(fetching);
     display.bar.finish_and_clear();

@@ -11,6 +11,7 @@ pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod serve;
 pub(crate) mod sim;
+pub(crate) mod split_proxy;
 pub(crate) mod sweep;
 
 use starhop_proto::config::{Controller, Settings};

@@ -6,7 +6,7 @@ use crate::process::{Daemon, command, make_file, start};
 use crate::scenario::{Flow, Scenario, options_of};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use starhop_net::emu::Process;
+use starhop_net::emu::{Namespace, Process};
 use starhop_net::trace::Trace;
 use starhop_proto::config::Config;
 use starhop_proto::name::{ByteRange, FlowId};
@@ -15,9 +15,13 @@ use starhop_sim::engine::NodeId;
 use starhop_sim::run::Transport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
 /// UDP port of the first set of processes; the next takes the next.
 pub(super) const FIRST_PORT: u16 = 4433;
@@ -25,6 +29,9 @@ pub(super) const FIRST_PORT: u16 = 4433;
 /// Up to this size an object is made of bytes that do not compress, and what arrives is verified. What is larger, or
 /// has no end, is a hole in a file behind a few such bytes: it takes no memory, and is not kept where it arrives.
 const VERIFIED: u64 = 256 << 20;
+
+/// How often clients tell how far they are.
+const TELL: &str = "200ms";
 
 /// More than this is not made: a flow without an end would need a longer file.
 const LONGEST: u64 = 1 << 40;
@@ -71,6 +78,37 @@ pub(super) struct Stack {
     pub(super) told: BTreeMap<NodeId, Vec<Value>>,
 }
 
+/// A client, and what it told so far.
+struct Client {
+    process: Process,
+    /// Bytes that it has.
+    received: Arc<AtomicU64>,
+    /// Reads what it tells to the end; gives the document that it tells last.
+    told: JoinHandle<Value>,
+}
+
+impl Client {
+    fn start(host: &Namespace, command: std::process::Command) -> std::io::Result<Self> {
+        let mut process = host.spawn(command)?;
+        let stdout = process.child().and_then(|child| child.stdout.take());
+        let received = Arc::new(AtomicU64::new(0));
+        let count = received.clone();
+        let told = std::thread::spawn(move || {
+            let lines = stdout.map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok);
+            let events = lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+            let mut document = Value::Null;
+            for event in events {
+                match event["event"].as_str() {
+                    Some(_) => count.store(event["bytes"].as_u64().unwrap_or(0), Ordering::Relaxed),
+                    None => document = event,
+                }
+            }
+            document
+        });
+        Ok(Self { process, received, told })
+    }
+}
+
 /// All processes of all stacks.
 pub(super) struct Processes {
     program: PathBuf,
@@ -78,8 +116,12 @@ pub(super) struct Processes {
     pub(super) stacks: Vec<Stack>,
     pub(super) contents: BTreeMap<usize, Content>,
     /// The clients by flow.
-    clients: BTreeMap<usize, Process>,
+    clients: BTreeMap<usize, Client>,
+    /// Bytes that those had that have ended.
+    received: BTreeMap<usize, u64>,
     deployment: Deployment,
+    /// Nodes whose relays let packets pass.
+    aside: BTreeSet<NodeId>,
     /// What clients said at their end: exit code and document.
     pub(super) ended: BTreeMap<usize, (i32, Value)>,
     marker: OsString,
@@ -142,8 +184,10 @@ impl Processes {
             stacks,
             contents,
             clients: BTreeMap::new(),
+            received: BTreeMap::new(),
             ended: BTreeMap::new(),
             deployment,
+            aside: BTreeSet::new(),
             marker: super::leftovers::marker(),
         })
     }
@@ -266,13 +310,14 @@ impl Processes {
         get.arg("--trace").arg(self.arrived(index)).args(stack.mechanisms());
         // The emulator ends it.
         get.args(["--timeout", &format!("{}s", scenario.duration.as_secs_f64() + 10.0)]);
+        get.args(["--tell-every", TELL]);
         match content.is_verified {
             true => get.arg("--output").arg(self.scratch.join(format!("received-{index}"))),
             false => get.arg("--discard"),
         };
         let host = &world.nodes[node_of(scenario, &flow.to).0 as usize].namespace;
         let failed = LabError::system(format!("cannot start the client of flow {}", flow.name));
-        self.clients.insert(index, host.spawn(get).map_err(failed)?);
+        self.clients.insert(index, Client::start(host, get).map_err(failed)?);
         Ok(())
     }
 
@@ -280,7 +325,7 @@ impl Processes {
     pub(super) fn stop(&self, flow: usize) {
         if let Some(client) = self.clients.get(&flow) {
             // Gone already is as good.
-            let _ = client.signal(Signal::SIGINT);
+            let _ = client.process.signal(Signal::SIGINT);
         }
     }
 
@@ -288,7 +333,7 @@ impl Processes {
     pub(super) fn reap(&mut self) -> Result<(), LabError> {
         let mut over = Vec::new();
         for (&flow, client) in &mut self.clients {
-            if client.try_wait().map_err(LabError::system("cannot watch a client"))?.is_some() {
+            if client.process.try_wait().map_err(LabError::system("cannot watch a client"))?.is_some() {
                 over.push(flow);
             }
         }
@@ -300,11 +345,35 @@ impl Processes {
 
     fn collect(&mut self, flow: usize) -> Result<(), LabError> {
         let Some(client) = self.clients.remove(&flow) else { return Ok(()) };
-        let output = client.output().map_err(LabError::system("cannot read what a client said"))?;
-        let said = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+        let output = client.process.output().map_err(LabError::system("cannot read what a client said"))?;
+        let said = match client.told.join() {
+            Ok(Value::Null) | Err(_) => {
+                Value::String(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+            }
+            Ok(said) => said,
+        };
+        let received = said["bytes"].as_u64().unwrap_or_else(|| client.received.load(Ordering::Relaxed));
+        self.received.insert(flow, received);
         self.ended.insert(flow, (output.status.code().unwrap_or(-1), said));
         Ok(())
+    }
+
+    /// Bytes that the client of a flow has.
+    pub(super) fn received_of(&self, flow: usize) -> u64 {
+        let live = self.clients.get(&flow).map(|client| client.received.load(Ordering::Relaxed));
+        live.or_else(|| self.received.get(&flow).copied()).unwrap_or(0)
+    }
+
+    /// What the relay of a node does, if the node is one for a relay.
+    pub(super) fn relay_at(&self, node: NodeId) -> Option<&'static str> {
+        let mut stacks = self.stacks.iter().filter(|stack| stack.relay_nodes.contains(&node)).peekable();
+        stacks.peek()?;
+        let is_alive = stacks.all(|stack| stack.relays.contains_key(&node));
+        Some(match (is_alive, self.aside.contains(&node)) {
+            (false, _) => "relay, dead",
+            (true, true) => "relay, passed by",
+            (true, false) => "relay",
+        })
     }
 
     /// Kills the relays of a node.
@@ -315,7 +384,11 @@ impl Processes {
     }
 
     /// Takes the relays of a node out of all paths, or back into them.
-    pub(super) fn bypass(&self, node: NodeId, is_bypassed: bool) {
+    pub(super) fn bypass(&mut self, node: NodeId, is_bypassed: bool) {
+        match is_bypassed {
+            true => self.aside.insert(node),
+            false => self.aside.remove(&node),
+        };
         let signal = if is_bypassed { Signal::SIGUSR1 } else { Signal::SIGUSR2 };
         for relay in self.stacks.iter().filter_map(|stack| stack.relays.get(&node)) {
             relay.signal(signal);
@@ -392,7 +465,7 @@ impl Stack {
     }
 
     fn address(&self, node: NodeId, world: &World) -> SocketAddr {
-        SocketAddr::new(world.nodes[node.0 as usize].v4(), self.port)
+        SocketAddr::new(world.address(node), self.port)
     }
 
     /// The client, the relays on its way to the server, the server.

@@ -16,10 +16,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// TCP port of the first flow; the next takes the next.
-pub(super) const FIRST_PORT: u16 = 5001;
+const FIRST_PORT: u16 = 5001;
+
+/// The port of a flow.
+pub(super) fn port(flow: usize) -> u16 {
+    FIRST_PORT + flow as u16
+}
 
 /// A record fills a segment of Ethernet's MTU: 1500 less 40 of headers and 12 of options.
 pub(super) const RECORD: usize = 1448;
+/// Headers of IPv4 and TCP with time stamps, bytes.
+pub(super) const HEADERS: u32 = 52;
 /// Its first bytes: when it was given to the kernel, in nanoseconds.
 const STAMP: usize = 8;
 
@@ -45,7 +52,8 @@ pub(super) type Piece = (Instant, Instant, ByteRange);
 
 /// A flow of TCP.
 pub(super) struct Connection {
-    at: SocketAddr,
+    /// Whom the client connects to.
+    to: SocketAddr,
     size: Option<u64>,
     stop: Arc<AtomicBool>,
     pub(super) received: Arc<AtomicU64>,
@@ -63,16 +71,16 @@ pub(super) struct Received {
 }
 
 impl Connection {
-    /// Listens at the server; bytes flow once the client connects.
+    /// Listens at the server, `at`; bytes flow once the client connects to `to`, the server or the nearest proxy.
     pub(super) fn listen(
         server: &Node,
-        port: u16,
+        at: SocketAddr,
+        to: SocketAddr,
         control: &str,
         size: Option<u64>,
         bytes: Arc<TcpBytes>,
     ) -> Result<Self, LabError> {
         let failed = || LabError::system(format!("TCP with {control} failed"));
-        let at = SocketAddr::new(server.v4(), port);
         let name = control.to_owned();
         let opened = server.namespace.run(move || listen(at, &name)).and_then(|opened| opened);
         let listener = opened.map_err(failed())?;
@@ -80,13 +88,13 @@ impl Connection {
         // It ends when its peer hangs up: that is its only error.
         server.namespace.thread(move || send(&listener, length)).map_err(failed())?;
         let (stop, received) = Default::default();
-        Ok(Self { at, size, stop, received, bytes, receiver: None })
+        Ok(Self { to, size, stop, received, bytes, receiver: None })
     }
 
     /// Connects from the client.
     pub(super) fn start(&mut self, client: &Node) -> Result<(), LabError> {
-        let (at, size, stop, count) = (self.at, self.size, self.stop.clone(), self.received.clone());
-        let body = move || receive(at, size, &stop, &count);
+        let (to, size, stop, count) = (self.to, self.size, self.stop.clone(), self.received.clone());
+        let body = move || receive(to, size, &stop, &count);
         self.receiver =
             Some(client.namespace.thread(body).map_err(LabError::system("cannot start a client"))?);
         Ok(())

@@ -11,6 +11,7 @@ use starhop_sim::link::LinkConfig;
 use starhop_sim::run::Action;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 
@@ -72,6 +73,16 @@ pub(super) struct World {
     /// The link by which each node sends to each other, as its kernel was told.
     told: BTreeMap<(u32, u32), LinkId>,
     lost: Option<Receiver<Lost>>,
+    is_v6: bool,
+}
+
+/// What the user chose.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Means {
+    /// Nodes speak IPv6 with each other.
+    pub(super) is_v6: bool,
+    /// Where every link's packets are captured.
+    pub(super) captures: Option<PathBuf>,
 }
 
 impl World {
@@ -81,11 +92,13 @@ impl World {
         network: Network,
         configs: Vec<LinkConfig>,
         tallies: &BTreeMap<usize, Tally>,
+        means: Means,
     ) -> Result<Self, LabError> {
         let nodes = scenario.topology.nodes.iter().enumerate().map(|(index, name)| node(index, name));
         let nodes = nodes.collect::<Result<Vec<_>, LabError>>()?;
         let (epoch, (lost, losses)) = (Arc::new(OnceLock::new()), channel());
         let mut emulator = Emulator::default();
+        means.captures.into_iter().for_each(|folder| emulator.capture(folder));
         let rng = Rng::new(scenario.seed);
         let model = |id: u32, config| {
             let id = LinkId(id);
@@ -110,7 +123,14 @@ impl World {
             epoch,
             told: BTreeMap::new(),
             lost: Some(losses),
+            is_v6: means.is_v6,
         })
+    }
+
+    /// The address under which others reach a node.
+    pub(super) fn address(&self, node: NodeId) -> IpAddr {
+        let node = &self.nodes[node.0 as usize];
+        if self.is_v6 { node.v6() } else { node.v4() }
     }
 
     /// The network with its routes as they are now.

@@ -2,6 +2,7 @@
 
 use super::EmuError;
 use super::accuracy::Accuracy;
+use super::capture::{self, Writing};
 use super::link::Link;
 use super::links::Links;
 use super::namespace::Namespace;
@@ -9,6 +10,7 @@ use serde::Serialize;
 use starhop_proto::time::Instant;
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -35,11 +37,12 @@ pub(super) type Deed<L> = Box<dyn FnOnce(&mut Links<L>) + Send>;
 pub struct Emulator<L> {
     directions: Vec<Direction<L>>,
     agenda: Vec<(Instant, Deed<L>)>,
+    captures: Option<PathBuf>,
 }
 
 impl<L> Default for Emulator<L> {
     fn default() -> Self {
-        Self { directions: Vec::new(), agenda: Vec::new() }
+        Self { directions: Vec::new(), agenda: Vec::new(), captures: None }
     }
 }
 
@@ -79,18 +82,26 @@ impl<L: Link + 'static> Emulator<L> {
         self.agenda.push((at, Box::new(deed)));
     }
 
+    /// Has all packets captured: one pcapng file per link, in this directory.
+    pub fn capture(&mut self, folder: PathBuf) {
+        self.captures = Some(folder);
+    }
+
     /// Starts the thread.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// When there is no thread to be had, or a capture cannot be written.
     pub fn start(self) -> io::Result<Running> {
         let stop = Arc::new(AtomicBool::new(false));
         let counters = self.directions.iter().map(|d| (d.name.clone(), d.counters.clone())).collect();
         let theirs = stop.clone();
-        let links = Links::new(self.directions, self.agenda)?;
+        let names: Vec<String> = self.directions.iter().map(|d| d.name.clone()).collect();
+        let capture = self.captures.map(|folder| capture::start(&folder, &names)).transpose()?;
+        let (tap, writing) = capture.unzip();
+        let links = Links::new(self.directions, self.agenda, tap)?;
         let body = move || links.run(&theirs);
         let thread = std::thread::Builder::new().name("links".to_owned()).spawn(body)?;
-        Ok(Running { stop, counters, thread: Some(thread) })
+        Ok(Running { stop, counters, thread: Some(thread), writing })
     }
 }
 
@@ -100,6 +111,7 @@ pub struct Running {
     stop: Arc<AtomicBool>,
     counters: Vec<(String, Arc<Counters>)>,
     thread: Option<JoinHandle<io::Result<Accuracy>>>,
+    writing: Option<Writing>,
 }
 
 /// The end of a run.
@@ -151,11 +163,12 @@ impl Running {
     /// Ends the links and says how they were.
     ///
     /// # Errors
-    /// When a device failed.
+    /// When a device failed, or the disk of a capture.
     pub fn stop(mut self) -> io::Result<Report> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().ok_or_else(|| io::Error::other("the links ended before"))?;
         let accuracy = thread.join().map_err(|_| io::Error::other("the links' thread panicked"))??;
+        self.writing.take().map_or(Ok(()), Writing::finish)?;
         Ok(Report { links: self.links(), accuracy })
     }
 }

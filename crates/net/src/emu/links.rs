@@ -1,6 +1,7 @@
 //! What the thread that carries packets across links does.
 
 use super::accuracy::{Accuracy, Meter};
+use super::capture::{Sight, Tap};
 use super::forward::{Deed, Direction};
 use super::link::{Arrival, Link, Verdict};
 use crate::clock;
@@ -49,6 +50,7 @@ pub struct Links<L> {
     spares: Vec<Vec<u8>>,
     number: u64,
     meter: Meter,
+    tap: Option<Tap>,
     /// When the thread last looked which devices hold packets.
     looked: Instant,
     /// A packet that is found now entered its device at this instant at the earliest.
@@ -76,6 +78,7 @@ impl<L: Link> Links<L> {
     pub(super) fn new(
         directions: Vec<Direction<L>>,
         mut agenda: Vec<(Instant, Deed<L>)>,
+        tap: Option<Tap>,
     ) -> io::Result<Self> {
         let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         for (index, direction) in directions.iter().enumerate() {
@@ -86,6 +89,7 @@ impl<L: Link> Links<L> {
         agenda.reverse();
         Ok(Self {
             meter: Meter::new(directions.len()),
+            tap,
             directions,
             agenda,
             ready,
@@ -169,7 +173,11 @@ impl<L: Link> Links<L> {
             let now = clock::now();
             self.meter.on_seen(self.since, now);
             count(&direction.counters.offered_bytes, len as u64);
-            match direction.model.send(now, &packet) {
+            let verdict = direction.model.send(now, &packet);
+            if let Some(tap) = &self.tap {
+                tap.note(index, sight(verdict), now, &packet);
+            }
+            match verdict {
                 Verdict::Arrives(arrival) => {
                     self.launch(index, arrival, packet);
                     continue;
@@ -199,7 +207,11 @@ impl<L: Link> Links<L> {
         let now = clock::now();
         while self.flying.peek().is_some_and(|Reverse(flying)| flying.arrival <= now) {
             let Some(Reverse(flying)) = self.flying.pop() else { return };
-            self.meter.on_delivered(flying.direction, flying.arrival, clock::now());
+            let out = clock::now();
+            self.meter.on_delivered(flying.direction, flying.arrival, out);
+            if let Some(tap) = &self.tap {
+                tap.note(flying.direction, Sight::Leaves, out, &flying.packet);
+            }
             let counters = &self.directions[flying.direction].counters;
             match (&self.directions[flying.direction ^ 1].device).write(&flying.packet) {
                 Ok(len) => {
@@ -211,6 +223,14 @@ impl<L: Link> Links<L> {
             }
             self.spares.push(flying.packet);
         }
+    }
+}
+
+fn sight(verdict: Verdict) -> Sight {
+    match verdict {
+        Verdict::Arrives(_) => Sight::Enters,
+        Verdict::Lost => Sight::Lost,
+        Verdict::Dropped => Sight::Dropped,
     }
 }
 

@@ -6,6 +6,7 @@
 //! when the process ends, however it ends.
 
 mod accuracy;
+mod capture;
 mod chain;
 mod forward;
 mod link;

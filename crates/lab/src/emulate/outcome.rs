@@ -24,7 +24,7 @@ impl Run<'_> {
     /// Ends everything and says what came of it.
     pub(super) fn finish(&mut self, wall_s: f64) -> Result<RunResult, LabError> {
         self.connections.values().for_each(Connection::stop);
-        self.processes.end()?;
+        self.processes.end(&mut self.problems)?;
         let drops = self.world.device_drops();
         let accuracy = accuracy(&self.world.stop()?.accuracy, drops);
         let mut events = Vec::new();

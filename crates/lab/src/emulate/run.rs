@@ -14,6 +14,7 @@ use crate::scenario::{Blueprint, Scenario, blueprint, link_configs};
 use starhop_net::clock;
 use starhop_net::emu::{self, Process};
 use starhop_proto::time::{Duration, Instant};
+use starhop_sim::engine::NodeId;
 use starhop_sim::run::{Action, FlowSpec};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -147,6 +148,7 @@ impl<'a> Run<'a> {
             self.world.follow(Instant::ZERO, action)?;
         }
         self.world.route(Instant::ZERO)?;
+        self.processes.clock_steps = clock_steps(&actions);
         self.processes.start(self.scenario, &self.world, &self.blueprint.plan.relays)?;
         self.epoch = clock::now() + LEAD;
         self.reports = Some(self.world.start(self.epoch, self.scenario, &actions)?);
@@ -218,7 +220,10 @@ impl<'a> Run<'a> {
                     }
                     Action::Bypass(node) => self.processes.bypass(*node, true),
                     Action::Include(node) => self.processes.bypass(*node, false),
-                    Action::Links { .. } => {}
+                    Action::StepClock(node, _) => {
+                        self.processes.step_clock(*node, &self.blueprint.plan.flows);
+                    }
+                    Action::Links { .. } | Action::Readdress(_) => {}
                 }
                 Ok(())
             }
@@ -284,6 +289,19 @@ impl<'a> Run<'a> {
             }
         }
     }
+}
+
+/// By how many nanoseconds the clock of each node jumps, in the order of time.
+fn clock_steps(actions: &[(Instant, Action)]) -> BTreeMap<NodeId, Vec<i64>> {
+    let mut sorted: Vec<_> = actions.iter().collect();
+    sorted.sort_by_key(|(at, _)| *at);
+    let mut steps: BTreeMap<NodeId, Vec<i64>> = BTreeMap::new();
+    for (_, action) in sorted {
+        if let Action::StepClock(node, by) = action {
+            steps.entry(*node).or_default().push(*by);
+        }
+    }
+    steps
 }
 
 fn sleep_until(at: Instant) {

@@ -6,13 +6,14 @@ use crate::process::{Daemon, command, make_file, start};
 use crate::scenario::{Flow, Scenario, options_of};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use starhop_net::clock;
 use starhop_net::emu::{Namespace, Process};
 use starhop_net::trace::Trace;
 use starhop_proto::config::Config;
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::Instant;
 use starhop_sim::engine::NodeId;
-use starhop_sim::run::Transport;
+use starhop_sim::run::{FlowSpec, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -120,6 +121,8 @@ pub(super) struct Processes {
     /// Bytes that those had that have ended.
     received: BTreeMap<usize, u64>,
     deployment: Deployment,
+    /// By how many nanoseconds the time of day of each node jumps, one number per time.
+    pub(super) clock_steps: BTreeMap<NodeId, Vec<i64>>,
     /// Nodes whose relays let packets pass.
     aside: BTreeSet<NodeId>,
     /// What clients said at their end: exit code and document.
@@ -187,13 +190,18 @@ impl Processes {
             received: BTreeMap::new(),
             ended: BTreeMap::new(),
             deployment,
+            clock_steps: BTreeMap::new(),
             aside: BTreeSet::new(),
             marker: super::leftovers::marker(),
         })
     }
 
-    fn command(&self, verb: &str) -> std::process::Command {
+    fn command(&self, verb: &str, node: NodeId) -> std::process::Command {
         let mut command = command(&self.program, verb);
+        if let Some(steps) = self.clock_steps.get(&node) {
+            let steps: Vec<String> = steps.iter().map(i64::to_string).collect();
+            command.env(clock::STEPS, steps.join(","));
+        }
         command.env(super::leftovers::MARKER, &self.marker);
         command
     }
@@ -229,7 +237,7 @@ impl Processes {
         world: &World,
     ) -> Result<(), LabError> {
         let stack = &self.stacks[number];
-        let mut serve = self.command("serve");
+        let mut serve = self.command("serve", node);
         serve.args(files).arg("--trace").arg(self.sent(number, node));
         serve.arg("--listen").arg(format!("[::]:{}", stack.port)).args(stack.mechanisms());
         let host = &world.nodes[node.0 as usize].namespace;
@@ -255,7 +263,7 @@ impl Processes {
     ) -> Result<(), LabError> {
         self.stacks[number].relay_nodes.insert(node);
         let stack = &self.stacks[number];
-        let mut relay = self.command("relay");
+        let mut relay = self.command("relay", node);
         relay.args(["--listen", &format!("[::]:{}", stack.port)]).args(stack.mechanisms());
         match self.deployment {
             Deployment::Transparent => relay.arg("--transparent"),
@@ -305,7 +313,7 @@ impl Processes {
                 chain.get(1).copied().unwrap_or(node_of(scenario, &flow.from))
             }
         };
-        let mut get = self.command("get");
+        let mut get = self.command("get", node_of(scenario, &flow.to));
         get.arg(content.name()).arg("--from").arg(stack.address(upstream, world).to_string());
         get.arg("--trace").arg(self.arrived(index)).args(stack.mechanisms());
         // The emulator ends it.
@@ -383,6 +391,18 @@ impl Processes {
         }
     }
 
+    /// The time of day of a node's programs jumps, by the next of its steps.
+    pub(super) fn step_clock(&self, node: NodeId, flows: &[FlowSpec]) {
+        for stack in &self.stacks {
+            let daemons = stack.relays.get(&node).into_iter().chain(stack.servers.get(&node));
+            daemons.for_each(|daemon| daemon.signal(Signal::SIGURG));
+        }
+        for (_, client) in self.clients.iter().filter(|(flow, _)| flows[**flow].to == node) {
+            // Gone already is as good.
+            let _ = client.process.signal(Signal::SIGURG);
+        }
+    }
+
     /// Takes the relays of a node out of all paths, or back into them.
     pub(super) fn bypass(&mut self, node: NodeId, is_bypassed: bool) {
         match is_bypassed {
@@ -412,8 +432,9 @@ impl Processes {
         Ok(())
     }
 
-    /// Ends everything: clients first, then relays, then servers, whose traces are complete then.
-    pub(super) fn end(&mut self) -> Result<(), LabError> {
+    /// Ends everything: clients first, then relays, then servers, whose traces are complete then. A relay that had
+    /// ended by itself is a problem of the run.
+    pub(super) fn end(&mut self, problems: &mut Vec<String>) -> Result<(), LabError> {
         let running: Vec<usize> = self.clients.keys().copied().collect();
         running.iter().for_each(|&flow| self.stop(flow));
         for flow in running {
@@ -421,7 +442,10 @@ impl Processes {
         }
         for stack in &mut self.stacks {
             for (node, relay) in std::mem::take(&mut stack.relays) {
-                stack.told.entry(node).or_default().push(relay.end()?);
+                match relay.end() {
+                    Ok(told) => stack.told.entry(node).or_default().push(told),
+                    Err(error) => problems.push(error.to_string()),
+                }
             }
             for (_, server) in std::mem::take(&mut stack.servers) {
                 server.end()?;

@@ -35,18 +35,20 @@ const SETTINGS: &[(&str, &str)] = &[
 pub(super) struct Node {
     pub(super) namespace: Namespace,
     number: u16,
+    /// How often it got new addresses.
+    moves: u8,
 }
 
 impl Node {
     /// Its IPv4 address, on its loopback device: it does not depend on links.
     pub(super) fn v4(&self) -> IpAddr {
         let [high, low] = self.number.to_be_bytes();
-        Ipv4Addr::new(10, 77, high, low).into()
+        Ipv4Addr::new(10, 77_u8.wrapping_add(self.moves), high, low).into()
     }
 
     /// Its IPv6 address.
     pub(super) fn v6(&self) -> IpAddr {
-        Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, self.number).into()
+        Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, u16::from(self.moves), self.number).into()
     }
 }
 
@@ -191,9 +193,29 @@ impl World {
             }
             Action::NodeDown(node) => self.network.mark_node(*node, false),
             Action::NodeUp(node) => self.network.mark_node(*node, true),
-            Action::Crash(_) | Action::Restart(_) | Action::Bypass(_) | Action::Include(_) => return Ok(()),
+            Action::Readdress(node) => self.readdress(*node)?,
+            Action::Crash(_)
+            | Action::Restart(_)
+            | Action::Bypass(_)
+            | Action::Include(_)
+            | Action::StepClock(..) => return Ok(()),
         }
         self.route(at)
+    }
+
+    /// Gives a host other addresses in place of those that it had. Routes follow with the next [`World::route`].
+    fn readdress(&mut self, node: NodeId) -> Result<(), LabError> {
+        let host = &mut self.nodes[node.0 as usize];
+        let old = [(host.v4(), 32), (host.v6(), 128)];
+        host.moves += 1;
+        for (address, prefix) in [(host.v4(), 32), (host.v6(), 128)] {
+            host.namespace.address("lo", address, prefix)?;
+        }
+        for (address, prefix) in old {
+            host.namespace.remove_address("lo", address, prefix)?;
+        }
+        self.told.retain(|&(from, to), _| from != node.0 && to != node.0);
+        Ok(())
     }
 
     /// Finds the paths at `at` and tells every kernel what is new to it.
@@ -236,7 +258,7 @@ impl World {
 fn node(index: usize, name: &str) -> Result<Node, LabError> {
     let namespace = Namespace::new(name)?;
     namespace.settings(SETTINGS)?;
-    let node = Node { namespace, number: index as u16 + 1 };
+    let node = Node { namespace, number: index as u16 + 1, moves: 0 };
     node.namespace.address("lo", node.v4(), 32)?;
     node.namespace.address("lo", node.v6(), 128)?;
     Ok(node)
@@ -277,7 +299,12 @@ fn act(links: &mut Links<Model>, at: Instant, action: &Action, touching: &[LinkI
                 }
             }
         }
-        Action::Crash(_) | Action::Restart(_) | Action::Bypass(_) | Action::Include(_) => {}
+        Action::Crash(_)
+        | Action::Restart(_)
+        | Action::Bypass(_)
+        | Action::Include(_)
+        | Action::Readdress(_)
+        | Action::StepClock(..) => {}
     }
 }
 

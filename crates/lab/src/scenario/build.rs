@@ -261,6 +261,8 @@ fn actions(scenario: &Scenario) -> Vec<(Instant, Action)> {
             What::Link { link, is_up, keep } => {
                 Action::Links { states: both(link).map(|id| (id, is_up)).to_vec(), keep }
             }
+            What::Readdress(node) => Action::Readdress(id(node)),
+            What::StepClock { node, by } => Action::StepClock(id(node), by),
             What::Path(_) => continue,
         };
         actions.push((Instant::ZERO + event.at, action));

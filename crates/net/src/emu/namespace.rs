@@ -103,6 +103,14 @@ impl Namespace {
         self.change(vec![Change::Address { device: device.to_owned(), address, prefix }])
     }
 
+    /// Takes an address from a device.
+    ///
+    /// # Errors
+    /// [`EmuError::Configure`].
+    pub fn remove_address(&self, device: &str, address: IpAddr, prefix: u8) -> Result<(), EmuError> {
+        self.change(vec![Change::NoAddress { device: device.to_owned(), address, prefix }])
+    }
+
     /// Adds a route.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //! of a transparent relay, only.
 
 use futures_util::TryStreamExt;
+use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::{Error, Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use std::fmt;
 use std::net::IpAddr;
@@ -23,6 +24,7 @@ pub struct Route {
 pub(super) enum Change<'a> {
     Up { device: String },
     Address { device: String, address: IpAddr, prefix: u8 },
+    NoAddress { device: String, address: IpAddr, prefix: u8 },
     Route { to: IpAddr, prefix: u8, via: IpAddr },
     Host(Route),
     Veth { device: String, peer: String, namespace: BorrowedFd<'a> },
@@ -34,6 +36,9 @@ impl fmt::Display for Change<'_> {
             Self::Up { device } => write!(f, "set the device {device} up"),
             Self::Address { device, address, prefix } => {
                 write!(f, "give {address}/{prefix} to the device {device}")
+            }
+            Self::NoAddress { device, address, prefix } => {
+                write!(f, "take {address}/{prefix} from the device {device}")
             }
             Self::Route { to, prefix, via } => write!(f, "route {to}/{prefix} via {via}"),
             Self::Host(Route { to, device: Some(device), .. }) => write!(f, "route {to} by {device}"),
@@ -76,7 +81,15 @@ async fn one(handle: &Handle, change: &Change<'_>) -> Result<(), Error> {
         }
         Change::Address { device, address, prefix } => {
             let index = index(handle, device).await?;
-            handle.address().add(index, *address, *prefix).execute().await
+            let mut add = handle.address().add(index, *address, *prefix);
+            // Nobody else can have it: routes may name it as their source at once.
+            add.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+            add.execute().await
+        }
+        Change::NoAddress { device, address, prefix } => {
+            let index = index(handle, device).await?;
+            let mut add = handle.address().add(index, *address, *prefix);
+            handle.address().del(add.message_mut().clone()).execute().await
         }
         Change::Route { to, prefix, via } => {
             let route = RouteMessageBuilder::<IpAddr>::new();

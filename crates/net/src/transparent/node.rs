@@ -20,6 +20,10 @@ pub(super) enum Verdict {
 
 /// A client that has not asked for this long has gone, or has another address now.
 const SILENT: Duration = Duration::from_millis(500);
+/// A client that asks again after this long was away: its packets took a path past this relay, on which they and the
+/// answers went on. What both ends know of this relay, and it of them, holds no more. Longer than what passes between two
+/// questions over a path that is silent.
+const AWAY: Duration = Duration::from_millis(800);
 /// What was asked for before a relay came has arrived after this time, or is lost.
 const INHERITED: Duration = Duration::from_secs(3);
 /// Pairs and routes are forgotten after this time.
@@ -97,9 +101,17 @@ impl Interceptor {
     fn route(&mut self, now: Instant, interest: &Interest, client: Pair) {
         let flow = interest.flow;
         match self.askers.get_mut(&flow) {
-            Some(asker) if asker.client == client => asker.last_heard = now,
+            Some(asker) if asker.client == client && now.since(asker.last_heard) < AWAY => {
+                asker.last_heard = now;
+            }
             Some(asker) if now.since(asker.last_heard) < SILENT => {}
             _ => {
+                let is_away = |asker: &Asker| now.since(asker.last_heard) >= AWAY;
+                let mut own = self.askers.values().filter(|asker| asker.client == client).peekable();
+                if own.peek().is_some() && own.all(is_away) {
+                    self.pairs.rename(client);
+                    self.pairs.rename(client.reversed());
+                }
                 // A client that knows nothing of its neighbour yet has not asked for anything.
                 let inherited = if interest.cold { Duration::ZERO } else { INHERITED };
                 let asker = Asker { client, last_heard: now, inherited_until: now + inherited };

@@ -49,6 +49,13 @@ impl Pairs {
         named.name
     }
 
+    /// Takes the name of a pair away: what is still meant for it goes nowhere, and it will have another one.
+    pub(super) fn rename(&mut self, pair: Pair) {
+        if let Some(named) = self.by_pair.remove(&pair) {
+            self.by_name.remove(&named.name);
+        }
+    }
+
     /// The pair of a name.
     pub(super) fn pair(&self, name: SocketAddr) -> Option<Pair> {
         self.by_name.get(&name).copied()
@@ -85,5 +92,8 @@ mod tests {
         pairs.forget(at(60), Duration::from_secs(60));
         assert_eq!((pairs.pair(a), pairs.pair(b)), (Some(pair(1)), None));
         assert_ne!(pairs.name(at(61), pair(2)), b, "a late packet must not go to somebody else");
+        pairs.rename(pair(1));
+        assert_eq!(pairs.pair(a), None);
+        assert_ne!(pairs.name(at(62), pair(1)), a);
     }
 }

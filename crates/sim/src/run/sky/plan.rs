@@ -98,6 +98,8 @@ pub struct VCurve {
 const STEP: Duration = Duration::from_millis(100);
 /// The most steps of a pass; longer passes have longer steps.
 const MOST_STEPS: u64 = 3_000;
+/// A link in use always carries a little: at a rate of nothing a packet would never leave.
+const LEAST_SHARE: f64 = 0.005;
 const NOISE_PERIOD: Duration = Duration::from_secs(1);
 
 impl VCurve {
@@ -107,6 +109,7 @@ impl VCurve {
         let step = STEP.max(life.scaled(1, MOST_STEPS));
         let height = self.max.as_bps().saturating_sub(self.floor.as_bps());
         let parabola = RatePolicy::VCurve(height as f64);
+        let least = LEAST_SHARE * self.max.as_bps() as f64;
         let (mut steps, mut at, mut redraw, mut noise) = (Vec::new(), from, from, 0.0);
         while at < until || steps.is_empty() {
             if at >= redraw {
@@ -118,9 +121,11 @@ impl VCurve {
             let until_s = life.as_secs_f64() - since_s;
             let view = LinkView { since_s, until_s, range_m: 0.0, elevation_deg: 0.0 };
             let bps = self.floor.as_bps() as f64 + parabola.bit_s(&view) + noise;
-            steps.push((at, Rate::from_bps(bps.max(0.0) as u64)));
+            steps.push((at, Rate::from_bps(bps.max(least) as u64)));
             at += step;
         }
+        // What waits when the pass is over leaves soon.
+        steps.push((until.max(at), self.max));
         RateSchedule::Steps(steps)
     }
 }

@@ -88,6 +88,9 @@ pub struct Settings {
     pub buffer_target: u64,
     /// … or what the next hop takes in this time, where that is more.
     pub buffer_target_time: Duration,
+    /// Bytes that a Consumer asks for beyond what the path holds: relays before a slow or interrupted hop store them, and
+    /// serve them when it is fast again (INTCP, section on link multiplexing). `buffer_target` has to allow as much.
+    pub store_ahead: u64,
     /// The most bytes a Consumer has asked for and not received.
     pub receive_window: u64,
     /// The most bytes one neighbour may have asked for and not received.
@@ -126,6 +129,7 @@ impl Profile {
             cache_answers: true,
             buffer_target: 1350,
             buffer_target_time: Duration::from_micros(1_600),
+            store_ahead: 0,
             receive_window: 16 * 1024 * 1024,
             credit_per_neighbour: 64 * 1024 * 1024,
             initial_rto: Duration::from_secs(1),

@@ -307,6 +307,7 @@ fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), Scenario
     }
     for (name, value) in [
         ("buffer_target", &mut s.buffer_target),
+        ("store_ahead", &mut s.store_ahead),
         ("receive_window", &mut s.receive_window),
         ("request_limit", &mut s.request_limit),
     ] {

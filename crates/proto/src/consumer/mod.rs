@@ -147,7 +147,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             uplink,
             intake: Intake::new(Instant::ZERO, &config, 0),
             progress,
-            window: Window::new(config.receive_window, config.span_bytes()),
+            window: Window::new(config.receive_window, config.span_bytes(), config.store_ahead),
             congestion: config.end_to_end_control.then(|| Congestion::new(&config)),
             rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
             timeouts: Timeouts::default(),

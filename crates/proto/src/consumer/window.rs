@@ -13,6 +13,8 @@ const MIN_ROUND: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Window {
     limit: u64,
+    /// Asked for beyond what the path holds, for caches to store.
+    ahead: u64,
     floor: u64,
     min_rtt: Option<Duration>,
     /// `min_rtt` is that of a path before.
@@ -24,9 +26,10 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(limit: u64, span: u64) -> Self {
+    pub(super) fn new(limit: u64, span: u64, ahead: u64) -> Self {
         Self {
             limit,
+            ahead,
             floor: (4 * span).max(256 * 1024).min(limit),
             min_rtt: None,
             is_old_path: false,
@@ -68,7 +71,7 @@ impl Window {
         } else {
             self.floor + in_flight + in_flight / 2
         };
-        size.min(self.limit)
+        size.saturating_add(self.ahead).min(self.limit)
     }
 
     /// The path has changed: its round trip is to be learnt anew. Until then the old one is the better guess than none.
@@ -83,7 +86,7 @@ mod tests {
 
     #[test]
     fn changes_of_the_path_do_not_inflate_the_window() {
-        let mut window = Window::new(16 << 20, 64 << 10);
+        let mut window = Window::new(16 << 20, 64 << 10, 0);
         let (rate, mut now) = (Rate::from_mbps(20), Instant::ZERO);
         window.on_rtt(Duration::from_millis(200));
         for _ in 0..50 {
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_window_follows_the_path_and_stays_within_its_limit() {
-        let mut window = Window::new(16 << 20, 64 << 10);
+        let mut window = Window::new(16 << 20, 64 << 10, 0);
         assert_eq!(window.size(), 256 << 10);
         window.on_rtt(Duration::from_millis(500));
         let mut now = Instant::ZERO;

@@ -186,7 +186,7 @@ fn tcp_takes_its_options_and_says_what_is_wrong_with_them() {
         "transport = \"cubic\"\nsplit = [\"r2\", \"r1\"]\noptions = { mss = 1000, receive_window = \"40p\", split_buffer = \"64kB\" }",
     ));
     let Ok(scenario) = scenario else { panic!("{scenario:?}") };
-    let starhop_sim::run::Transport::Tcp(config) = &scenario.flows[0].how else { panic!("no TCP") };
+    let Transport::Tcp(config) = &scenario.flows[0].how else { panic!("no TCP") };
     assert_eq!((config.mss, config.receive_window, config.split_buffer), (1000, 40_000, Some(64_000)));
     // 1000 bytes in packets of 1052, and two splices between source and client.
     let built = build(&scenario);

@@ -134,8 +134,8 @@ impl Simulation {
             plan.flows.iter().map(account).collect::<Vec<_>>()
         };
         let accounts = plan.sky.as_ref().map(accounts).unwrap_or_default();
-        let sky_rng = builder.rng.fork(0x736b_79);
-        let sky = plan.sky.map(|sky| Sky::new(sky, accounts, sky_rng));
+        let sky_rng = builder.rng.fork(0x0073_6b79);
+        let sky = plan.sky.map(|sky| Sky::new(sky, accounts, &sky_rng));
         let steps = steps(&flows, plan.actions, plan.warm_up);
         let series = Series {
             step: plan.step,

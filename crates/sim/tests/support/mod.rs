@@ -91,6 +91,7 @@ impl Chain {
             end,
             step: Duration::from_millis(100),
             udp_checksum: true,
+            sky: None,
         })
     }
 

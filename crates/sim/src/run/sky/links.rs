@@ -9,6 +9,7 @@ use starhop_orbit::schedule::Ends;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 /// For how long a link that paths have left still forwards what reaches it: longer than anything is under way.
@@ -98,17 +99,19 @@ impl Links {
         world: &mut World<SharedRecorder>,
     ) {
         let now = world.now();
-        if !self.links.contains_key(&ends) {
-            let ids = [0, 1].map(|index| {
-                let kind = kind(plan, ends, index);
-                let config = LinkConfig { loss: quiet(kind), ..kind.config.clone() };
-                world.add_link(nodes[index], nodes[1 - index], config, kind.header)
-            });
-            let counted = [Counted::default(); 2];
-            self.links.insert(ends, SkyLink { ids, used_since: None, left_at: now, counted });
-            self.by_id.extend(ids.into_iter().enumerate().map(|(index, id)| (id, (ends, index))));
-        }
-        let Some(link) = self.links.get_mut(&ends) else { return };
+        let link = match self.links.entry(ends) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let ids = [0, 1].map(|index| {
+                    let kind = kind(plan, ends, index);
+                    let config = LinkConfig { loss: quiet(kind), ..kind.config.clone() };
+                    world.add_link(nodes[index], nodes[1 - index], config, kind.header)
+                });
+                self.by_id.extend(ids.into_iter().enumerate().map(|(index, id)| (id, (ends, index))));
+                let counted = [Counted::default(); 2];
+                entry.insert(SkyLink { ids, used_since: None, left_at: now, counted })
+            }
+        };
         link.used_since = Some(now);
         // At the very beginning nothing is handed over.
         let is_handover = now > Instant::ZERO && ends.1 >= plan.network.satellite_count();

@@ -61,7 +61,7 @@ pub(super) struct Route {
 }
 
 impl Sky {
-    pub(super) fn new(plan: SkyPlan, flows: Vec<FlowAccount>, rng: Rng) -> Self {
+    pub(super) fn new(plan: SkyPlan, flows: Vec<FlowAccount>, rng: &Rng) -> Self {
         let satellites = plan.network.satellite_count();
         let stations = (satellites..).zip(plan.gateways.iter().copied());
         Self {

@@ -66,7 +66,7 @@ fn rack_waits_a_quarter_of_a_round_trip_for_a_single_segment_out_of_order() {
     let mut sender = sender(3, 10, |_| ());
     sent(&mut sender, at(0));
     sender.on_segment(at(100), &ack(1, at(0), &[(2, 3)]));
-    assert_eq!(sent(&mut sender, at(100)), []);
+    assert_eq!(sent(&mut sender, at(100)), [0u64; 0]);
     // Sent at 0, waited for 100 + 25 ms.
     assert_eq!(due(&sender), at(125));
     sender.on_timeout(at(125));
@@ -165,7 +165,7 @@ fn the_receivers_window_holds_the_sender_and_is_probed() {
     sender.on_segment(at(100), &shut);
     assert_eq!(sent(&mut sender, at(100)), [10, 11]);
     sender.on_segment(at(200), &TcpSegment { ack: 12 * MSS, ..shut });
-    assert_eq!(sent(&mut sender, at(200)), []);
+    assert_eq!(sent(&mut sender, at(200)), [0u64; 0]);
     let probe_at = due(&sender);
     assert!(probe_at > at(400) && probe_at < at(600), "{probe_at:?}");
     let probe = sender.poll_transmit(probe_at).unwrap_or_default();

@@ -34,6 +34,8 @@ pub struct SkyPlan {
     pub downlink: SkyLinkConfig,
     /// Which satellites run relays.
     pub relays: Vec<bool>,
+    /// Bytes that relays on the ground keep, where not as much as those in the sky.
+    pub station_cache: Option<u64>,
     /// What happens when a station changes its satellite.
     pub handover: Handover,
 }

@@ -147,6 +147,19 @@ mod tests {
     }
 
     #[test]
+    fn at_a_floor_of_nothing_a_packet_still_leaves() {
+        let noise = Rate::from_bps(500_000);
+        let curve = VCurve { max: Rate::from_mbps(10), floor: Rate::ZERO, noise };
+        let at = |s| Instant::ZERO + Duration::from_secs(s);
+        let schedule = curve.over(at(0), at(60), &mut Rng::new(1));
+        for second in 0..60 {
+            assert!(schedule.at(at(second)) >= Rate::from_bps(50_000), "at {second} s");
+        }
+        // What still waits when the pass is over is gone soon after.
+        assert_eq!(schedule.at(at(61)), Rate::from_mbps(10));
+    }
+
+    #[test]
     fn noise_stays_in_its_band_and_does_not_move_the_mean() {
         let noise = Rate::from_bps(500_000);
         let curve = VCurve { max: Rate::from_mbps(10), floor: Rate::from_mbps(10), noise };

@@ -6,7 +6,7 @@ use super::{Action, FlowHandle, Series, Simulation, Step};
 use crate::engine::{HostId, IP_HEADER, Network, NodeId, UDP_HEADER, World};
 use crate::host::tcp::{OVERHEAD, TcpConfig, TcpSink, TcpSource, TcpSplice};
 use crate::host::{
-    ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Pattern,
+    ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Middle, Pattern,
     ProducerHost, RelayHost,
 };
 use crate::record::{Recorder, SharedRecorder};
@@ -99,6 +99,8 @@ pub struct Plan {
     pub controllers: BTreeMap<NodeId, Controller>,
     /// The flows.
     pub flows: Vec<FlowSpec>,
+    /// By the number of a TCP flow, the programs through which its packets go, from the source on.
+    pub middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
     /// The sky that finds the ways between the hosts; without one, ways are those of the least delay.
     pub sky: Option<SkyPlan>,
     /// What happens to the world.
@@ -123,6 +125,7 @@ impl Plan {
             relays: Vec::new(),
             controllers: BTreeMap::new(),
             flows,
+            middles: BTreeMap::new(),
             sky: None,
             actions: Vec::new(),
             seed: 1,
@@ -147,6 +150,7 @@ impl Simulation {
             overlay: Overlay::new(plan.controllers),
             pattern: Pattern::default(),
             rng: Rng::new(plan.seed).fork(u64::MAX),
+            middles: plan.middles,
         };
         let cache = plan.sky.as_ref().and_then(|sky| sky.station_cache);
         builder.add_stacks(&plan.flows, &plan.relays, cache);
@@ -205,6 +209,7 @@ struct Builder {
     overlay: Overlay,
     pattern: Pattern,
     rng: Rng,
+    middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
 }
 
 impl Builder {
@@ -298,8 +303,8 @@ impl Builder {
         (self.world.add_host(spec.from, Box::new(source), true), sink, Vec::new())
     }
 
-    /// A source, the nodes that split the connection, and the client: each asks the one before. Without a
-    /// handshake all connections are open, and each knows the one after it.
+    /// A source, the programs through which packets go, the nodes that split the connection, and the client: each asks
+    /// the one before. Without a handshake all connections are open, and each knows the one after it.
     fn add_tcp(&mut self, config: &TcpConfig, spec: &FlowSpec, record: usize) -> Ends {
         let flow = record as u32;
         let first = self.world.host_count() as u32;
@@ -309,15 +314,22 @@ impl Builder {
             source = source.connected(downstream);
         }
         let mut senders = vec![self.world.add_host(spec.from, Box::new(source), true)];
-        for (index, &node) in spec.splits.iter().enumerate() {
-            let upstream = HostId(first + index as u32).addr();
+        let middles = self.middles.remove(&record).unwrap_or_default();
+        let next = middles.len() as u32;
+        for (index, (node, middle)) in middles.into_iter().enumerate() {
+            let upstream = HostId(first + index as u32);
+            let host = middle.host(upstream.addr(), HostId(upstream.0 + 2).addr(), u64::from(flow) + 1);
+            self.world.add_host(node, host, false);
+        }
+        for (index, &node) in (next..).zip(&spec.splits) {
+            let upstream = HostId(first + index).addr();
             let mut splice = TcpSplice::new(config, flow, upstream, self.rng.next_u64());
-            if let Some(downstream) = downstream(index as u32 + 1) {
+            if let Some(downstream) = downstream(index + 1) {
                 splice = splice.connected(downstream);
             }
             senders.push(self.world.add_host(node, Box::new(splice), false));
         }
-        let last = HostId(first + spec.splits.len() as u32).addr();
+        let last = HostId(first + next + spec.splits.len() as u32).addr();
         let clock_offset = self.world.network().clock_offset(spec.to);
         let sink = TcpSink::new(config, flow, self.recorder.clone(), clock_offset).upstream(last);
         let sink = self.world.add_host(spec.to, Box::new(sink), false);

@@ -164,7 +164,8 @@ fn flows(
     if flows.is_empty() { Err(fields.error("flow", "is missing: nothing would be sent")) } else { Ok(flows) }
 }
 
-/// A flow to `user*` is one to user1, user2, … each, `stagger` after the one before, all of one content.
+/// A flow to `user*` is one to user1, user2, … each, `stagger` after the one before, all of one content, or each of its
+/// own where the content's name has a `*` for the node's.
 fn copies(flow: Flow, stagger: Duration, topology: &Topology) -> Vec<Flow> {
     let Some(prefix) = flow.to.strip_suffix('*') else { return vec![flow] };
     let is_meant = |node: &&String| {
@@ -178,6 +179,7 @@ fn copies(flow: Flow, stagger: Duration, topology: &Topology) -> Vec<Flow> {
     let copy = |(index, node): (u64, &&String)| Flow {
         name: format!("{}-{node}", flow.name),
         to: (*node).clone(),
+        content: flow.content.replace('*', node),
         start: flow.start + stagger.scaled(index, 1),
         ..flow.clone()
     };

@@ -10,7 +10,7 @@ use crate::host::{
     ProducerHost, RelayHost,
 };
 use crate::record::{Recorder, SharedRecorder};
-use starhop_proto::config::{Config, Controller};
+use starhop_proto::config::{Config, Controller, Settings};
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -152,7 +152,8 @@ impl Simulation {
             rng: Rng::new(plan.seed).fork(u64::MAX),
             middles: plan.middles,
         };
-        builder.add_stacks(&plan.flows, &plan.relays);
+        let cache = plan.sky.as_ref().and_then(|sky| sky.station_cache);
+        builder.add_stacks(&plan.flows, &plan.relays, cache);
         let flows: Vec<FlowHandle> = plan.flows.iter().map(|flow| builder.add_flow(flow)).collect();
         let accounts = |sky: &SkyPlan| {
             let account = |flow| account(flow, sky, plan.warm_up, plan.end);
@@ -196,6 +197,12 @@ fn account(flow: &FlowSpec, sky: &SkyPlan, warm_up: Instant, end: Instant) -> Fl
     FlowAccount::new(pair.unwrap_or_default(), window, packet)
 }
 
+/// The settings with another cache; as they are where it would be too small to work.
+fn with_cache(config: &Config, cache: Option<u64>) -> Config {
+    let Some(cache_bytes) = cache else { return config.clone() };
+    Config::new(Settings { cache_bytes, ..(**config).clone() }).unwrap_or_else(|_| config.clone())
+}
+
 struct Builder {
     world: World<SharedRecorder>,
     recorder: SharedRecorder,
@@ -206,8 +213,9 @@ struct Builder {
 }
 
 impl Builder {
-    /// One set of relays and producers for all flows that speak with the same settings.
-    fn add_stacks(&mut self, flows: &[FlowSpec], relays: &[NodeId]) {
+    /// One set of relays and producers for all flows that speak with the same settings. `cache`: what the relays keep
+    /// in place of what the settings say, bytes.
+    fn add_stacks(&mut self, flows: &[FlowSpec], relays: &[NodeId], cache: Option<u64>) {
         for flow in flows {
             let Transport::Starhop(config) = &flow.transport else { continue };
             if self.stack_of(config).is_some() {
@@ -216,8 +224,9 @@ impl Builder {
             let alike: Vec<&FlowSpec> =
                 flows.iter().filter(|other| other.transport == flow.transport).collect();
             let producers = self.add_producers(config, &alike);
+            let roomy = with_cache(config, cache);
             let relays = relays.iter().map(|&node| {
-                let config = config_at(&self.overlay.controllers, node, config);
+                let config = config_at(&self.overlay.controllers, node, &roomy);
                 let relay = RelayHost::new(config, self.rng.next_u64());
                 (node, self.world.add_host(node, Box::new(relay), false))
             });

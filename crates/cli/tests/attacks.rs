@@ -2,7 +2,6 @@
 //! makes. docs/SECURITY.md says which defence each one guards. `cargo test --test attacks -- WORD` runs the tests
 //! whose names hold the word.
 
-#[allow(dead_code, reason = "each of the two test programs uses a part of it")]
 mod support;
 
 use nix::sys::signal::Signal;

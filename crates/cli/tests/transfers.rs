@@ -1,7 +1,6 @@
 //! The binary itself: real processes, real sockets, real files, on emulated links in namespaces that this
 //! test makes. `cargo test --test transfers -- WORD` runs the tests whose names hold the word.
 
-#[allow(dead_code, reason = "each of the two test programs uses a part of it")]
 mod support;
 
 use starhop_net::emu::{Hop, scratch};

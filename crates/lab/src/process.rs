@@ -41,14 +41,20 @@ impl Sealing {
     }
 }
 
-/// A verb of the binary, whose events are JSON lines.
+/// A verb of the binary that speaks Starhop, whose events are JSON lines.
 pub(crate) fn command(program: &Path, verb: &str, sealing: &Sealing) -> Command {
-    let mut command = Command::new(program);
-    command.arg(verb).env_remove("STARHOP_KEY").env_remove("STARHOP_ROSTER");
+    let mut command = bare_command(program, verb);
     match sealing {
         Sealing::Insecure => command.arg("--insecure"),
         Sealing::Key(path) => command.arg("--key").arg(path),
     };
+    command
+}
+
+/// A verb of the binary that needs no key, whose events are JSON lines.
+pub(crate) fn bare_command(program: &Path, verb: &str) -> Command {
+    let mut command = Command::new(program);
+    command.arg(verb).env_remove("STARHOP_KEY").env_remove("STARHOP_ROSTER");
     command.arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -95,6 +101,11 @@ impl Daemon {
     /// CPU time that it had used when it was ready.
     pub(crate) fn cpu_when_ready(&self) -> f64 {
         self.ready["cpu_seconds"].as_f64().unwrap_or(0.0)
+    }
+
+    /// Sends a signal; to a process that is gone, none.
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let _ = self.process.signal(signal);
     }
 
     /// Asks it to tell its counters and to end.

@@ -1,16 +1,21 @@
 //! `starhop relay`: stands between source and client, repairs and caches.
 
+use super::mechanisms::Mechanisms;
 use super::sealing::SealArgs;
 use super::serve::{reload, socket, warn};
-use super::{address, config, say};
+use super::{address, fix_rate, say};
 use crate::quantity;
-use anyhow::bail;
+use anyhow::{Context, anyhow, bail};
 use indicatif::HumanBytes;
 use serde_json::json;
+use starhop_net::content::ContentName;
+use starhop_net::outboard::outboard_flow;
 use starhop_net::proofs::{MAX_PROOF_BYTES, Proofs};
 use starhop_net::security::HopSuite;
-use starhop_net::{Driver, Endpoint, clock, daemon};
-use starhop_proto::config::{Controller, Profile};
+use starhop_net::transparent::{self, Counters, Transparent};
+use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
+use starhop_proto::config::Config;
+use starhop_proto::name::FlowId;
 use starhop_proto::relay::{Relay, RelayStats, Scrutiny};
 use starhop_proto::time::Instant;
 use starhop_proto::units::Rate;
@@ -23,15 +28,18 @@ use std::time::Duration;
 /// A relay keeps nothing that cannot be lost: it may be ended, killed, restarted and left out at any moment.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --key domain.key --cache 1GiB\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit code 0, or 1 when it cannot relay."
+    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --key domain.key --cache 1GiB\n  starhop relay --transparent --key domain.key --cache 1GiB\n\nA transparent relay runs on a router, needs root (or CAP_NET_ADMIN) and nftables, and sets `table inet\nstarhop_relay_PORT` and one routing rule, which it removes when it ends, and a watchdog within two seconds when it\nis killed or hangs. SIGUSR1 lets packets pass until SIGUSR2. It needs the domain's key: nodes with keys of their own\n(--roster) seal for each other, and nobody between them can open that.\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit code 0, or 1 when it cannot\nrelay."
 )]
 pub(crate) struct Args {
     /// Address and UDP port to listen on; `[::]` takes both IP versions
     #[arg(long, default_value = "[::]:4433", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
     /// The next relay, or the server
-    #[arg(long, value_parser = address, value_name = "ADDR")]
-    upstream: SocketAddr,
+    #[arg(long, value_parser = address, value_name = "ADDR", required_unless_present = "transparent")]
+    upstream: Option<SocketAddr>,
+    /// Relay what passes this router, unasked: packets from and to the UDP port of `--listen` are diverted by nftables
+    #[arg(long, conflicts_with_all = ["upstream", "routes"])]
+    transparent: bool,
     /// Memory for data that passed
     #[arg(long, default_value = "256MiB", value_parser = quantity::size, value_name = "SIZE")]
     cache: u64,
@@ -41,11 +49,13 @@ pub(crate) struct Args {
     /// Which of the 16 KiB groups in the cache are verified against the object's name before they are answered with
     #[arg(long, value_enum, default_value_t = Verify::Full, value_name = "WHICH")]
     verify: Verify,
-    /// The set of mechanisms
-    #[arg(long, default_value = "starhop", value_parser = super::get::profile, value_name = "PROFILE")]
-    profile: Profile,
+    /// Ask another neighbour for one object: its hash and the neighbour; may be given several times
+    #[arg(long = "route", value_parser = route, value_name = "b3:HASH=ADDR")]
+    routes: Vec<(FlowId, SocketAddr)>,
     #[command(flatten)]
     seal: SealArgs,
+    #[command(flatten)]
+    mechanisms: Mechanisms,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -77,26 +87,43 @@ impl Verify {
 
 type Node = Driver<Relay<HopSuite>>;
 
+/// `b3:HASH=HOST:PORT`.
+fn route(text: &str) -> Result<(FlowId, SocketAddr), String> {
+    let (name, neighbour) = text.split_once('=').ok_or("is not of the form b3:HASH=HOST:PORT")?;
+    match ContentName::parse(name) {
+        Ok(ContentName::Hash(hash)) => Ok((FlowId::of_content(hash.as_bytes()), address(neighbour)?)),
+        Ok(ContentName::Path(_)) => Err("names the object by its hash, as b3:HASH".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut settings = args.profile.settings();
-    settings.cache_bytes = args.cache;
-    if let Some(rate) = args.link_rate {
-        settings.controller = Controller::Fixed(rate);
+    let config = args.mechanisms.config(|settings| {
+        settings.cache_bytes = args.cache;
+        fix_rate(settings, args.link_rate);
+    })?;
+    if args.transparent {
+        return transparent(args, config);
     }
-    let config = config(settings)?;
     let suite = args.seal.suite()?;
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());
-        let Some(upstream) = endpoint.address_of(args.upstream) else {
-            bail!("{} cannot be reached from {}: another IP version", args.upstream, args.listen);
+        let reachable = |address: SocketAddr| {
+            let problem = || anyhow!("{address} cannot be reached from {}: another IP version", args.listen);
+            endpoint.address_of(address).ok_or_else(problem)
         };
-        let proofs = args.verify.scrutiny().map_or(0, |_| MAX_PROOF_BYTES);
-        let memory = config.memory_bound() + suite.memory_bound() + proofs;
+        // Given, unless this relay is transparent.
+        let upstream = reachable(args.upstream.unwrap_or(args.listen))?;
+        let memory = memory_bound(args, &config, &suite);
         let mut relay = Relay::new(config, upstream, suite, clock::seed());
-        if let Some(scrutiny) = args.verify.scrutiny() {
-            relay.set_verifier(Box::new(Proofs::default()), scrutiny, clock::seed());
+        verify(args, &mut relay);
+        for &(flow, upstream) in &args.routes {
+            let upstream = reachable(upstream)?;
+            relay.set_route(clock::now(), flow, upstream);
+            // What proves the object comes the same way.
+            relay.set_route(clock::now(), outboard_flow(flow), upstream);
         }
         let mut driver = Driver::new(relay, endpoint)?;
         announce(args, &driver, memory);
@@ -115,6 +142,73 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// What state and cache take at most.
+fn memory_bound(args: &Args, config: &Config, suite: &HopSuite) -> u64 {
+    let proofs = args.verify.scrutiny().map_or(0, |_| MAX_PROOF_BYTES);
+    config.memory_bound() + suite.memory_bound() + proofs
+}
+
+/// Has the relay verify what `--verify` says.
+fn verify(args: &Args, relay: &mut Relay<HopSuite>) {
+    if let Some(scrutiny) = args.verify.scrutiny() {
+        relay.set_verifier(Box::new(Proofs::default()), scrutiny, clock::seed());
+    }
+}
+
+/// Runs a relay that end points do not know of.
+fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
+    if args.seal.roster.is_some() {
+        bail!(
+            "a transparent relay needs the domain's key: nodes with keys of their own (--roster) seal for each other, \
+             and a relay that they do not know of can open nothing. Tell them of the relay, with --upstream and \
+             --from, or use one key for the domain"
+        );
+    }
+    let port = args.listen.port();
+    let program = std::env::current_exe().context("cannot find this program itself")?;
+    let watchdog = (program, vec!["relay-watchdog".to_owned(), port.to_string()]);
+    let suite = args.seal.suite()?;
+    daemon::runtime()?.block_on(async {
+        let (security, memory) = (suite.security(), memory_bound(args, &config, &suite));
+        // Nobody is asked but whom the clients ask.
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut relay = Relay::new(config, nowhere, suite, clock::seed());
+        verify(args, &mut relay);
+        let options = transparent::Options { port, watchdog };
+        let mut relay = Transparent::start(relay, &options).context("cannot relay transparently")?;
+        if args.json {
+            say(&json!({"event": "ready", "role": "relay", "transparent": true, "port": port,
+                "security": security, "memory_bound": memory})
+            .to_string());
+        } else {
+            say(&format!(
+                "ready: relaying what passes from and to UDP port {port}, {}; state and cache take {} at most",
+                security.packets,
+                HumanBytes(memory)
+            ));
+        }
+        let document = |event, counters: Counters, suite: &HopSuite| {
+            let mut document = document(event, counters.relay, counters.sockets, suite);
+            document["passed_on"] = counters.passed_on.into();
+            say(&document.to_string());
+        };
+        let mut lies = Lies::default();
+        let tick = |counters: Counters, suite: &HopSuite| {
+            warn(lies.news(clock::now(), counters.relay));
+            if args.stats_every.is_some() {
+                document("stats", counters, suite);
+            }
+        };
+        let every = args.stats_every.unwrap_or(Duration::from_secs(1));
+        relay.run(Some(every), tick, reload).await?;
+        match args.json {
+            true => document("end", relay.counters(), relay.suite()),
+            false => say_stats(relay.counters().relay),
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
 fn announce(args: &Args, driver: &Node, memory: u64) {
     let listen = driver.endpoint().local();
     if args.json {
@@ -122,9 +216,9 @@ fn announce(args: &Args, driver: &Node, memory: u64) {
             "security": driver.node().suite().security(), "memory_bound": memory})
         .to_string());
     } else {
+        let upstream = args.upstream.map_or_else(String::new, |upstream| format!(" for {upstream}"));
         say(&format!(
-            "ready: relaying on {listen} (UDP) for {}, {}; state and cache take {} at most",
-            args.upstream,
+            "ready: relaying on {listen} (UDP){upstream}, {}; state and cache take {} at most",
             driver.node().suite().security().packets,
             HumanBytes(memory)
         ));
@@ -158,7 +252,10 @@ fn finish(args: &Args, driver: &Node) {
         say(&stats("end", driver).to_string());
         return;
     }
-    let stats = driver.node().stats();
+    say_stats(driver.node().stats());
+}
+
+fn say_stats(stats: RelayStats) {
     say(&format!(
         "relayed {} packets; {} came from the cache, {} ranges were repaired above",
         stats.data_out,
@@ -168,7 +265,10 @@ fn finish(args: &Args, driver: &Node) {
 }
 
 fn stats(event: &str, driver: &Node) -> serde_json::Value {
-    let stats = driver.node().stats();
+    document(event, driver.node().stats(), driver.stats(), driver.node().suite())
+}
+
+fn document(event: &str, stats: RelayStats, sockets: DriverStats, suite: &HopSuite) -> serde_json::Value {
     json!({
         "event": event, "role": "relay",
         "interests_in": stats.interests_in, "interests_out": stats.interests_out,
@@ -177,7 +277,7 @@ fn stats(event: &str, driver: &Node) -> serde_json::Value {
         "unasked": stats.unasked, "sent_bytes": stats.sent_bytes, "repairs": stats.repairs,
         "flows": stats.flows, "neighbours": stats.neighbours, "over_limit": stats.over_limit, "bad_datagrams": stats.bad_datagrams, "over_credit": stats.over_credit,
         "disproved_groups": stats.disproved_groups, "last_disproved": stats.last_disproved,
-        "security": driver.node().suite().security(), "seal": driver.node().suite().stats_json(), "socket": socket(driver.stats()),
+        "security": suite.security(), "seal": suite.stats_json(), "socket": socket(sockets),
         "cpu_seconds": clock::cpu_seconds(),
     })
 }

@@ -1,7 +1,8 @@
 //! `starhop serve`: offers files.
 
+use super::mechanisms::Mechanisms;
 use super::sealing::SealArgs;
-use super::{address, config, say};
+use super::{address, say};
 use crate::quantity;
 use anyhow::Context;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
@@ -9,7 +10,6 @@ use serde_json::json;
 use starhop_net::files::{Files, Root};
 use starhop_net::security::HopSuite;
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
-use starhop_proto::config::Profile;
 use starhop_proto::producer::Producer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,6 +33,8 @@ pub(crate) struct Args {
     listen: SocketAddr,
     #[command(flatten)]
     seal: SealArgs,
+    #[command(flatten)]
+    mechanisms: Mechanisms,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -49,7 +51,7 @@ type Server = Driver<Producer<Files, HopSuite>>;
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let roots = args.paths.iter().map(|path| Root::open(path)).collect::<Result<Vec<_>, _>>()?;
-    let config = config(Profile::Starhop.settings())?;
+    let config = args.mechanisms.config(|_| {})?;
     let suite = args.seal.suite()?;
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;

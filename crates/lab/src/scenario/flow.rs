@@ -1,6 +1,7 @@
 //! The flows of a scenario.
 
 use super::fields::{Fields, ScenarioError};
+use super::middle::Middles;
 use super::units::{Bitrate, FlowSize, PacketsOrSize, Size, Span};
 use starhop_proto::config::{Config, Controller, Notices, Profile, Settings};
 use starhop_proto::time::Duration;
@@ -50,6 +51,8 @@ pub struct Flow {
     pub content: String,
     /// Which nodes split its connection.
     pub split: Split,
+    /// What its packets go through on their way.
+    pub middles: Middles,
     /// It stands for so many flows alike, named NAME-1, NAME-2, …; `None` is one of its own name.
     pub count: Option<u32>,
 }
@@ -80,6 +83,7 @@ impl Flow {
         };
         let how = how(&transport, &mut options, &fields)?;
         let split = split(&mut fields, &how)?;
+        let middles = Middles::parse(&mut fields, &how, split == Split::None)?;
         let count = fields.optional("count")?;
         if count.is_some_and(|count| !(1..=MOST_COPIES).contains(&count)) {
             return Err(fields.error("count", &format!("must lie between 1 and {MOST_COPIES}")));
@@ -95,6 +99,7 @@ impl Flow {
             transport,
             how,
             split,
+            middles,
             count,
         };
         if flow.start >= flow.stop {
@@ -290,7 +295,7 @@ enum NoticesName {
 }
 
 /// Sets what the options name; the names are those of [`Settings`].
-fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
+pub(super) fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
     let s = settings;
     put(options.optional("payload")?, &mut s.payload);
     put(options.optional("mss")?, &mut s.payload);

@@ -6,16 +6,20 @@ mod event;
 mod fields;
 mod flow;
 mod link;
+mod middle;
+mod settings;
 mod sky;
 mod topology;
 pub mod units;
 
-pub use build::{Built, LinkNames, build, link_configs};
+pub use build::{Blueprint, Built, LinkNames, blueprint, build, link_configs};
 pub use constellation::{Constellation, SkyLink, gateway};
 pub use event::{Event, What};
 pub use fields::ScenarioError;
 pub use flow::{Flow, Split, transports};
 pub use link::{Direction, LinkSpec, LossDirection, ReadFile};
+pub use middle::Middles;
+pub use settings::{options_of, with_options};
 pub use topology::{InFlight, NamedLink, Relays, Switching, Topology};
 
 use fields::{Fields, Text};
@@ -160,7 +164,8 @@ fn flows(
     if flows.is_empty() { Err(fields.error("flow", "is missing: nothing would be sent")) } else { Ok(flows) }
 }
 
-/// A flow to `user*` is one to user1, user2, … each, `stagger` after the one before, all of one content.
+/// A flow to `user*` is one to user1, user2, … each, `stagger` after the one before, all of one content, or each of its
+/// own where the content's name has a `*` for the node's.
 fn copies(flow: Flow, stagger: Duration, topology: &Topology) -> Vec<Flow> {
     let Some(prefix) = flow.to.strip_suffix('*') else { return vec![flow] };
     let is_meant = |node: &&String| {
@@ -174,6 +179,7 @@ fn copies(flow: Flow, stagger: Duration, topology: &Topology) -> Vec<Flow> {
     let copy = |(index, node): (u64, &&String)| Flow {
         name: format!("{}-{node}", flow.name),
         to: (*node).clone(),
+        content: flow.content.replace('*', node),
         start: flow.start + stagger.scaled(index, 1),
         ..flow.clone()
     };
@@ -200,7 +206,8 @@ impl FlowErrors {
         }
         let splits = if let Split::Named(nodes) = &flow.split { &nodes[..] } else { &[] };
         let nodes = [("from", &flow.from), ("to", &flow.to)];
-        for (field, node) in nodes.into_iter().chain(splits.iter().map(|node| ("split", node))) {
+        let splits = splits.iter().map(|node| ("split", node));
+        for (field, node) in nodes.into_iter().chain(splits).chain(flow.middles.nodes()) {
             if topology.node_named(node).is_none() {
                 let problem = format!("\"{node}\" is no node; nodes are {}", topology.nodes.join(", "));
                 return Err(self.of_field(field, problem));

@@ -69,6 +69,21 @@ pub struct Progress {
     pub total: Option<u64>,
     /// All bytes are here and are being verified.
     pub is_verifying: bool,
+    /// What it cost so far.
+    pub cost: Cost,
+}
+
+/// What a download cost, finished or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Cost {
+    /// Ranges asked for again on the last hop.
+    pub repairs: u64,
+    /// End-to-end timeouts.
+    pub timeouts: u64,
+    /// Bytes of datagrams sent towards the source.
+    pub return_bytes: u64,
+    /// Datagrams sent towards the source.
+    pub return_packets: u64,
 }
 
 /// What came of a download.
@@ -114,6 +129,18 @@ pub struct Outcome {
     pub socket: DriverStats,
 }
 
+impl Cost {
+    fn of<S: Sink>(driver: &Driver<Consumer<S, HopSuite>>) -> Self {
+        let (consumer, socket) = (driver.node().stats(), driver.stats());
+        Self {
+            repairs: consumer.repairs,
+            timeouts: consumer.timeouts,
+            return_bytes: socket.tx_bytes,
+            return_packets: socket.tx_datagrams,
+        }
+    }
+}
+
 /// Downloads. A partial file stays when this fails, unless its bytes are known to be wrong.
 ///
 /// # Errors
@@ -141,20 +168,21 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
         None => None,
     };
     let verified_on_arrival = outboard.is_some();
-    let sink = FileSink::new(flow, target, hash, &have, job.trace.is_some())?;
+    let sink = FileSink::new(flow, target, hash, &have, job.trace.as_deref())?;
     let sink = GroupSink::new(sink, outboard, length, have.clone());
     let request = Request { flow, upstream: job.from, length, have };
-    let mut tell = |bytes, total, is_verifying| {
-        progress(Progress { bytes: resumed_from + bytes, total, is_verifying });
+    let mut tell = |bytes, total, cost, is_verifying| {
+        progress(Progress { bytes: resumed_from + bytes, total, is_verifying, cost });
     };
     let (length, sink) = if length == Some(resumed_from) {
         (resumed_from, sink)
     } else {
-        run(job, request, sink, &mut signals, &mut tally, |bytes, total| tell(bytes, total, false)).await?
+        let tell = |bytes, total, cost| tell(bytes, total, cost, false);
+        run(job, request, sink, &mut signals, &mut tally, tell).await?
     };
     let seconds = start.elapsed().as_secs_f64();
     let received = tally.consumer.received_bytes;
-    tell(length - resumed_from, Some(length), true);
+    tell(length - resumed_from, Some(length), tally.cost(), true);
     let sink = sink.into_file();
     let waits = sink.waits();
     let verified = finish(sink, length, &mut signals, job).await?;
@@ -191,7 +219,7 @@ async fn resolve(
     let request =
         Request { flow: manifest_flow(path), upstream: job.from, length: None, have: RangeSet::new() };
     let sink = MemorySink::new(MAX_MANIFEST);
-    let (length, sink) = run(job, request, sink, signals, tally, |_, _| {}).await?;
+    let (length, sink) = run(job, request, sink, signals, tally, |_, _, _| {}).await?;
     // The manifest's bytes are no part of the object.
     tally.consumer.received_bytes = 0;
     let bytes = sink.into_bytes(length);
@@ -221,7 +249,7 @@ async fn outboard(
         let job = Job { from, ..job.clone() };
         let request = Request { flow, upstream: from, length, have: RangeSet::new() };
         let sink = MemorySink::new(length.unwrap_or(MAX_OUTBOARD));
-        let fetched = run(&job, request, sink, signals, tally, |_, _| {}).await;
+        let fetched = run(&job, request, sink, signals, tally, |_, _, _| {}).await;
         // Its bytes are no part of the object.
         tally.consumer.received_bytes = 0;
         let bytes = match fetched {
@@ -265,6 +293,15 @@ struct Tally {
 }
 
 impl Tally {
+    fn cost(&self) -> Cost {
+        Cost {
+            repairs: self.consumer.repairs,
+            timeouts: self.consumer.timeouts,
+            return_bytes: self.tx_bytes,
+            return_packets: self.socket.tx_datagrams,
+        }
+    }
+
     fn add(&mut self, consumer: ConsumerStats, driver: DriverStats) {
         self.socket = driver;
         let sum = &mut self.consumer;
@@ -284,7 +321,7 @@ async fn run<S: Watched>(
     sink: S,
     signals: &mut Signals,
     tally: &mut Tally,
-    mut progress: impl FnMut(u64, Option<u64>),
+    mut progress: impl FnMut(u64, Option<u64>, Cost),
 ) -> Result<(u64, S), FetchError> {
     let total = request.length;
     // A socket of its own for each flow: its port tells the neighbour that this is a new requester.
@@ -305,7 +342,7 @@ async fn run<S: Watched>(
             _ = tick.tick() => {
                 let received = driver.node().stats().received_bytes;
                 driver.node_mut().sink_mut().flush();
-                progress(received, total);
+                progress(received, total, Cost::of(&driver));
                 if silence.lasts(received) > job.timeout {
                     break Err(FetchError::silent(job, received, driver.node().suite()));
                 }
@@ -328,6 +365,7 @@ async fn run<S: Watched>(
             break done;
         }
     };
+    progress(driver.node().stats().received_bytes, total, Cost::of(&driver));
     tally.add(driver.node().stats(), driver.stats());
     tally.culprits.extend(route.culprits());
     driver.node_mut().sink_mut().flush();
@@ -408,10 +446,7 @@ async fn finish(
     signals: &mut Signals,
     job: &Job,
 ) -> Result<bool, FetchError> {
-    if let Some(path) = &job.trace {
-        let trace = sink.take_trace();
-        trace.write(path).map_err(|source| FetchError::disk("write the trace", path, source))?;
-    }
+    sink.write_trace()?;
     let mut ending = sink.end(length);
     while !ending.is_done() {
         tokio::select! {

@@ -17,7 +17,7 @@ use crate::node::{Node, Transmit};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::Instant;
-use crate::wire::{Packet, Plain, Suite};
+use crate::wire::{Packet, Plain, Refused, Suite};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -139,6 +139,20 @@ impl<C: Suite> Relay<C> {
         self.reroute(now);
     }
 
+    /// Asks the default neighbour for `flow` again.
+    pub fn clear_route(&mut self, now: Instant, flow: FlowId) {
+        if self.routes.by_flow.remove(&flow).is_some() {
+            self.reroute(now);
+        }
+    }
+
+    /// Whether it asked for any byte of `range`; of an empty range, whether it knows the flow. What it did not ask for
+    /// it drops: a relay that stands in a path unasked must pass such packets on.
+    pub fn expects(&self, flow: FlowId, range: ByteRange) -> bool {
+        let state = self.flows.find(&flow).and_then(|slot| self.flows.get(slot));
+        state.is_some_and(|flow| range.is_empty() || flow.intake.expected().overlaps(range))
+    }
+
     /// Counters since the start.
     pub fn stats(&self) -> RelayStats {
         RelayStats {
@@ -157,6 +171,17 @@ impl<C: Suite> Relay<C> {
     /// The suite, to change its keys.
     pub fn suite_mut(&mut self) -> &mut C {
         &mut self.suite
+    }
+
+    /// Takes a packet that the relay's own suite has opened: for who must look into packets before it can say whether
+    /// they are for the relay, because a datagram opens only once.
+    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, packet: &[u8]) {
+        match Packet::parse(packet) {
+            Ok(Packet::Interest(interest)) => self.on_interest(now, from, &interest),
+            Ok(Packet::Data(header, payload)) => self.on_data(now, from, header, payload),
+            Ok(Packet::Notice(notice)) => self.on_notice(now, from, notice),
+            Err(_) => self.stats.bad_datagrams += 1,
+        }
     }
 
     fn emit_control(&mut self, now: Instant, control: Control, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -184,11 +209,9 @@ impl<C: Suite> Node for Relay<C> {
     type Event = core::convert::Infallible;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        match self.suite.open(now, from, datagram).ok().map(Packet::parse) {
-            Some(Ok(Packet::Interest(interest))) => self.on_interest(now, from, &interest),
-            Some(Ok(Packet::Data(header, payload))) => self.on_data(now, from, header, payload),
-            Some(Ok(Packet::Notice(notice))) => self.on_notice(now, from, notice),
-            Some(Err(_)) | None => self.stats.bad_datagrams += 1,
+        match self.suite.open(now, from, datagram) {
+            Ok(packet) => self.handle_packet(now, from, packet),
+            Err(Refused) => self.stats.bad_datagrams += 1,
         }
     }
 

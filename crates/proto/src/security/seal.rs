@@ -39,6 +39,8 @@ pub struct SealStats {
     pub forged: u64,
     /// Datagrams that had been taken before, or are too old to tell.
     pub replayed: u64,
+    /// Those of them that are requests of before this node started, which nobody may have taken.
+    pub predating: u64,
     /// Authentic datagrams from a time too far off: a wrong clock, or an old recording.
     pub untimely: u64,
     /// By how many seconds the last of these was ahead; negative when behind.
@@ -186,6 +188,7 @@ impl<R: Keyring> Suite for Seal<R> {
         // Who ran here before may have answered it already. Data and Notices make nobody send.
         if epoch < self.started && is_interest(packet) {
             self.stats.replayed += 1;
+            self.stats.predating += 1;
             return Err(Refused);
         }
         if let Some(nth) = found {

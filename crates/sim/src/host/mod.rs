@@ -3,10 +3,12 @@
 mod arq;
 mod cbr;
 mod content;
+mod middle;
 mod starhop;
 pub mod tcp;
 
 pub use arq::{ArqRelay, ArqSink, ArqSource, ArqSpec};
 pub use cbr::{CbrSink, CbrSource};
 pub use content::Pattern;
+pub use middle::{Middle, Side};
 pub use starhop::{ConsumerHost, ConsumerSpec, ProducerHost, RelayHost};

@@ -158,6 +158,8 @@ impl Recorder {
                 let content = self.flows.get(segment.flow as usize)?.content;
                 (segment.len > 0).then(|| (content, segment.range()))
             }
+            // Whose bytes it carries is for its ends to know.
+            Body::Opaque(_) => None,
             Body::Datagram(bytes) => {
                 let Ok(Packet::Data(header, payload)) = Packet::parse(bytes) else { return None };
                 let content = self.content_named(header.flow)?;

@@ -6,11 +6,11 @@ use super::{Action, FlowHandle, Series, Simulation, Step};
 use crate::engine::{HostId, IP_HEADER, Network, NodeId, UDP_HEADER, World};
 use crate::host::tcp::{OVERHEAD, TcpConfig, TcpSink, TcpSource, TcpSplice};
 use crate::host::{
-    ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Pattern,
+    ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Middle, Pattern,
     ProducerHost, RelayHost,
 };
 use crate::record::{Recorder, SharedRecorder};
-use starhop_proto::config::{Config, Controller};
+use starhop_proto::config::{Config, Controller, Settings};
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -99,6 +99,8 @@ pub struct Plan {
     pub controllers: BTreeMap<NodeId, Controller>,
     /// The flows.
     pub flows: Vec<FlowSpec>,
+    /// By the number of a TCP flow, the programs through which its packets go, from the source on.
+    pub middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
     /// The sky that finds the ways between the hosts; without one, ways are those of the least delay.
     pub sky: Option<SkyPlan>,
     /// What happens to the world.
@@ -123,6 +125,7 @@ impl Plan {
             relays: Vec::new(),
             controllers: BTreeMap::new(),
             flows,
+            middles: BTreeMap::new(),
             sky: None,
             actions: Vec::new(),
             seed: 1,
@@ -147,8 +150,10 @@ impl Simulation {
             overlay: Overlay::new(plan.controllers),
             pattern: Pattern::default(),
             rng: Rng::new(plan.seed).fork(u64::MAX),
+            middles: plan.middles,
         };
-        builder.add_stacks(&plan.flows, &plan.relays);
+        let cache = plan.sky.as_ref().and_then(|sky| sky.station_cache);
+        builder.add_stacks(&plan.flows, &plan.relays, cache);
         let flows: Vec<FlowHandle> = plan.flows.iter().map(|flow| builder.add_flow(flow)).collect();
         let accounts = |sky: &SkyPlan| {
             let account = |flow| account(flow, sky, plan.warm_up, plan.end);
@@ -192,17 +197,25 @@ fn account(flow: &FlowSpec, sky: &SkyPlan, warm_up: Instant, end: Instant) -> Fl
     FlowAccount::new(pair.unwrap_or_default(), window, packet)
 }
 
+/// The settings with another cache; as they are where it would be too small to work.
+fn with_cache(config: &Config, cache: Option<u64>) -> Config {
+    let Some(cache_bytes) = cache else { return config.clone() };
+    Config::new(Settings { cache_bytes, ..(**config).clone() }).unwrap_or_else(|_| config.clone())
+}
+
 struct Builder {
     world: World<SharedRecorder>,
     recorder: SharedRecorder,
     overlay: Overlay,
     pattern: Pattern,
     rng: Rng,
+    middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
 }
 
 impl Builder {
-    /// One set of relays and producers for all flows that speak with the same settings.
-    fn add_stacks(&mut self, flows: &[FlowSpec], relays: &[NodeId]) {
+    /// One set of relays and producers for all flows that speak with the same settings. `cache`: what the relays keep
+    /// in place of what the settings say, bytes.
+    fn add_stacks(&mut self, flows: &[FlowSpec], relays: &[NodeId], cache: Option<u64>) {
         for flow in flows {
             let Transport::Starhop(config) = &flow.transport else { continue };
             if self.stack_of(config).is_some() {
@@ -211,8 +224,9 @@ impl Builder {
             let alike: Vec<&FlowSpec> =
                 flows.iter().filter(|other| other.transport == flow.transport).collect();
             let producers = self.add_producers(config, &alike);
+            let roomy = with_cache(config, cache);
             let relays = relays.iter().map(|&node| {
-                let config = config_at(&self.overlay.controllers, node, config);
+                let config = config_at(&self.overlay.controllers, node, &roomy);
                 let relay = RelayHost::new(config, self.rng.next_u64());
                 (node, self.world.add_host(node, Box::new(relay), false))
             });
@@ -289,8 +303,8 @@ impl Builder {
         (self.world.add_host(spec.from, Box::new(source), true), sink, Vec::new())
     }
 
-    /// A source, the nodes that split the connection, and the client: each asks the one before. Without a
-    /// handshake all connections are open, and each knows the one after it.
+    /// A source, the programs through which packets go, the nodes that split the connection, and the client: each asks
+    /// the one before. Without a handshake all connections are open, and each knows the one after it.
     fn add_tcp(&mut self, config: &TcpConfig, spec: &FlowSpec, record: usize) -> Ends {
         let flow = record as u32;
         let first = self.world.host_count() as u32;
@@ -300,15 +314,22 @@ impl Builder {
             source = source.connected(downstream);
         }
         let mut senders = vec![self.world.add_host(spec.from, Box::new(source), true)];
-        for (index, &node) in spec.splits.iter().enumerate() {
-            let upstream = HostId(first + index as u32).addr();
+        let middles = self.middles.remove(&record).unwrap_or_default();
+        let next = middles.len() as u32;
+        for (index, (node, middle)) in middles.into_iter().enumerate() {
+            let upstream = HostId(first + index as u32);
+            let host = middle.host(upstream.addr(), HostId(upstream.0 + 2).addr(), u64::from(flow) + 1);
+            self.world.add_host(node, host, false);
+        }
+        for (index, &node) in (next..).zip(&spec.splits) {
+            let upstream = HostId(first + index).addr();
             let mut splice = TcpSplice::new(config, flow, upstream, self.rng.next_u64());
-            if let Some(downstream) = downstream(index as u32 + 1) {
+            if let Some(downstream) = downstream(index + 1) {
                 splice = splice.connected(downstream);
             }
             senders.push(self.world.add_host(node, Box::new(splice), false));
         }
-        let last = HostId(first + spec.splits.len() as u32).addr();
+        let last = HostId(first + next + spec.splits.len() as u32).addr();
         let clock_offset = self.world.network().clock_offset(spec.to);
         let sink = TcpSink::new(config, flow, self.recorder.clone(), clock_offset).upstream(last);
         let sink = self.world.add_host(spec.to, Box::new(sink), false);

@@ -4,6 +4,7 @@ use crate::scenario::{Built, Scenario};
 use serde::{Deserialize, Serialize};
 use starhop_proto::time::Instant;
 use starhop_sim::engine::HostReport;
+use starhop_sim::link::LinkCounters;
 use starhop_sim::record::{Delays, Histogram};
 use starhop_sim::run::{FlowHandle, FlowSample, LinkSample};
 
@@ -100,8 +101,11 @@ pub struct FlowResult {
     pub in_order_owd_ms: Spread,
     /// As `owd_ms`, of ranges of which a copy was lost on the way.
     pub retransmitted_owd_ms: Spread,
-    /// Propagation of the path at the start.
+    /// Propagation of the path at the start; over a constellation the mean over time.
     pub propagation_ms: f64,
+    /// Over a constellation: the path over time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathResult>,
     /// `owd` less propagation and serialisation.
     pub queueing_ms: MeanP99,
     /// `retransmitted_owd` less the mean `owd` of ranges of which no copy was lost.
@@ -122,12 +126,33 @@ pub struct FlowResult {
     pub in_order_quantiles_ms: Vec<f64>,
 }
 
+/// The path of a flow over a constellation, in the whole run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathResult {
+    /// How often it changed.
+    pub changes: u64,
+    /// Mean number of links, those between hosts and stations included.
+    pub mean_hops: f64,
+    /// The fewest links.
+    pub min_hops: u32,
+    /// The most links.
+    pub max_hops: u32,
+    /// Mean propagation delay, one way.
+    pub mean_propagation_ms: f64,
+    /// The least.
+    pub min_propagation_ms: f64,
+    /// The greatest.
+    pub max_propagation_ms: f64,
+    /// Time without a path.
+    pub away_s: f64,
+}
+
 /// One direction of a link, since the warm-up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkResult {
     /// "server-r1".
     pub name: String,
-    /// "forward" or "backward".
+    /// "forward" or "backward"; between stations and satellites "up" or "down".
     pub direction: String,
     /// Bytes put on the wire.
     pub bytes: u64,
@@ -182,6 +207,12 @@ pub struct FlowSeries {
     pub owd_ms: Vec<Option<f64>>,
     /// Mean delay of bytes handed over in order.
     pub in_order_owd_ms: Vec<Option<f64>>,
+    /// Over a constellation: links of the path at the end of the step, 0 without a path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hops: Vec<u32>,
+    /// Over a constellation: propagation delay of the path at the end of the step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub propagation_ms: Vec<Option<f64>>,
     /// Congestion window of the TCP source, segments; empty for other transports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cwnd: Vec<Option<f64>>,
@@ -224,7 +255,7 @@ pub fn document(scenario: &Scenario, built: &Built, wall_s: f64, peak_rss_bytes:
         events: counters.events,
         peak_rss_bytes,
         problems: simulation.recorder().borrow().problems().to_vec(),
-        path_changes_s: built.changes.iter().map(seconds).collect(),
+        path_changes_s: built.changes.iter().chain(&simulation.sky_changes()).map(seconds).collect(),
         jain: jain(&flows.iter().map(|flow| flow.goodput_mbps).collect::<Vec<_>>()),
         flows,
         links: links(built),
@@ -250,6 +281,9 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
         HostReport::Consumer(stats) => (stats.repairs, stats.timeouts),
         _ => tcp_counts(built, handle),
     };
+    let over_sky = simulation.flow_path(index);
+    let ideal_mbps = over_sky.as_ref().map_or(built.ideal_mbps[index], |sky| sky.ideal_bps * 1e-6);
+    let propagation_ms = built.propagation[index].as_millis_f64();
     let Delays { owd, in_order, retransmitted, undisturbed, queueing, jitter } = &record.delays;
     let recovery = |nanos: f64| ((nanos - undisturbed.mean()) * 1e-6).max(0.0);
     let has_losses = retransmitted.total() > 0;
@@ -260,12 +294,13 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
         completion_s: record.finished.map(|at| at.since(handle.start).as_secs_f64()),
         delivered_bytes: record.in_order_bytes,
         goodput_mbps,
-        ideal_mbps: built.ideal_mbps[index],
-        efficiency: goodput_mbps / built.ideal_mbps[index],
+        ideal_mbps,
+        efficiency: goodput_mbps / ideal_mbps,
         owd_ms: spread(owd),
         in_order_owd_ms: spread(in_order),
         retransmitted_owd_ms: spread(retransmitted),
-        propagation_ms: built.propagation[index].as_millis_f64(),
+        propagation_ms: over_sky.as_ref().map_or(propagation_ms, |sky| sky.path.mean_propagation_ms),
+        path: over_sky.map(|sky| path(&sky.path)),
         queueing_ms: mean_p99(queueing),
         recovery_ms: MeanP99 {
             mean: if has_losses { recovery(retransmitted.mean()) } else { 0.0 },
@@ -278,6 +313,19 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
         timeouts,
         owd_quantiles_ms: quantiles(owd),
         in_order_quantiles_ms: quantiles(in_order),
+    }
+}
+
+fn path(path: &starhop_sim::run::PathResult) -> PathResult {
+    PathResult {
+        changes: path.changes.len() as u64,
+        mean_hops: rounded(path.mean_hops),
+        min_hops: path.hops.0,
+        max_hops: path.hops.1,
+        mean_propagation_ms: rounded(path.mean_propagation_ms),
+        min_propagation_ms: rounded(path.propagation_ms.0),
+        max_propagation_ms: rounded(path.propagation_ms.1),
+        away_s: path.away_s,
     }
 }
 
@@ -333,27 +381,35 @@ fn rounded(value: f64) -> f64 {
 }
 
 fn links(built: &Built) -> Vec<LinkResult> {
-    let result = |(names, link): (&crate::scenario::LinkNames, starhop_sim::run::LinkResult)| LinkResult {
-        name: names.name.clone(),
-        direction: names.direction.to_owned(),
-        bytes: link.counters.bytes,
-        packets: link.counters.packets,
-        lost: link.counters.lost,
-        dropped: link.counters.dropped,
-        mean_queue_ms: rounded(link.counters.waited_ns as f64 * 1e-6 / link.counters.packets.max(1) as f64),
-        utilisation: if link.capacity_bits > 0.0 { link.sent_bits / link.capacity_bits } else { 0.0 },
+    let result = |name: &str, direction: &str, counters: LinkCounters, sent: f64, capacity: f64| LinkResult {
+        name: name.to_owned(),
+        direction: direction.to_owned(),
+        bytes: counters.bytes,
+        packets: counters.packets,
+        lost: counters.lost,
+        dropped: counters.dropped,
+        mean_queue_ms: rounded(counters.waited_ns as f64 * 1e-6 / counters.packets.max(1) as f64),
+        utilisation: if capacity > 0.0 { sent / capacity } else { 0.0 },
     };
-    built.links.iter().zip(built.simulation.link_results()).map(result).collect()
+    let links = built.links.iter().zip(built.simulation.link_results());
+    let links = links
+        .map(|(of, link)| result(&of.name, of.direction, link.counters, link.sent_bits, link.capacity_bits));
+    let sky = built.simulation.sky_links().into_iter();
+    let sky =
+        sky.map(|link| result(&link.name, link.direction, link.counters, link.sent_bits, link.capacity_bits));
+    links.chain(sky).collect()
 }
 
 fn relays(scenario: &Scenario, built: &Built) -> Vec<RelayResult> {
     let relays = built.simulation.relays();
+    let sky_names = built.simulation.sky_names();
     let has_several = relays.iter().any(|relay| relay.stack > 0);
     let result = |relay: &starhop_sim::run::RelayHandle| {
         let HostReport::Relay(stats) = built.simulation.world().report(relay.host) else { return None };
-        let node = &scenario.topology.nodes[relay.node.0 as usize];
+        let listed = scenario.topology.nodes.get(relay.node.0 as usize);
+        let node = listed.or_else(|| sky_names.get(&relay.node)).map_or("", String::as_str);
         Some(RelayResult {
-            name: if has_several { format!("{node}/{}", relay.stack + 1) } else { node.clone() },
+            name: if has_several { format!("{node}/{}", relay.stack + 1) } else { node.to_owned() },
             cache_hits: stats.cache_hit_bytes,
             cache_bytes: stats.cache_bytes,
             interests_in: stats.interests_in,
@@ -367,7 +423,12 @@ fn relays(scenario: &Scenario, built: &Built) -> Vec<RelayResult> {
 
 fn series(built: &Built) -> SeriesResult {
     let series = built.simulation.series();
-    let flow = |samples: &Vec<FlowSample>| FlowSeries {
+    let flow = |(index, samples): (usize, &Vec<FlowSample>)| FlowSeries {
+        hops: series.paths.get(index).map(|path| path.iter().map(|s| s.hops).collect()).unwrap_or_default(),
+        propagation_ms: series
+            .paths
+            .get(index)
+            .map_or_else(Vec::new, |path| column(path, |s| s.propagation_ms)),
         goodput_mbps: column(samples, |s| s.goodput_mbps),
         owd_ms: column(samples, |s| s.owd_ms),
         in_order_owd_ms: column(samples, |s| s.in_order_owd_ms),
@@ -382,7 +443,7 @@ fn series(built: &Built) -> SeriesResult {
     };
     SeriesResult {
         step_s: series.step.as_secs_f64(),
-        flows: series.flows.iter().map(flow).collect(),
+        flows: series.flows.iter().enumerate().map(flow).collect(),
         links: series.links.iter().map(link).collect(),
     }
 }

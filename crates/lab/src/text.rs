@@ -7,6 +7,22 @@ use std::fmt::Write;
 pub fn table(result: &RunResult) -> String {
     let mut out = format!("{}  (seed {}, trace {})\n\n", result.title, result.seed, result.trace_hash);
     out += &columns(FLOW_HEAD, &result.flows.iter().map(flow_row).collect::<Vec<_>>());
+    for flow in &result.flows {
+        let Some(path) = &flow.path else { continue };
+        let _ = writeln!(
+            out,
+            "path of {}: {:.2} hops ({} to {}), {:.2} ms ({:.2} to {:.2}), {} changes, away {:.2} s",
+            flow.name,
+            path.mean_hops,
+            path.min_hops,
+            path.max_hops,
+            path.mean_propagation_ms,
+            path.min_propagation_ms,
+            path.max_propagation_ms,
+            path.changes,
+            path.away_s
+        );
+    }
     if result.flows.len() > 1 {
         let _ = writeln!(out, "Jain's index {:.4}", result.jain);
     }
@@ -107,7 +123,8 @@ pub fn series_csv(result: &RunResult) -> Vec<(String, String)> {
     for (flow, samples) in result.flows.iter().zip(&series.flows) {
         let has_window = !samples.cwnd.is_empty();
         let more = if has_window { ",cwnd_segments,ssthresh_segments,srtt_ms" } else { "" };
-        let mut csv = format!("time_s,goodput_mbps,owd_ms,in_order_owd_ms{more}\n");
+        let sky = if samples.hops.is_empty() { "" } else { ",hops,propagation_ms" };
+        let mut csv = format!("time_s,goodput_mbps,owd_ms,in_order_owd_ms{more}{sky}\n");
         for (i, goodput) in samples.goodput_mbps.iter().enumerate() {
             let (owd, in_order) = (cell(samples.owd_ms[i]), cell(samples.in_order_owd_ms[i]));
             let _ = write!(csv, "{},{},{owd},{in_order}", time(i), cell(*goodput));
@@ -115,6 +132,9 @@ pub fn series_csv(result: &RunResult) -> Vec<(String, String)> {
                 let window = [&samples.cwnd, &samples.ssthresh, &samples.srtt_ms];
                 let cells = window.map(|column| format!(",{}", cell(column[i])));
                 csv += &cells.concat();
+            }
+            if let (Some(hops), Some(propagation)) = (samples.hops.get(i), samples.propagation_ms.get(i)) {
+                let _ = write!(csv, ",{hops},{}", cell(*propagation));
             }
             csv.push('\n');
         }

@@ -55,6 +55,9 @@ pub struct Settings {
     pub controller: Controller,
     /// One controller and grant per flow (LEOTP) instead of per link.
     pub per_flow_control: bool,
+    /// The Consumer alone controls the rate, by how much it has asked for and not received (LEOTP eq. 6 to 8 over the
+    /// whole path); for hops whose own controller does not hold anything back.
+    pub end_to_end_control: bool,
     /// hopRTT assumed before the first measurement.
     pub rtt0: Duration,
     /// Packets that a Responder may send before the first feedback.
@@ -85,6 +88,9 @@ pub struct Settings {
     pub buffer_target: u64,
     /// … or what the next hop takes in this time, where that is more.
     pub buffer_target_time: Duration,
+    /// Bytes that a Consumer asks for beyond what the path holds: relays before a slow or interrupted hop store them, and
+    /// serve them when it is fast again (INTCP, section on link multiplexing). `buffer_target` has to allow as much.
+    pub store_ahead: u64,
     /// The most bytes a Consumer has asked for and not received.
     pub receive_window: u64,
     /// The most bytes one neighbour may have asked for and not received.
@@ -107,6 +113,7 @@ impl Profile {
             payload: 1350,
             controller: Controller::Starhop,
             per_flow_control: false,
+            end_to_end_control: false,
             rtt0: Duration::from_millis(25),
             initial_window: 32,
             reorder_packets: 2,
@@ -122,6 +129,7 @@ impl Profile {
             cache_answers: true,
             buffer_target: 1350,
             buffer_target_time: Duration::from_micros(1_600),
+            store_ahead: 0,
             receive_window: 16 * 1024 * 1024,
             credit_per_neighbour: 64 * 1024 * 1024,
             initial_rto: Duration::from_secs(1),

@@ -199,6 +199,7 @@ impl Bound {
 struct Asking {
     repair: bool,
     cold: bool,
+    epoch: u8,
     hop_limit: u8,
     link_rate: Bound,
     flow_rate: Bound,
@@ -537,6 +538,7 @@ impl Asking {
             sent,
             repair: self.repair,
             cold: self.cold,
+            epoch: self.epoch % Interest::EPOCHS,
             hop_limit: self.hop_limit,
             link_rate: self.link_rate.rate(),
             flow_rate: self.flow_rate.rate(),

@@ -1,13 +1,15 @@
 //! How fast the simulator is on the chain of `scenarios/five-lossy-hops.toml`: `cargo bench -p starhop-sim`.
 //!
-//! Three rows: the protocol without loss and with 1 % both ways, and constant-rate packets that no relay
-//! touches, which is what the engine itself costs.
+//! The protocol without loss and with 1 % both ways, TCP without loss and with 1 %, and constant-rate packets that
+//! no relay touches, which is what the engine itself costs.
 
 use starhop_proto::config::{Config, Profile};
 use starhop_proto::name::FlowId;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use starhop_sim::engine::{Network, NodeId};
+use starhop_sim::host::tcp::congestion::Control;
+use starhop_sim::host::tcp::{TcpConfig, TcpSettings};
 use starhop_sim::link::{LinkConfig, LossModel, QueueLimit};
 use starhop_sim::run::{FlowSpec, Plan, Simulation, Transport};
 
@@ -41,6 +43,7 @@ fn plan(transport: Transport, loss: f64) -> Plan {
         network,
         relays: nodes[1..HOPS].to_vec(),
         flows: vec![flow],
+        sky: None,
         actions: Vec::new(),
         seed: 1,
         warm_up: Instant::ZERO + Duration::from_secs(5),
@@ -63,8 +66,9 @@ fn measure(name: &str, transport: &Transport, loss: f64) {
     }
     let packets = counters.link_packets;
     println!(
-        "{name:<22} {:>9} events  {packets:>8} link-packets  {best:>6.3} s CPU  {:>6.2} million link-packets/s  {:>5.0} ns each  {:>6.1} MB peak",
+        "{name:<22} {:>9} events  {packets:>8} link-packets  {best:>6.3} s CPU  {:>5.0} x real time  {:>6.2} million link-packets/s  {:>5.0} ns each  {:>6.1} MB peak",
         counters.events,
+        SECONDS as f64 / best,
         packets as f64 / best / 1e6,
         best * 1e9 / packets as f64,
         peak_rss_mb(),
@@ -90,5 +94,14 @@ fn main() {
     if let Ok(starhop) = starhop {
         measure("starhop, no loss", &starhop, 0.0);
         measure("starhop, 1 % both ways", &starhop, 0.01);
+    }
+    for (name, control, loss) in
+        [("cubic, no loss", "cubic", 0.0), ("bbr, no loss", "bbr", 0.0), ("bbr, 1 % both ways", "bbr", 0.01)]
+    {
+        let config =
+            Control::named(control).and_then(|control| TcpConfig::new(TcpSettings::new(control)).ok());
+        if let Some(config) = config {
+            measure(name, &Transport::Tcp(config), loss);
+        }
     }
 }

@@ -116,6 +116,7 @@ impl Setting {
             end: at(self.seconds),
             step: ms(100),
             udp_checksum: true,
+            sky: None,
         });
         simulation.run(|_| ());
         Outcome { seconds: (self.seconds - self.warm_up) as f64, warm_up: self.warm_up, simulation }

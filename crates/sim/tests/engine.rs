@@ -52,6 +52,7 @@ fn plan(network: Network, flows: Vec<FlowSpec>) -> Plan {
         network,
         relays: Vec::new(),
         flows,
+        sky: None,
         actions: Vec::new(),
         seed: 1,
         warm_up: Instant::ZERO,

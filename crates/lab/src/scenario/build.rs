@@ -65,6 +65,7 @@ pub fn build(scenario: &Scenario) -> Built {
         network: draft,
         relays: relays(scenario),
         flows,
+        sky: super::sky::plan(scenario),
         actions,
         seed: scenario.seed,
         warm_up: Instant::ZERO + scenario.warmup,
@@ -97,7 +98,7 @@ fn configs(scenario: &Scenario) -> Vec<LinkConfig> {
         .collect()
 }
 
-fn node(scenario: &Scenario, name: &str) -> NodeId {
+pub(super) fn node(scenario: &Scenario, name: &str) -> NodeId {
     NodeId(scenario.topology.node_named(name).unwrap_or_default() as u32)
 }
 
@@ -147,16 +148,23 @@ fn size_queues(scenario: &Scenario, network: &Network, paths: &[Vec<LinkId>], co
         let link = &scenario.topology.links[index / 2];
         let spec = if index % 2 == 0 { &link.forward } else { &link.backward };
         configs[index].queue = match spec.queue {
-            None | Some(QueueRoom::Unlimited) => QueueLimit::Unlimited,
-            Some(QueueRoom::Packets(packets)) => QueueLimit::Packets(packets),
-            Some(QueueRoom::Bytes(bytes)) => QueueLimit::Bytes(bytes),
             Some(QueueRoom::Bdp(times)) => {
                 let crossing = paths.iter().filter(|path| path.iter().any(|l| l.0 as usize / 2 == index / 2));
                 let most =
                     crossing.map(|path| held(path, configs)).filter(|b| b.is_finite()).fold(0.0, f64::max);
                 QueueLimit::Bytes(((times * most) as u64).max(3000))
             }
+            other => queue_limit(other),
         };
+    }
+}
+
+/// A queue that depends on no path.
+pub(super) fn queue_limit(room: Option<QueueRoom>) -> QueueLimit {
+    match room {
+        Some(QueueRoom::Packets(packets)) => QueueLimit::Packets(packets),
+        Some(QueueRoom::Bytes(bytes)) => QueueLimit::Bytes(bytes),
+        None | Some(QueueRoom::Unlimited | QueueRoom::Bdp(_)) => QueueLimit::Unlimited,
     }
 }
 
@@ -252,6 +260,9 @@ fn both(link: usize) -> [LinkId; 2] {
 
 /// The middle nodes that run a relay: those that are no end of a flow.
 fn relays(scenario: &Scenario) -> Vec<NodeId> {
+    if let Some(sky) = &scenario.topology.sky {
+        return super::sky::gateways(scenario, sky);
+    }
     let ends: BTreeSet<&str> =
         scenario.flows.iter().flat_map(|flow| [flow.from.as_str(), flow.to.as_str()]).collect();
     let middle = scenario.topology.nodes.iter().filter(|node| !ends.contains(node.as_str()));

@@ -71,6 +71,12 @@ impl Event {
         found.extend(path(&mut fields, topology)?);
         let wrong = "names one thing that happens: crash, restart, bypass, include, node_down, node_up, link_down, link_up or path";
         let error = fields.text.error(Some(fields.span()), &fields.path, wrong);
+        let moves_links =
+            |what: &What| matches!(what, What::NodeDown(_) | What::NodeUp(_) | What::Link { .. });
+        if topology.sky.is_some() && found.iter().any(moves_links) {
+            let problem = "nodes and links come and go with the sky in a constellation";
+            return Err(ScenarioError { problem: problem.into(), ..error });
+        }
         fields.finish()?;
         if found.len() > 1 {
             return Err(error);

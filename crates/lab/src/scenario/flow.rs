@@ -275,6 +275,7 @@ fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), Scenario
     put(options.optional("mss")?, &mut s.payload);
     put(options.optional::<ControllerName>("controller")?.map(controller), &mut s.controller);
     put(options.optional("per_flow_control")?, &mut s.per_flow_control);
+    put(options.optional("end_to_end_control")?, &mut s.end_to_end_control);
     put(options.optional("initial_window")?, &mut s.initial_window);
     put(options.optional("reorder_packets")?, &mut s.reorder_packets);
     put(options.optional("repair_tries")?, &mut s.repair_tries);
@@ -306,6 +307,7 @@ fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), Scenario
     }
     for (name, value) in [
         ("buffer_target", &mut s.buffer_target),
+        ("store_ahead", &mut s.store_ahead),
         ("receive_window", &mut s.receive_window),
         ("request_limit", &mut s.request_limit),
     ] {

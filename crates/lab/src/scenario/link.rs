@@ -5,6 +5,7 @@ use super::units::{Bitrate, QueueRoom, Share, Size, Span};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use starhop_proto::time::{Duration, Instant};
+use starhop_proto::units::Rate;
 use starhop_sim::link::{
     DelayModel, Disorder, GilbertElliott, LinkConfig, LossModel, Opportunities, Outage, QueueLimit,
     RateSchedule, XcpOptions,
@@ -198,6 +199,30 @@ impl LinkSpec {
         }
     }
 
+    /// Whether it says how fast the link is.
+    pub fn has_rate(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// Whether it says how long the link is.
+    pub fn has_delay(&self) -> bool {
+        self.delay.is_some()
+    }
+
+    /// Whether only what goes from servers to clients is lost.
+    pub fn loses_data_only(&self) -> bool {
+        self.loss_direction == Some(LossDirection::Data)
+    }
+
+    /// A link of the sky, which sets its delay; `rate` where this says none.
+    pub fn sky_config(&self, rate: Rate) -> LinkConfig {
+        let fallback = || LinkConfig::ideal(rate, Duration::ZERO);
+        let delay = Some(DelayModel::Fixed(Duration::ZERO));
+        let rate = Some(self.rate.clone().unwrap_or(RateSchedule::Constant(rate)));
+        // Rate and delay are there, so nothing is missing.
+        Self { rate, delay, ..self.clone() }.config(true).unwrap_or_else(|_| fallback())
+    }
+
     /// Bytes of link header per packet.
     pub fn header(&self) -> u32 {
         self.header.unwrap_or(0)
@@ -265,7 +290,7 @@ fn square_of(square: Square) -> Result<RateSchedule, String> {
     if period < Duration::from_millis(1) {
         return Err("the period must be at least 1ms".into());
     }
-    let rate = |bps| starhop_proto::units::Rate::from_bps(bps);
+    let rate = Rate::from_bps;
     let (high, low) = (mean.as_bps() + amplitude.as_bps(), mean.as_bps() - amplitude.as_bps());
     Ok(RateSchedule::Square { high: rate(high), low: rate(low), period })
 }

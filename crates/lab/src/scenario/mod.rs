@@ -1,14 +1,17 @@
 //! Scenario files: TOML in, a checked [`Scenario`] out, every error with its field and line.
 
 mod build;
+mod constellation;
 mod event;
 mod fields;
 mod flow;
 mod link;
+mod sky;
 mod topology;
 pub mod units;
 
 pub use build::{Built, LinkNames, build, link_configs};
+pub use constellation::{Constellation, SkyLink, gateway};
 pub use event::{Event, What};
 pub use fields::ScenarioError;
 pub use flow::{Flow, Split, transports};
@@ -134,37 +137,101 @@ fn flows(
     duration: Duration,
 ) -> Result<Vec<Flow>, ScenarioError> {
     let mut flows: Vec<Flow> = Vec::new();
-    for table in fields.tables("flow")? {
-        let error = |field: &str, problem: String| {
-            table.text.error(Some(table.span()), &format!("{}.{field}", table.path), &problem)
-        };
-        let (from, to) = (error("from", String::new()), error("to", String::new()));
-        let split = error("split", String::new());
-        let (name, content) = (error("name", String::new()), error("options.content", String::new()));
+    for mut table in fields.tables("flow")? {
+        let stagger = table.optional::<Span>("stagger")?.map(|span| span.0);
+        let errors = FlowErrors::of(&table);
         let flow = Flow::parse(table, duration)?;
-        let splits = if let Split::Named(nodes) = &flow.split { &nodes[..] } else { &[] };
-        let nodes = [(&flow.from, from), (&flow.to, to)];
-        for (node, error) in nodes.into_iter().chain(splits.iter().map(|node| (node, split.clone()))) {
-            if topology.node_named(node).is_none() {
-                let problem = format!("\"{node}\" is no node; nodes are {}", topology.nodes.join(", "));
-                return Err(ScenarioError { problem, ..error });
-            }
+        if stagger.is_some() && !flow.to.ends_with('*') {
+            return Err(
+                errors.of_field("stagger", "is for a flow to several nodes, as `to = \"user*\"`".into())
+            );
         }
-        if flows.iter().any(|other| other.name == flow.name) {
-            return Err(ScenarioError {
-                problem: format!("\"{}\" is taken by another flow", flow.name),
-                ..name
-            });
+        for flow in copies(flow, stagger.unwrap_or(Duration::ZERO), topology) {
+            errors.check(&flow, &flows, topology)?;
+            flows.push(flow);
         }
-        if flows.iter().any(|other| other.content == flow.content && other.size != flow.size) {
-            return Err(ScenarioError {
-                problem: "has two sizes: flows of equal content have equal sizes".into(),
-                ..content
-            });
-        }
-        flows.push(flow);
     }
     if flows.is_empty() { Err(fields.error("flow", "is missing: nothing would be sent")) } else { Ok(flows) }
+}
+
+/// A flow to `user*` is one to user1, user2, … each, `stagger` after the one before, all of one content.
+fn copies(flow: Flow, stagger: Duration, topology: &Topology) -> Vec<Flow> {
+    let Some(prefix) = flow.to.strip_suffix('*') else { return vec![flow] };
+    let is_meant = |node: &&String| {
+        let number = node.strip_prefix(prefix).unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let nodes: Vec<&String> = topology.nodes.iter().filter(is_meant).collect();
+    if nodes.is_empty() {
+        return vec![flow];
+    }
+    let copy = |(index, node): (u64, &&String)| Flow {
+        name: format!("{}-{node}", flow.name),
+        to: (*node).clone(),
+        start: flow.start + stagger.scaled(index, 1),
+        ..flow.clone()
+    };
+    (0..).zip(&nodes).map(copy).collect()
+}
+
+/// What can be wrong with a flow as a whole: where in the file it stands.
+struct FlowErrors {
+    at: ScenarioError,
+}
+
+impl FlowErrors {
+    fn of(table: &Fields<'_>) -> Self {
+        Self { at: table.text.error(Some(table.span()), &table.path, "") }
+    }
+
+    fn of_field(&self, field: &str, problem: String) -> ScenarioError {
+        ScenarioError { field: format!("{}.{field}", self.at.field), problem, ..self.at.clone() }
+    }
+
+    fn check(&self, flow: &Flow, others: &[Flow], topology: &Topology) -> Result<(), ScenarioError> {
+        if let Some(sky) = &topology.sky {
+            sky_ends(sky, flow, self)?;
+        }
+        let splits = if let Split::Named(nodes) = &flow.split { &nodes[..] } else { &[] };
+        let nodes = [("from", &flow.from), ("to", &flow.to)];
+        for (field, node) in nodes.into_iter().chain(splits.iter().map(|node| ("split", node))) {
+            if topology.node_named(node).is_none() {
+                let problem = format!("\"{node}\" is no node; nodes are {}", topology.nodes.join(", "));
+                return Err(self.of_field(field, problem));
+            }
+        }
+        if flow.start >= flow.stop {
+            return Err(self.of_field("stagger", "starts the last copy after its stop".into()));
+        }
+        if others.iter().any(|other| other.name == flow.name) {
+            return Err(self.of_field("name", format!("\"{}\" is taken by another flow", flow.name)));
+        }
+        if others.iter().any(|other| other.content == flow.content && other.size != flow.size) {
+            let problem = "has two sizes: flows of equal content have equal sizes".into();
+            return Err(self.of_field("options.content", problem));
+        }
+        Ok(())
+    }
+}
+
+/// Over a sky, flows go from one station to another.
+fn sky_ends(sky: &Constellation, flow: &Flow, errors: &FlowErrors) -> Result<(), ScenarioError> {
+    for (field, node) in [("from", &flow.from), ("to", &flow.to)] {
+        if sky.station_of(node).is_none() {
+            let names: Vec<&str> =
+                sky.network.stations[..sky.hosts].iter().map(|s| s.name.as_str()).collect();
+            let problem = format!("\"{node}\" is no station with hosts; those are {}", names.join(", "));
+            return Err(errors.of_field(field, problem));
+        }
+    }
+    if flow.from == flow.to {
+        return Err(errors.of_field("to", "is the station that the flow begins at".into()));
+    }
+    if flow.split == Split::EveryHop {
+        let problem = "\"every-hop\" needs a path that stays: name gateways";
+        return Err(errors.of_field("split", problem.into()));
+    }
+    Ok(())
 }
 
 fn syntax(text: &str, error: &toml::de::Error) -> ScenarioError {

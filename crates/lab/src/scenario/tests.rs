@@ -1,6 +1,7 @@
 //! Scenario files as users write them, right and wrong.
 
 use super::*;
+use starhop_sim::run::Transport;
 
 const CHAIN: &str = r#"
 title = "A chain"
@@ -148,4 +149,60 @@ fn a_trace_is_read_and_its_mistakes_are_named_with_the_field() {
 fn a_clock_that_would_begin_before_its_epoch_is_refused() {
     let e = error(&CHAIN.replace("[topology.link]", "[topology.clock]\nr1 = \"-2h\"\n\n[topology.link]"));
     assert_eq!(e.field, "topology.clock");
+}
+
+#[test]
+fn a_link_has_the_router_that_its_file_says() {
+    let with = |router: &str| {
+        CHAIN.replace("queue = \"1000p\"", &format!("queue = \"1000p\"\nrouter = \"{router}\""))
+    };
+    let are_xcp = |text: &str| {
+        link_configs(&parse(text).unwrap_or_else(|e| panic!("{e}"))).iter().all(|link| link.xcp.is_some())
+    };
+    assert!(are_xcp(&with("xcp")));
+    assert!(!are_xcp(&with("droptail")) && !are_xcp(CHAIN));
+    assert!(error(&with("red")).to_string().contains("router"));
+}
+
+#[test]
+fn a_control_takes_its_own_parameters() {
+    let flow = |options: &str| {
+        CHAIN.replace("name = \"a\"", &format!("name = \"a\"\ntransport = \"vegas\"\noptions = {options}"))
+    };
+    let tuning = |text: &str| match &parse(text).unwrap_or_else(|e| panic!("{e}")).flows[0].how {
+        Transport::Tcp(config) => config.tuning,
+        other => panic!("{other:?} is not TCP"),
+    };
+    let set = tuning(&flow("{ alpha = 3, beta = 5.5, rtt0 = \"40ms\" }"));
+    assert_eq!((set.alpha, set.beta, set.gamma), (Some(3.0), Some(5.5), None));
+    assert_eq!(set.rtt0, Some(Duration::from_millis(40)));
+    assert!(error(&flow("{ alpha = -1 }")).to_string().contains("alpha"));
+}
+
+#[test]
+fn tcp_takes_its_options_and_says_what_is_wrong_with_them() {
+    let flow = |more: &str| CHAIN.replace("size = \"unlimited\"", more);
+    let scenario = parse(&flow(
+        "transport = \"cubic\"\nsplit = [\"r2\", \"r1\"]\noptions = { mss = 1000, receive_window = \"40p\", split_buffer = \"64kB\" }",
+    ));
+    let Ok(scenario) = scenario else { panic!("{scenario:?}") };
+    let Transport::Tcp(config) = &scenario.flows[0].how else { panic!("no TCP") };
+    assert_eq!((config.mss, config.receive_window, config.split_buffer), (1000, 40_000, Some(64_000)));
+    // 1000 bytes in packets of 1052, and two splices between source and client.
+    let built = build(&scenario);
+    assert!((built.ideal_mbps[0] - 9.9 * 1000.0 / 1052.0).abs() < 1e-6);
+    assert_eq!(built.simulation.flows()[0].senders.len(), 3);
+    let cases = [
+        ("transport = \"cubic\"\noptions = { mss = 10 }", "flow.0.options.mss"),
+        ("transport = \"cubic\"\noptions = { buffer_target = \"5p\" }", "flow.0.options.buffer_target"),
+        ("transport = \"cubic\"\noptions = { loss_detection = \"eyes\" }", "flow.0.options.loss_detection"),
+        ("transport = \"cubic\"\nsplit = [\"r9\"]", "flow.0.split"),
+        ("transport = \"cubic\"\nsplit = \"some\"", "flow.0.split"),
+        ("transport = \"starhop\"\nsplit = \"every-hop\"", "flow.0.split"),
+    ];
+    for (more, field) in cases {
+        let e = error(&flow(more));
+        assert_eq!(e.field, field, "{e}");
+        assert!(e.line.is_some_and(|line| (19..=23).contains(&line)), "{e}");
+    }
 }

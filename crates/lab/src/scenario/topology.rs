@@ -1,5 +1,6 @@
 //! The kinds of topology, each turned into the same thing: named nodes and named links.
 
+use super::constellation::{Constellation, check_relays};
 use super::fields::{Fields, ScenarioError};
 use super::link::{Direction, LinkSpec, ReadFile};
 use super::units::{Share, SignedSpan, Span};
@@ -61,6 +62,8 @@ pub struct Topology {
     pub clocks: BTreeMap<String, i64>,
     /// `parallel` only.
     pub switching: Option<Switching>,
+    /// `constellation` only: what finds the ways between the nodes.
+    pub sky: Option<Constellation>,
 }
 
 impl Topology {
@@ -79,6 +82,7 @@ impl Topology {
             relays,
             clocks: clocks.into_iter().map(|(node, offset)| (node, offset.nanos)).collect(),
             switching: None,
+            sky: None,
         };
         match topology.kind.as_str() {
             "chain" => topology.chain(&mut fields, &default)?,
@@ -86,7 +90,7 @@ impl Topology {
             "parallel" => topology.parallel(&mut fields, &default, read)?,
             "graph" => topology.graph(&mut fields, &default, read)?,
             "constellation" => {
-                return Err(fields.error("kind", "\"constellation\" is not built yet in this version"));
+                topology.sky = Some(Constellation::parse(&mut topology, &mut fields, &default, read)?);
             }
             other => {
                 let problem =
@@ -100,7 +104,7 @@ impl Topology {
         Ok(topology)
     }
 
-    fn connect(&mut self, from: &str, to: &str, spec: &LinkSpec) -> usize {
+    pub(super) fn connect(&mut self, from: &str, to: &str, spec: &LinkSpec) -> usize {
         for node in [from, to] {
             if !self.nodes.iter().any(|known| known == node) {
                 self.nodes.push(node.to_owned());
@@ -272,8 +276,11 @@ impl Topology {
         if let Some((node, _)) = self.clocks.iter().find(|(_, offset)| **offset <= -CLOCK_BASE) {
             return Err(fields.error("clock", &format!("\"{node}\" is more than an hour behind")));
         }
+        if let Some(sky) = &self.sky {
+            check_relays(self, sky).map_err(|problem| fields.error("relays", &problem))?;
+        }
         let named = match &self.relays {
-            Relays::Named(names) => names.as_slice(),
+            Relays::Named(names) if self.sky.is_none() => names.as_slice(),
             _ => &[],
         };
         match named.iter().chain(self.clocks.keys()).find(|name| self.node_named(name).is_none()) {

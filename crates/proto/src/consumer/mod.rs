@@ -1,5 +1,6 @@
 //! The Consumer: asks for a flow, writes what arrives into a [`Sink`], and times out as the last resort.
 
+mod congestion;
 mod rto;
 mod timeouts;
 mod window;
@@ -15,6 +16,7 @@ use crate::units::Rate;
 use crate::wire::{DataHeader, Interest, Notice, Packet, Plain, Suite};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use congestion::Congestion;
 use core::net::SocketAddr;
 use rto::Rto;
 use timeouts::Timeouts;
@@ -86,6 +88,8 @@ pub struct Consumer<S, C = Plain> {
     intake: Intake,
     progress: Progress,
     window: Window,
+    /// The Consumer's own control, where the hops have none.
+    congestion: Option<Congestion>,
     rto: Rto,
     timeouts: Timeouts,
     outbox: Outbox,
@@ -143,7 +147,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             uplink,
             intake: Intake::new(Instant::ZERO, &config, 0),
             progress,
-            window: Window::new(config.receive_window, config.span_bytes()),
+            window: Window::new(config.receive_window, config.span_bytes(), config.store_ahead),
+            congestion: config.end_to_end_control.then(|| Congestion::new(&config)),
             rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
             timeouts: Timeouts::default(),
             outbox: Outbox::default(),
@@ -168,15 +173,17 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         if uplink == self.uplink {
             return;
         }
-        self.uplink = uplink;
+        let left = core::mem::replace(&mut self.uplink, uplink);
         if let Some(requester) = self.uplinks.get_mut(uplink) {
-            requester.start_anew();
+            requester.resume();
         }
         self.window.on_new_path();
         self.progress.timed.clear();
         self.intake.on_new_path(now);
+        self.outbox.feedback(left, self.flow);
         self.repairs.extend(self.intake.expected().iter());
-        self.send_repairs(Interest::DEFAULT_HOP_LIMIT);
+        self.outbox.ask_anew(uplink, self.flow, &self.repairs, self.config.request_limit);
+        self.repairs.clear();
     }
 
     /// The first offset that has not arrived: everything below is complete.
@@ -215,7 +222,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         while self.progress.is_started && !self.progress.is_over {
             let from = self.progress.asked_end;
             let end = self.progress.length.unwrap_or(u64::MAX >> 2);
-            let room = self.window.size().saturating_sub(self.intake.expected().byte_count());
+            let limit = self.congestion.as_ref().map_or(u64::MAX, Congestion::window);
+            let room = self.window.size().min(limit).saturating_sub(self.intake.expected().byte_count());
             if from >= end || room < step {
                 return;
             }
@@ -277,6 +285,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.stats.received_bytes += new_bytes;
         self.progress.received.insert(asked);
         self.window.on_bytes(now, new_bytes);
+        if let Some(congestion) = &mut self.congestion {
+            congestion.on_bytes(new_bytes);
+        }
         self.time_path(now, range);
         self.progress.last = now;
         self.progress.probes = 0;
@@ -291,6 +302,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             // Only the very packet times it: one that was lost, or repaired, tells about the repair.
             if offset >= range.start && self.progress.probes == 0 {
                 self.window.on_rtt(now.since(asked));
+                if let Some(congestion) = &mut self.congestion {
+                    congestion.on_rtt(now, now.since(asked));
+                }
                 self.rto.on_sample(now.since(asked));
             }
         }
@@ -411,7 +425,8 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
     fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         loop {
             let Control::Interest(request) = self.outbox.pop()? else { continue };
-            let sent = emit_interest(&mut self.uplinks, &mut self.suite, now, request, Rate::UNLIMITED, out);
+            let of_flow = (self.intake.epoch(), Rate::UNLIMITED);
+            let sent = emit_interest(&mut self.uplinks, &mut self.suite, now, request, of_flow, out);
             if let Some(transmit) = sent {
                 self.stats.interests_sent += 1;
                 self.stats.sent_bytes += transmit.len as u64;

@@ -13,8 +13,12 @@ const MIN_ROUND: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Window {
     limit: u64,
+    /// Asked for beyond what the path holds, for caches to store.
+    ahead: u64,
     floor: u64,
     min_rtt: Option<Duration>,
+    /// `min_rtt` is that of a path before.
+    is_old_path: bool,
     rates: [Rate; ROUNDS],
     round: usize,
     round_started: Option<Instant>,
@@ -22,11 +26,13 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(limit: u64, span: u64) -> Self {
+    pub(super) fn new(limit: u64, span: u64, ahead: u64) -> Self {
         Self {
             limit,
+            ahead,
             floor: (4 * span).max(256 * 1024).min(limit),
             min_rtt: None,
+            is_old_path: false,
             rates: [Rate::ZERO; ROUNDS],
             round: 0,
             round_started: None,
@@ -36,7 +42,8 @@ impl Window {
 
     /// A range asked for once was answered after `rtt`.
     pub(super) fn on_rtt(&mut self, rtt: Duration) {
-        self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
+        let known = self.min_rtt.filter(|_| !core::mem::take(&mut self.is_old_path));
+        self.min_rtt = Some(known.map_or(rtt, |min| min.min(rtt)));
     }
 
     /// New bytes arrived.
@@ -57,12 +64,19 @@ impl Window {
     pub(super) fn size(&self) -> u64 {
         let rate = self.rates.iter().copied().max().unwrap_or(Rate::ZERO);
         let in_flight = self.min_rtt.map_or(0, |rtt| rate.bytes_in(rtt));
-        (self.floor + in_flight + in_flight / 2).min(self.limit)
+        let size = if self.is_old_path {
+            // A request takes as long as the path, or as what was asked before it. A full window would time itself,
+            // and grow with every change of the path.
+            self.floor.max(in_flight - in_flight / 5)
+        } else {
+            self.floor + in_flight + in_flight / 2
+        };
+        size.saturating_add(self.ahead).min(self.limit)
     }
 
-    /// The path has changed: its round trip is to be learnt anew.
+    /// The path has changed: its round trip is to be learnt anew. Until then the old one is the better guess than none.
     pub(super) fn on_new_path(&mut self) {
-        self.min_rtt = None;
+        self.is_old_path = true;
     }
 }
 
@@ -71,8 +85,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn changes_of_the_path_do_not_inflate_the_window() {
+        let mut window = Window::new(16 << 20, 64 << 10, 0);
+        let (rate, mut now) = (Rate::from_mbps(20), Instant::ZERO);
+        window.on_rtt(Duration::from_millis(200));
+        for _ in 0..50 {
+            for _ in 0..2_000 {
+                now += Duration::from_millis(1);
+                window.on_bytes(now, 2_500);
+            }
+            assert!(window.size() < 1_100_000, "{}", window.size());
+            window.on_new_path();
+            assert!(window.size() > 390_000, "most of what the old path held is asked of the new one");
+            // The answer comes after all that was asked before it.
+            let behind = rate.time_for(window.size());
+            window.on_rtt(behind.max(Duration::from_millis(200)));
+        }
+    }
+
+    #[test]
     fn the_window_follows_the_path_and_stays_within_its_limit() {
-        let mut window = Window::new(16 << 20, 64 << 10);
+        let mut window = Window::new(16 << 20, 64 << 10, 0);
         assert_eq!(window.size(), 256 << 10);
         window.on_rtt(Duration::from_millis(500));
         let mut now = Instant::ZERO;

@@ -30,6 +30,8 @@ pub struct Arrivals {
     /// A number this far behind the newest is lost if it has not arrived.
     reorder: u64,
     reorder_limit: u64,
+    /// What is missing before the next arrival is nobody's loss.
+    resumes: bool,
 }
 
 impl Arrivals {
@@ -42,12 +44,19 @@ impl Arrivals {
             judged: 0,
             reorder: u64::from(reorder),
             reorder_limit: u64::from(limit).min(WINDOW / 2),
+            resumes: false,
         }
+    }
+
+    /// The neighbour was not listened to for a while: the counter is taken up where the next packet finds it.
+    pub fn resume(&mut self) {
+        self.resumes = true;
+        self.judged = self.next;
     }
 
     /// A packet with the wire counter `counter` arrived.
     pub fn on_arrival(&mut self, counter: u16) -> Arrival {
-        if self.next == 0 {
+        if self.next == 0 || core::mem::take(&mut self.resumes) {
             return self.restart(counter);
         }
         let ahead = counter.wrapping_sub((self.next - 1) as u16) as i16;

@@ -3,7 +3,7 @@ use super::subscriber::MAX_ASKED_RANGES;
 use crate::config::Config;
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
-use crate::wire::Ranges;
+use crate::wire::{Interest, Ranges};
 use alloc::vec::Vec;
 
 /// What an Interest should ask for.
@@ -25,6 +25,8 @@ pub struct Intake {
     /// What was ever asked of this upstream, which answers overlapping requests once: to have it again, we
     /// must say that it was lost.
     asked: RangeSet,
+    /// How often another upstream was turned to, modulo [`Interest::EPOCHS`].
+    epoch: u8,
     loss: LossDetector,
     /// Number of the hop's packet that last carried bytes beyond those seen.
     last_in_order: Option<u64>,
@@ -42,6 +44,7 @@ impl Intake {
         Self {
             expected: RangeSet::new(),
             asked: RangeSet::new(),
+            epoch: 0,
             loss: LossDetector::new(rules, next),
             last_in_order: None,
             last_arrival: now,
@@ -163,15 +166,28 @@ impl Intake {
 
     /// Another upstream is asked from now on, for all that is expected.
     pub fn on_new_path(&mut self, now: Instant) {
+        self.turn();
         self.asked = self.expected.clone();
         self.last_in_order = None;
         self.last_arrival = now;
         self.loss.rewind(self.expected.first().map_or(u64::MAX, |first| first.start));
     }
 
+    /// What was asked of upstreams until now is void.
+    fn turn(&mut self) {
+        self.epoch = (self.epoch + 1) % Interest::EPOCHS;
+    }
+
+    /// The epoch that Interests of this flow carry.
+    pub fn epoch(&self) -> u8 {
+        self.epoch
+    }
+
     /// Nobody wants what was asked for any more.
     pub fn forget(&mut self) {
+        self.turn();
         self.expected.clear();
+        self.asked.clear();
         self.loss.rewind(u64::MAX);
     }
 

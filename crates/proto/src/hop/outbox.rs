@@ -75,10 +75,28 @@ impl Outbox {
         limit: u64,
         hop_limit: u8,
     ) {
-        let mut ask = Ask { ranges: Ranges::default(), repair: true };
+        self.ask_all(link, flow, (repairs, true), limit, hop_limit);
+    }
+
+    /// Asks a hop for all that another one was asked for, twice: the copy of what arrives is not answered.
+    pub fn ask_anew(&mut self, link: Slot, flow: FlowId, ranges: &[ByteRange], limit: u64) {
+        for _ in 0..2 {
+            self.ask_all(link, flow, (ranges, false), limit, Interest::DEFAULT_HOP_LIMIT);
+        }
+    }
+
+    fn ask_all(
+        &mut self,
+        link: Slot,
+        flow: FlowId,
+        (ranges, repair): (&[ByteRange], bool),
+        limit: u64,
+        hop_limit: u8,
+    ) {
+        let mut ask = Ask { ranges: Ranges::default(), repair };
         let mut bytes = 0;
-        for &repair in repairs {
-            let mut rest = repair;
+        for &range in ranges {
+            let mut rest = range;
             while !rest.is_empty() {
                 let piece = rest.prefix(limit - bytes);
                 if bytes == limit || !ask.ranges.push(piece) {
@@ -112,13 +130,13 @@ impl Outbox {
     }
 }
 
-/// Writes an Interest for a hop; `flow_rate` is the flow's backpressure bound.
+/// Writes an Interest for a hop with the flow's epoch and its backpressure bound.
 pub fn emit_interest<C: Suite>(
     uplinks: &mut Uplinks,
     suite: &mut C,
     now: Instant,
     request: Request,
-    flow_rate: Rate,
+    (epoch, flow_rate): (u8, Rate),
     out: &mut Vec<u8>,
 ) -> Option<Transmit> {
     let requester = uplinks.get_mut(request.link)?;
@@ -126,6 +144,7 @@ pub fn emit_interest<C: Suite>(
         repair: request.ask.repair,
         ranges: request.ask.ranges,
         hop_limit: request.hop_limit,
+        epoch,
         flow_rate,
         ..requester.stamp(now, request.flow)
     };

@@ -12,8 +12,6 @@ use core::net::SocketAddr;
 
 /// Control packets cost at most this share of the bytes that they steer: one byte in 128.
 const CONTROL_SHARE: u64 = 128;
-/// Further than Interests can be reordered, and than a restarted neighbour is told from a late packet.
-const RESTART_JUMP: u16 = 1 << 14;
 /// An Interest on the wire with IPv4 and UDP, roughly.
 const CONTROL_BYTES: u64 = 64;
 
@@ -32,8 +30,6 @@ pub struct Requester {
     reported_rate: Rate,
     reported_at: Instant,
     reported_warm: bool,
-    /// The next Interest says that we remember nothing that we asked of this neighbour before.
-    is_anew: bool,
     /// When a gap in the counter is a loss even if nothing follows.
     gap_deadline: Option<Instant>,
     reorder_time: Duration,
@@ -55,7 +51,6 @@ impl Requester {
             reported_rate: Rate::ZERO,
             reported_at: Instant::ZERO,
             reported_warm: false,
-            is_anew: false,
             gap_deadline: None,
             reorder_time: config.reorder_time,
             full_packet: 0,
@@ -163,11 +158,11 @@ impl Requester {
         (new - old).abs() > 0.02 * old
     }
 
-    /// This neighbour is asked again after another one was: what we once asked of it is to be forgotten. It
-    /// learns that as from a restart, by a counter that jumps and an Interest that is cold.
-    pub fn start_anew(&mut self) {
-        self.counter = self.counter.wrapping_add(RESTART_JUMP);
-        self.is_anew = self.is_measured();
+    /// This neighbour is asked again after another one was: what it sent meanwhile, to nobody, was not lost.
+    pub fn resume(&mut self) {
+        self.arrivals.resume();
+        self.explained = 0;
+        self.gap_deadline = None;
     }
 
     /// The control part of an Interest that leaves now; the caller adds what it asks for.
@@ -179,7 +174,7 @@ impl Requester {
         self.reported_warm = self.rtt.is_measured();
         Interest {
             counter: self.counter,
-            cold: core::mem::take(&mut self.is_anew) || !self.reported_warm,
+            cold: !self.reported_warm,
             ..Interest::feedback(flow, WireTime::at(now), self.reported_rate)
         }
     }

@@ -19,17 +19,23 @@ pub struct Subscriber {
     /// When it last asked.
     pub last_heard: Instant,
     asked: RangeSet,
+    /// The epoch of what it asked.
+    pub epoch: u8,
 }
 
 impl Subscriber {
-    /// Finds the neighbour on `link` among the subscribers of `flow`, which the role calls `owner`, or adds it.
+    /// Finds the neighbour on `link` among the subscribers of `flow`, which the role calls `owner`, or adds it. One that
+    /// asks in another epoch than before remembers nothing of what it asked then, and nor do we.
     pub fn find_or_add<'a>(
         subscribers: &'a mut Vec<Self>,
         downlinks: &mut Downlinks,
         now: Instant,
         link: Slot,
-        (flow, owner): (FlowId, Slot),
+        (flow, owner, epoch): (FlowId, Slot, u8),
     ) -> Option<&'a mut Self> {
+        if subscribers.iter().any(|subscriber| subscriber.link == link && subscriber.epoch != epoch) {
+            Self::drop_link(subscribers, downlinks, link);
+        }
         let index = match subscribers.iter().position(|subscriber| subscriber.link == link) {
             Some(index) => index,
             None => {
@@ -40,6 +46,7 @@ impl Subscriber {
                     wanted: RangeSet::new(),
                     last_heard: now,
                     asked: RangeSet::new(),
+                    epoch,
                 });
                 subscribers.len() - 1
             }

@@ -140,9 +140,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
     }
 
     fn on_feedback(&mut self, now: Instant, link: Slot, interest: &Interest) {
-        let flow = self.flows.find(&interest.flow).and_then(|slot| self.flows.get(slot));
-        let subscriber = flow.and_then(|flow| flow.subscribers.iter().find(|s| s.link == link));
-        if let Some(subscriber) = subscriber {
+        let Some(flow) = self.flows.find(&interest.flow).and_then(|slot| self.flows.get_mut(slot)) else {
+            return;
+        };
+        let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };
+        if subscriber.epoch != interest.epoch {
+            // It has turned to another upstream.
+            Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
+        } else {
             self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
         }
     }
@@ -152,8 +157,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
         flow.last_used = now;
         let length = flow.length;
         let subscribers = &mut flow.subscribers;
-        let Some(subscriber) =
-            Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, (interest.flow, flow_slot))
+        let of_flow = (interest.flow, flow_slot, interest.epoch);
+        let Some(subscriber) = Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, of_flow)
         else {
             return;
         };

@@ -7,7 +7,7 @@ use crate::name::FlowId;
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{Interest, Suite};
+use crate::wire::Suite;
 use alloc::vec::Vec;
 
 /// The state of a flow: the pending table's row (who wants what) and the intake that fetches it.
@@ -61,8 +61,14 @@ impl<C: Suite> Relay<C> {
             return Rate::UNLIMITED;
         };
         let reaction = self.uplinks.hop_rtt(uplink).max(MIN_REACTION);
-        let bounds = flow.subscribers.iter().map(|subscriber| self.bound(subscriber, reaction));
-        bounds.max().unwrap_or(Rate::UNLIMITED)
+        // Who waits for nothing takes nothing; where that is everybody, the next request comes from one of them.
+        let waits = |subscriber: &&Subscriber| {
+            !subscriber.wanted.is_empty()
+                || self.downlinks.queued_bytes(subscriber.link, subscriber.queue) > 0
+        };
+        let bound = |subscriber| self.bound(subscriber, reaction);
+        let waiting = flow.subscribers.iter().filter(waits).map(bound).max();
+        waiting.or_else(|| flow.subscribers.iter().map(bound).max()).unwrap_or(Rate::UNLIMITED)
     }
 
     /// As [`Relay::flow_rate`], for one subscriber.
@@ -123,14 +129,14 @@ impl<C: Suite> Relay<C> {
             if uplink == flow.uplink {
                 continue;
             }
-            flow.uplink = uplink;
+            let left = core::mem::replace(&mut flow.uplink, uplink);
             if let Some(requester) = self.uplinks.get_mut(uplink) {
-                requester.start_anew();
+                requester.resume();
             }
             flow.intake.on_new_path(now);
+            self.outbox.feedback(left, flow.id);
             self.scratch.repairs.extend(flow.intake.expected().iter());
-            let (limit, hops) = (self.config.request_limit, Interest::DEFAULT_HOP_LIMIT);
-            self.outbox.ask_repairs(uplink, flow.id, &self.scratch.repairs, limit, hops);
+            self.outbox.ask_anew(uplink, flow.id, &self.scratch.repairs, self.config.request_limit);
             self.scratch.repairs.clear();
             self.reschedule(flow_slot);
         }

@@ -17,9 +17,11 @@ impl<C: Suite> Relay<C> {
                 Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
                 if flow.subscribers.is_empty() {
                     flow.intake.forget();
+                    self.outbox.feedback(flow.uplink, flow.id);
                 }
             }
         }
+        self.forget_old_epoch(link, interest);
         if interest.ranges.is_empty() {
             self.on_feedback(now, link, interest);
             return;
@@ -32,7 +34,7 @@ impl<C: Suite> Relay<C> {
             &mut self.downlinks,
             now,
             link,
-            (flow.id, flow_slot),
+            (flow.id, flow_slot, interest.epoch),
         ) else {
             return;
         };
@@ -66,6 +68,23 @@ impl<C: Suite> Relay<C> {
         let subscriber = flow.and_then(|flow| flow.subscribers.iter().find(|s| s.link == link));
         if let Some(subscriber) = subscriber {
             self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
+        }
+    }
+
+    /// A neighbour that has turned to another upstream, or back to us, wants nothing of what it asked of the flow before.
+    /// If nobody else does, our own upstream is told the same.
+    fn forget_old_epoch(&mut self, link: Slot, interest: &Interest) {
+        let Some(flow) = self.flows.find(&interest.flow).and_then(|slot| self.flows.get_mut(slot)) else {
+            return;
+        };
+        let has_turned = flow.subscribers.iter().any(|s| s.link == link && s.epoch != interest.epoch);
+        if !has_turned {
+            return;
+        }
+        Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
+        if flow.subscribers.is_empty() {
+            flow.intake.forget();
+            self.outbox.feedback(flow.uplink, flow.id);
         }
     }
 

@@ -135,9 +135,11 @@ impl<C: Suite> Relay<C> {
         let Control::Interest(request) = control else {
             return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
         };
+        let flow = self.flows.find(&request.flow).and_then(|slot| self.flows.get(slot));
+        let epoch = flow.map_or(0, |flow| flow.intake.epoch());
         let bound = self.flow_rate(request.link, request.flow);
         self.stats.interests_out += 1;
-        emit_interest(&mut self.uplinks, &mut self.suite, now, request, bound, out)
+        emit_interest(&mut self.uplinks, &mut self.suite, now, request, (epoch, bound), out)
     }
 
     fn reschedule(&mut self, flow_slot: Slot) {

@@ -10,7 +10,8 @@ pub const MAX_RANGES: usize = 8;
 
 const FLAG_REPAIR: u8 = 1;
 const FLAG_COLD: u8 = 2;
-const KNOWN_FLAGS: u8 = FLAG_REPAIR | FLAG_COLD;
+/// The two higher flags are a number.
+const EPOCH_SHIFT: u8 = 2;
 
 /// A request for ranges of a flow, with the control of the hop that it travels; without ranges feedback only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +27,9 @@ pub struct Interest {
     pub repair: bool,
     /// The Requester has no measurement of the hop yet: the Responder sends at most its initial window.
     pub cold: bool,
+    /// Counts, modulo [`Interest::EPOCHS`], how often the Requester turned from one upstream to another with this flow.
+    /// Where it is not the one heard before, what this neighbour asked of the flow until now is to be forgotten.
+    pub epoch: u8,
     /// How many more relays may pass this request on.
     pub hop_limit: u8,
     /// The rate granted to the Responder for all flows of this hop.
@@ -40,6 +44,9 @@ impl Interest {
     /// Relays that a request may pass, unless configured otherwise.
     pub const DEFAULT_HOP_LIMIT: u8 = 32;
 
+    /// How many epochs there are.
+    pub const EPOCHS: u8 = 4;
+
     /// Control of the hop with no request.
     pub fn feedback(flow: FlowId, sent: WireTime, link_rate: Rate) -> Self {
         Self {
@@ -48,6 +55,7 @@ impl Interest {
             sent,
             repair: false,
             cold: false,
+            epoch: 0,
             hop_limit: Self::DEFAULT_HOP_LIMIT,
             link_rate,
             flow_rate: Rate::UNLIMITED,
@@ -56,9 +64,6 @@ impl Interest {
     }
 
     pub(super) fn parse(header: Header, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
-        if header.flags & !KNOWN_FLAGS != 0 {
-            return Err(ParseError::Invalid("flags"));
-        }
         let [hop_limit] = reader.take("hop limit")?;
         let link_rate = decode_rate(u16::from_be_bytes(reader.take("link rate")?));
         let flow_rate = decode_rate(u16::from_be_bytes(reader.take("flow rate")?));
@@ -75,6 +80,7 @@ impl Interest {
             sent: header.time,
             repair: header.flags & FLAG_REPAIR != 0,
             cold: header.flags & FLAG_COLD != 0,
+            epoch: header.flags >> EPOCH_SHIFT,
             hop_limit,
             link_rate,
             flow_rate,
@@ -84,7 +90,9 @@ impl Interest {
 
     /// Appends the packet.
     pub fn emit(&self, out: &mut Vec<u8>) {
-        let flags = if self.repair { FLAG_REPAIR } else { 0 } | if self.cold { FLAG_COLD } else { 0 };
+        let flags = if self.repair { FLAG_REPAIR } else { 0 }
+            | if self.cold { FLAG_COLD } else { 0 }
+            | (self.epoch % Self::EPOCHS) << EPOCH_SHIFT;
         let header =
             Header { kind: Kind::Interest, flags, counter: self.counter, time: self.sent, flow: self.flow };
         header.emit(out);

@@ -86,6 +86,11 @@ impl Network {
         &self.links[link.0 as usize].link
     }
 
+    /// The model of a link, to change it.
+    pub fn link_mut(&mut self, link: LinkId) -> &mut Link {
+        &mut self.links[link.0 as usize].link
+    }
+
     /// Bytes of link-layer header that a link adds to every packet.
     pub fn header(&self, link: LinkId) -> u32 {
         self.links[link.0 as usize].header

@@ -5,7 +5,7 @@ use super::host::{Host, HostId, HostReport, WindowSample};
 use super::network::{InFlight, LinkId, Network, NodeId};
 use super::packet::{Body, Buffers, Packet};
 use super::queue::{EventQueue, Key, Source};
-use crate::link::{Arrival, Verdict};
+use crate::link::{Arrival, LinkConfig, Verdict};
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -54,6 +54,8 @@ pub struct World<O> {
     hosts: Vec<HostState>,
     now: Instant,
     queue: EventQueue,
+    /// What the chance of every link is drawn from.
+    link_rng: Rng,
     sequence: u64,
     strays: Vec<Option<(NodeId, Packet)>>,
     free_strays: Vec<u32>,
@@ -68,15 +70,16 @@ pub struct World<O> {
 impl<O: Observer> World<O> {
     /// A world at time zero in which nothing has happened.
     pub fn new(mut network: Network, observer: O, seed: u64) -> Self {
-        let rng = Rng::new(seed);
+        let link_rng = Rng::new(seed);
         for (index, link) in network.links.iter_mut().enumerate() {
-            link.rng = rng.fork(index as u64 + 1);
+            link.rng = link_rng.fork(index as u64 + 1);
         }
         Self {
             network,
             hosts: Vec::new(),
             now: Instant::ZERO,
             queue: EventQueue::default(),
+            link_rng,
             sequence: 0,
             strays: Vec::new(),
             free_strays: Vec::new(),
@@ -379,6 +382,13 @@ impl<O: Observer> World<O> {
         for packet in lost {
             self.lose(packet.body, false);
         }
+    }
+
+    /// Adds one direction of a link to the running world.
+    pub fn add_link(&mut self, from: NodeId, to: NodeId, config: LinkConfig, header: u32) -> LinkId {
+        let id = self.network.add_link(from, to, config, header);
+        self.network.links[id.0 as usize].rng = self.link_rng.fork(u64::from(id.0) + 1);
+        id
     }
 
     /// The topology, to change next hops.

@@ -121,6 +121,20 @@ impl LinkCounters {
     }
 }
 
+impl LinkCounters {
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            lost: self.lost + other.lost,
+            dropped: self.dropped + other.dropped,
+            waited_ns: self.waited_ns + other.waited_ns,
+            longest_wait_ns: self.longest_wait_ns.max(other.longest_wait_ns),
+        }
+    }
+}
+
 /// A running link, one direction.
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -135,13 +149,18 @@ pub struct Link {
     counters: LinkCounters,
 }
 
+/// An outage that the transmitter waits for, or one that loses what is sent.
+fn split_outage(outage: Option<Outage>) -> (Option<Outage>, Option<Outage>) {
+    match outage {
+        Some(outage) if outage.hold => (Some(outage), None),
+        other => (None, other),
+    }
+}
+
 impl Link {
     /// A link that is idle.
     pub fn new(config: LinkConfig) -> Self {
-        let (held, outage) = match config.outage {
-            Some(outage) if outage.hold => (Some(outage), None),
-            other => (None, other),
-        };
+        let (held, outage) = split_outage(config.outage);
         Self {
             transmitter: Transmitter::new(config.rate, held),
             queue: DropTail::new(config.queue),
@@ -224,6 +243,32 @@ impl Link {
             is_doubled: fate.is_doubled,
             is_damaged: fate.is_damaged,
         }
+    }
+
+    /// The signal is under way for `delay` from now on. Packets keep their order where it falls.
+    pub fn set_delay(&mut self, delay: Duration) {
+        self.delay = DelayModel::Fixed(delay);
+    }
+
+    /// Loses by another model from now on.
+    pub fn set_loss(&mut self, loss: LossModel) {
+        if *self.loss.model() != loss {
+            self.loss = Loss::new(loss);
+        }
+    }
+
+    /// Sends at another rate and with other outages from now on. What was accepted before keeps its times.
+    pub fn set_rate(&mut self, rate: RateSchedule, outage: Option<Outage>) {
+        let (held, outage) = split_outage(outage);
+        self.transmitter.set_schedule(rate, held);
+        self.outage = outage;
+    }
+
+    /// Bits that get through in `[from, to)` for packets of `bytes`: what the rate allows, less what is lost and what
+    /// falls into outages.
+    pub fn carried_bits(&self, from: Instant, to: Instant, bytes: u32) -> f64 {
+        let up = 1.0 - self.outage.as_ref().map_or(0.0, |outage| outage.share(from, to));
+        self.transmitter.bits_between(from, to) * (1.0 - self.loss.model().mean(bytes)) * up
     }
 
     /// Forgets what waits and what is under way: the caller lost it.

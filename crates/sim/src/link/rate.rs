@@ -153,6 +153,20 @@ impl Transmitter {
         Self { schedule, held, free_at: 0, surplus: 0, opportunity: (0, OPPORTUNITY) }
     }
 
+    /// Sends by another schedule from now on; what it accepted before keeps its times.
+    pub fn set_schedule(&mut self, schedule: RateSchedule, held: Option<Outage>) {
+        self.schedule = schedule;
+        self.held = held;
+        self.surplus = 0;
+        self.opportunity = (0, OPPORTUNITY);
+    }
+
+    /// Bits that it can send in `[from, to)`, by its schedule and without the time in which it waits.
+    pub fn bits_between(&self, from: Instant, to: Instant) -> f64 {
+        let away = self.held.as_ref().map_or(0.0, |outage| outage.share(from, to));
+        self.schedule.bits_between(from, to) * (1.0 - away)
+    }
+
     /// The schedule.
     pub fn schedule(&self) -> &RateSchedule {
         &self.schedule

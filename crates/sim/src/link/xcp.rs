@@ -1,12 +1,12 @@
 //! XCP's router (Katabi, Handley, Rohrs: Congestion Control for High Bandwidth-Delay Product Networks, SIGCOMM
-//! 2002, sections 3.3 to 3.6): it tells every packet by how much its sender may change the window.
+//! 2002): it tells every packet by how much its sender may change the window.
 //!
 //! Sans-IO, and no part of it knows packets or links: a gateway of real traffic can drive it as the simulator does.
 
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 
-/// The congestion header that travels with a segment and returns with its acknowledgement (section 3.1).
+/// The congestion header that travels with a segment and returns with its acknowledgement.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct XcpHeader {
     /// The sender's window, bytes on the wire.
@@ -27,7 +27,7 @@ impl XcpHeader {
     }
 }
 
-/// Constants of the two controllers (section 3.5, and section 4 for their stability).
+/// Constants of the two controllers; the paper's are stable whatever the delay, capacity and number of flows.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct XcpOptions {
     /// Share of the spare bandwidth that is handed out per control interval.
@@ -67,9 +67,9 @@ struct Sums {
 /// What may be handed out until the next control interval.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Grants {
-    /// ξp (equation 6), bytes per second and second.
+    /// ξp, bytes per second and second.
     positive_scale: f64,
-    /// ξn (equation 9), per second.
+    /// ξn, per second.
     negative_scale: f64,
     /// Bytes per second of additions not handed out yet.
     positive_left: f64,
@@ -148,7 +148,7 @@ impl XcpRouter {
         }
     }
 
-    /// The control interval: the mean round trip of the traffic (section 3.5).
+    /// The control interval: the mean round trip of the traffic.
     pub fn interval(&self) -> Duration {
         self.interval
     }
@@ -171,7 +171,7 @@ fn has_word(header: &XcpHeader) -> bool {
 }
 
 impl Grants {
-    /// The efficiency controller's φ = α·d·S − β·Q (equation 1), then the fairness controller's shares of it.
+    /// The efficiency controller's φ = α·d·S − β·Q (the paper's equation 1), then the fairness controller's shares of it.
     fn new(
         options: &XcpOptions,
         sums: &Sums,
@@ -196,7 +196,7 @@ impl Grants {
         }
     }
 
-    /// Uses up rates; what is used up is granted no more in this interval (the residue terms of section 3.5).
+    /// Uses up rates; what is used up is granted no more in this interval (the paper's residue terms).
     fn take(&mut self, positive: f64, negative: f64) {
         self.positive_left -= positive;
         self.negative_left -= negative;
@@ -209,7 +209,7 @@ impl Grants {
     }
 }
 
-/// The queue that did not drain: the least that arriving packets found within a propagation delay (section 3.5).
+/// The queue that did not drain: the least that arriving packets found within a propagation delay.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct StandingQueue {
     standing: f64,

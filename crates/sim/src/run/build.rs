@@ -1,6 +1,7 @@
 //! From a plan to a simulation.
 
 use super::overlay::{Member, Overlay, Stack};
+use super::sky::{FlowAccount, Sky, SkyPlan};
 use super::{Action, FlowHandle, Series, Simulation, Step};
 use crate::engine::{HostId, IP_HEADER, Network, NodeId, UDP_HEADER, World};
 use crate::host::tcp::{OVERHEAD, TcpConfig, TcpSink, TcpSource, TcpSplice};
@@ -9,7 +10,7 @@ use crate::host::{
     ProducerHost, RelayHost,
 };
 use crate::record::{Recorder, SharedRecorder};
-use starhop_proto::config::{Config, Settings};
+use starhop_proto::config::Config;
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -96,6 +97,8 @@ pub struct Plan {
     pub relays: Vec<NodeId>,
     /// The flows.
     pub flows: Vec<FlowSpec>,
+    /// The sky that finds the ways between the hosts; without one, ways are those of the least delay.
+    pub sky: Option<SkyPlan>,
     /// What happens to the world.
     pub actions: Vec<(Instant, Action)>,
     /// Same plan, same seed: same run.
@@ -126,13 +129,24 @@ impl Simulation {
         };
         builder.add_stacks(&plan.flows, &plan.relays);
         let flows: Vec<FlowHandle> = plan.flows.iter().map(|flow| builder.add_flow(flow)).collect();
+        let accounts = |sky: &SkyPlan| {
+            let account = |flow| account(flow, sky, plan.warm_up, plan.end);
+            plan.flows.iter().map(account).collect::<Vec<_>>()
+        };
+        let accounts = plan.sky.as_ref().map(accounts).unwrap_or_default();
+        let sky_rng = builder.rng.fork(0x0073_6b79);
+        let sky = plan.sky.map(|sky| Sky::new(sky, accounts, &sky_rng));
         let steps = steps(&flows, plan.actions, plan.warm_up);
-        let series =
-            Series { step: plan.step, flows: vec![Vec::new(); flows.len()], links: vec![Vec::new(); links] };
+        let series = Series {
+            step: plan.step,
+            flows: vec![Vec::new(); flows.len()],
+            paths: vec![Vec::new(); if sky.is_some() { flows.len() } else { 0 }],
+            links: vec![Vec::new(); links],
+        };
         let at_warm_up = (Instant::ZERO, vec![Default::default(); links]);
         let Builder { world, recorder, overlay, .. } = builder;
         let (sent_before, end) = (vec![0.0; links], plan.end);
-        Self { world, recorder, overlay, flows, steps, end, series, sent_before, at_warm_up }
+        Self { world, recorder, overlay, sky, flows, steps, end, series, sent_before, at_warm_up }
     }
 }
 
@@ -147,6 +161,14 @@ fn steps(flows: &[FlowHandle], actions: Vec<(Instant, Action)>, warm_up: Instant
     steps.sort_by_key(|(at, _)| *at);
     steps.reverse();
     steps
+}
+
+/// What the sky has to know of a flow.
+fn account(flow: &FlowSpec, sky: &SkyPlan, warm_up: Instant, end: Instant) -> FlowAccount {
+    let pair = sky.pairs.iter().position(|pair| (pair.server, pair.client) == (flow.from, flow.to));
+    let window = (flow.start.max(warm_up), flow.stop.min(end));
+    let packet = (flow.transport.full_packet(), flow.transport.payload());
+    FlowAccount::new(pair.unwrap_or_default(), window, packet)
 }
 
 struct Builder {
@@ -173,7 +195,7 @@ impl Builder {
                 (node, self.world.add_host(node, Box::new(relay), false))
             });
             let relays = relays.collect();
-            self.overlay.stacks.push(Stack { settings: settings(config), relays, producers });
+            self.overlay.stacks.push(Stack { config: config.clone(), relays, producers });
         }
     }
 
@@ -191,7 +213,7 @@ impl Builder {
     }
 
     fn stack_of(&self, config: &Config) -> Option<usize> {
-        self.overlay.stacks.iter().position(|stack| stack.settings == **config)
+        self.overlay.stacks.iter().position(|stack| stack.config == *config)
     }
 
     fn add_flow(&mut self, spec: &FlowSpec) -> FlowHandle {
@@ -295,8 +317,4 @@ impl Builder {
         let source = ArqSource::new(arq, next.addr(), spec.length);
         (self.world.add_host(spec.from, Box::new(source), true), sink, Vec::new())
     }
-}
-
-fn settings(config: &Config) -> Settings {
-    (**config).clone()
 }

@@ -3,15 +3,19 @@
 mod build;
 mod overlay;
 mod series;
+mod sky;
 
 pub use build::{FlowSpec, Plan, Transport};
-pub use series::{FlowSample, LinkSample, Series};
+pub use series::{FlowSample, LinkSample, PathSample, Series};
+pub use sky::{FlowPath, GroupResult, Handover, PathResult, SkyLinkConfig, SkyPair, SkyPlan, VCurve};
 
 use crate::engine::{HostId, LinkId, NodeId, WindowSample, World};
 use crate::link::LinkCounters;
 use crate::record::SharedRecorder;
 use overlay::Overlay;
+use sky::{Feed, Sky};
 use starhop_proto::time::{Duration, Instant};
+use std::collections::BTreeMap;
 
 /// Something that is done to a running world.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +89,7 @@ pub struct Simulation {
     world: World<SharedRecorder>,
     recorder: SharedRecorder,
     overlay: Overlay,
+    sky: Option<Sky>,
     flows: Vec<FlowHandle>,
     /// What is to be done, latest first.
     steps: Vec<(Instant, Step)>,
@@ -111,24 +116,47 @@ pub struct LinkResult {
 
 impl Simulation {
     /// Runs to the end, or until every flow is done. Calls `progress` after every step of the time series.
-    pub fn run(&mut self, mut progress: impl FnMut(Instant)) {
+    pub fn run(&mut self, progress: impl FnMut(Instant)) {
+        let Some((network, plan)) = self.sky.as_ref().map(|sky| sky.sight(self.end)) else {
+            return self.run_fed(None, progress);
+        };
+        match plan.changes(&network) {
+            Ok(changes) => self.run_fed(Some(Feed::new(changes, plan.from_s)), progress),
+            Err(error) => self.recorder.borrow_mut().on_problem(format!("the sky: {error}")),
+        }
+    }
+
+    fn run_fed(&mut self, mut feed: Option<Feed<'_>>, mut progress: impl FnMut(Instant)) {
         let step = self.series.step;
         let mut tick = Instant::ZERO + step;
         self.reroute();
         while self.world.now() < self.end && !self.is_done() {
-            self.run_steps_until(tick.min(self.end));
+            self.run_steps_until(tick.min(self.end), &mut feed);
             self.sample(step);
             progress(self.world.now());
             tick += step;
         }
+        if let Some(sky) = &mut self.sky {
+            sky.finish(&self.world);
+        }
+        if let Some(error) = feed.as_mut().and_then(Feed::take_error) {
+            self.recorder.borrow_mut().on_problem(format!("the sky: {error}"));
+        }
     }
 
-    fn run_steps_until(&mut self, end: Instant) {
-        while let Some((at, _)) = self.steps.last()
-            && *at < end
-        {
-            self.world.run_until(*at);
-            if let Some((_, step)) = self.steps.pop() {
+    fn run_steps_until(&mut self, end: Instant, feed: &mut Option<Feed<'_>>) {
+        loop {
+            let step = self.steps.last().map(|(at, _)| *at);
+            let change = feed.as_mut().and_then(Feed::next_time);
+            // The sky goes first: a flow that starts with it finds its way.
+            let Some(at) = step.into_iter().chain(change).min().filter(|at| *at < end) else { break };
+            self.world.run_until(at);
+            if let (Some(feed), Some(sky)) = (feed.as_mut(), self.sky.as_mut())
+                && change == Some(at)
+            {
+                sky.apply(feed, &mut self.world, &mut self.overlay);
+                self.note_bases();
+            } else if let Some((_, step)) = self.steps.pop() {
                 self.perform(step);
             }
         }
@@ -151,7 +179,12 @@ impl Simulation {
                 let handle = &self.flows[flow];
                 handle.senders.iter().chain([&handle.driver]).for_each(|&host| self.world.kill(host));
             }
-            Step::WarmedUp => self.at_warm_up = (self.world.now(), self.link_counters()),
+            Step::WarmedUp => {
+                self.at_warm_up = (self.world.now(), self.link_counters());
+                if let Some(sky) = &mut self.sky {
+                    sky.on_warm_up(&self.world);
+                }
+            }
             Step::Do(action) => self.act(&action),
         }
     }
@@ -186,13 +219,15 @@ impl Simulation {
     }
 
     fn relays_at(&self, node: NodeId) -> Vec<HostId> {
-        self.overlay.stacks.iter().filter_map(|stack| stack.relays.get(&node).copied()).collect()
+        self.overlay.relays_at(node).collect()
     }
 
     /// Finds new paths, and tells the overlay and the recorder.
     fn reroute(&mut self) {
         let now = self.world.now();
-        self.world.network_mut().route_by_delay(now);
+        if self.sky.is_none() {
+            self.world.network_mut().route_by_delay(now);
+        }
         self.overlay.rewire(&mut self.world);
         self.note_bases();
     }
@@ -213,7 +248,9 @@ impl Simulation {
         let over = |link: &LinkId| {
             let model = network.link(*link);
             let bytes = u64::from(flow.full_packet + network.header(*link));
-            let serialisation = model.schedule().at(now).time_for(bytes);
+            // A rate that rises and falls with a pass has queues of its own making.
+            let best = self.sky.as_ref().and_then(|sky| sky.best_rate(*link));
+            let serialisation = best.unwrap_or(model.schedule().at(now)).time_for(bytes);
             // A link that stands still has no serialisation time to subtract.
             let serialisation = if serialisation == Duration::MAX { Duration::ZERO } else { serialisation };
             model.propagation(now) + serialisation
@@ -241,6 +278,14 @@ impl Simulation {
                 owd_ms: sums.owd / sums.owd_bytes as f64 * 1e-6,
                 in_order_owd_ms: sums.in_order_owd / sums.in_order_owd_bytes as f64 * 1e-6,
             });
+        }
+        if let Some(sky) = &self.sky {
+            for (flow, samples) in self.series.paths.iter_mut().enumerate() {
+                let path = sky.path_now(flow);
+                let (hops, propagation_ms) =
+                    path.map_or((0, f64::NAN), |(hops, delay)| (hops, delay.as_millis_f64()));
+                samples.push(PathSample { hops, propagation_ms });
+            }
         }
         let now = self.world.now();
         for (id, samples) in self.world.network().link_ids().zip(&mut self.series.links) {
@@ -284,6 +329,26 @@ impl Simulation {
         let stacks = self.overlay.stacks.iter().enumerate();
         let relay = |stack| move |(&node, &host)| RelayHandle { node, host, stack };
         stacks.flat_map(|(index, stack)| stack.relays.iter().map(relay(index))).collect()
+    }
+
+    /// What the path of a flow through the sky was like; `None` without a sky.
+    pub fn flow_path(&self, flow: usize) -> Option<FlowPath> {
+        self.sky.as_ref().map(|sky| sky.flow_path(flow))
+    }
+
+    /// What the links of the sky did since the end of the warm-up, by kind.
+    pub fn sky_links(&self) -> Vec<GroupResult> {
+        self.sky.as_ref().map(|sky| sky.groups(&self.world)).unwrap_or_default()
+    }
+
+    /// The names of nodes that the sky made or knows.
+    pub fn sky_names(&self) -> BTreeMap<NodeId, String> {
+        self.sky.as_ref().map(Sky::names).unwrap_or_default()
+    }
+
+    /// When paths through the sky changed.
+    pub fn sky_changes(&self) -> Vec<Instant> {
+        self.sky.as_ref().map(Sky::change_times).unwrap_or_default()
     }
 
     /// The time series.

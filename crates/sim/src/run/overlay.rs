@@ -1,14 +1,16 @@
 //! Who asks whom: the relays on each flow's path, told hop by hop.
 
 use crate::engine::{HostId, NodeId, Observer, World};
-use starhop_proto::config::Settings;
+use crate::host::RelayHost;
+use starhop_proto::config::Config;
 use starhop_proto::name::FlowId;
+use starhop_proto::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The roles that speak with the same settings. Flows with other settings have relays of their own.
 #[derive(Debug)]
 pub(crate) struct Stack {
-    pub(crate) settings: Settings,
+    pub(crate) config: Config,
     pub(crate) relays: BTreeMap<NodeId, HostId>,
     pub(crate) producers: BTreeMap<NodeId, HostId>,
 }
@@ -33,6 +35,19 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
+    /// Puts relays on a node that was not there before, one per stack.
+    pub(crate) fn add_relays<O: Observer>(&mut self, node: NodeId, rng: &mut Rng, world: &mut World<O>) {
+        for stack in &mut self.stacks {
+            let relay = RelayHost::new(stack.config.clone(), rng.next_u64());
+            stack.relays.insert(node, world.add_host(node, Box::new(relay), false));
+        }
+    }
+
+    /// The relays of a node.
+    pub(crate) fn relays_at(&self, node: NodeId) -> impl Iterator<Item = HostId> + '_ {
+        self.stacks.iter().filter_map(move |stack| stack.relays.get(&node).copied())
+    }
+
     /// Tells every host on every path whom to ask, where that changed.
     pub(crate) fn rewire<O: Observer>(&mut self, world: &mut World<O>) {
         for member in &self.members {

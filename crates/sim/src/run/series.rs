@@ -19,6 +19,15 @@ pub struct FlowSample {
     pub srtt_ms: f64,
 }
 
+/// The path of a flow through the sky at the end of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PathSample {
+    /// Its links; 0 without a path.
+    pub hops: u32,
+    /// Its propagation delay, milliseconds; NaN without a path.
+    pub propagation_ms: f64,
+}
+
 /// One step of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkSample {
@@ -37,6 +46,8 @@ pub struct Series {
     pub step: Duration,
     /// One list per flow.
     pub flows: Vec<Vec<FlowSample>>,
+    /// One list per flow over a sky; empty without one.
+    pub paths: Vec<Vec<PathSample>>,
     /// One list per direction of a link.
     pub links: Vec<Vec<LinkSample>>,
 }

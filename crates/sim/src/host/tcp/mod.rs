@@ -10,6 +10,8 @@ mod hosts;
 mod receiver;
 mod runs;
 mod sender;
+#[cfg(test)]
+mod tests;
 
 pub use config::{LossDetection, TcpConfig, TcpConfigError, TcpSettings};
 pub use hosts::{TcpSink, TcpSource, TcpSplice};

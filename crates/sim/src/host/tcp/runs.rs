@@ -101,7 +101,9 @@ mod tests {
     #[test]
     fn what_lies_below_is_cut() {
         let mut runs = Runs::default();
-        [(0, 3), (5, 9), (12, 14)].map(|(start, end)| runs.insert(start, end, |_, _| ()));
+        for (start, end) in [(0, 3), (5, 9), (12, 14)] {
+            runs.insert(start, end, |_, _| ());
+        }
         runs.remove_below(7);
         assert_eq!(runs.iter_down().collect::<Vec<_>>(), [(12, 14), (7, 9)]);
     }

@@ -1,7 +1,7 @@
 //! BBR version 3 (draft-ietf-ccwg-bbr; Cardwell and others, IETF 117 to 119): BBR that bounds its flight by the
 //! losses it sees, and probes for more at human pace, so that it shares with others.
 //!
-//! Left out of the draft: marks by routers (section 5.5.8 is for data centres), and room for aggregated
+//! Left out of the draft: marks by routers (for data centres), and room for aggregated
 //! acknowledgements (receivers here acknowledge every few segments).
 
 use super::bbr_parts::{FullPipe, LEAST_WINDOW, Pace, Repair, Rounds, delivery_rate};
@@ -11,7 +11,7 @@ use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 
-/// 4·ln 2: doubles what is delivered every round (section 2.4).
+/// 4·ln 2: doubles what is delivered every round.
 const STARTUP_PACING: f64 = 2.77;
 const STARTUP_CWND: f64 = 2.0;
 /// Drains in a round what a window of twice the product queued.

@@ -1,4 +1,4 @@
-//! What BBRv3 learns from losses (draft-ietf-ccwg-bbr, sections 5.5.9 to 5.5.11): short-term bounds that a loss
+//! What BBRv3 learns from losses (draft-ietf-ccwg-bbr): short-term bounds that a loss
 //! lowers and the next probe lifts, and a long-term bound of what fits into the path.
 
 use super::bbr_parts::LEAST_WINDOW;
@@ -48,7 +48,7 @@ impl Signals {
         }
     }
 
-    /// Startup loses so much that the pipe must be full (section 5.3.1.3).
+    /// Startup loses so much that the pipe must be full.
     pub(super) fn ends_startup(&self, sample: &RateSample) -> bool {
         self.is_round_end && self.bursts >= STARTUP_LOSS_BURSTS && is_too_high(sample)
     }

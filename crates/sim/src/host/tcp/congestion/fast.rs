@@ -1,5 +1,5 @@
-//! FAST (Jin, Wei, Low: FAST TCP: motivation, architecture, algorithms, performance, IEEE INFOCOM 2004, equation
-//! 10): once per round trip w ← min(2w, (1-γ)w + γ(baseRTT/RTT·w + α)). In equilibrium each flow keeps α segments in
+//! FAST (Jin, Wei, Low: FAST TCP: motivation, architecture, algorithms, performance, IEEE INFOCOM 2004):
+//! once per round trip w ← min(2w, (1-γ)w + γ(baseRTT/RTT·w + α)). In equilibrium each flow keeps α segments in
 //! queues.
 
 use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, LossKind, Setup, Tuning, Window};
@@ -53,7 +53,7 @@ impl Fast {
         Self { window, options, mean_rtt: None, base_rtt: Duration::MAX, step: 0.0, target }
     }
 
-    /// Mean with the weight of the paper's section IV.A, min(3/w, 1/4).
+    /// Moving mean, each round trip with the paper's weight min(3/w, 1/4).
     fn see(&mut self, ack: &Ack) {
         let Some(rtt) = ack.rtt else { return };
         self.base_rtt = self.base_rtt.min(rtt).min(ack.min_rtt);
@@ -62,7 +62,7 @@ impl Fast {
         self.mean_rtt = Some(self.mean_rtt.map_or(rtt, |old| (1.0 - weight) * old + weight * rtt));
     }
 
-    /// Equation 10.
+    /// The window update, once per round trip.
     fn update(&mut self) {
         let (cwnd, gamma) = (self.window.cwnd, self.options.gamma);
         let Some(mean_rtt) = self.mean_rtt.filter(|&mean| mean > 0.0) else { return };
@@ -85,7 +85,7 @@ impl CongestionControl for Fast {
         if ack.is_round_start {
             self.update();
         }
-        // An addition is spread over the round (burstiness control, section III): a jump would be a burst.
+        // An addition is spread over the round (the paper's burstiness control): a jump would be a burst.
         if ack.is_cwnd_limited && self.step > 0.0 {
             self.window.cwnd = (self.window.cwnd + self.step * ack.acked).min(self.target);
         }

@@ -57,12 +57,12 @@ impl Rho {
         self.rho
     }
 
-    /// Growth per acknowledged segment in slow start, 2^ρ - 1 (equation 9).
+    /// Growth per acknowledged segment in slow start, 2^ρ - 1.
     pub(super) fn slow_start(&self) -> f64 {
         libm::exp2(self.rho.min(MOST_DOUBLINGS)) - 1.0
     }
 
-    /// Growth per acknowledged segment in congestion avoidance, ρ²/W (equation 9).
+    /// Growth per acknowledged segment in congestion avoidance, ρ²/W.
     pub(super) fn avoidance(&self, cwnd: f64) -> f64 {
         self.rho * self.rho / cwnd
     }

@@ -1,5 +1,5 @@
-//! Tahoe (Jacobson: Congestion Avoidance and Control, SIGCOMM 1988, appendix B to D; RFC 2001 without its
-//! section 4): fast retransmit, but no fast recovery: every loss starts again from one segment.
+//! Tahoe (Jacobson: Congestion Avoidance and Control, SIGCOMM 1988; RFC 2001 without fast recovery):
+//! fast retransmit, and every loss starts again from one segment.
 
 use super::{Ack, CongestionControl, Loss, LossKind, Recovery, Setup, Window};
 use starhop_proto::time::Instant;

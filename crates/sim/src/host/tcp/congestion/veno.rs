@@ -36,10 +36,10 @@ pub struct Veno {
     options: VenoOptions,
 }
 
-/// What is left of the window after a random loss, and after congestion (section III.C).
+/// What is left of the window after a random loss, and after congestion.
 const AFTER_RANDOM_LOSS: f64 = 0.8;
 const AFTER_CONGESTION: f64 = 0.5;
-/// With a full queue the window grows by one every other round trip (section III.B).
+/// With a full queue the window grows by one every other round trip.
 const CONGESTED_GROWTH: f64 = 0.5;
 
 impl Veno {

@@ -8,7 +8,7 @@ use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use std::collections::VecDeque;
 
-/// What Vivace can be told: coefficients of the utility (equation 2).
+/// What Vivace can be told: coefficients of the utility.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct VivaceOptions {
     /// t: how much more rate is worth.
@@ -27,12 +27,13 @@ impl Default for VivaceOptions {
 
 /// ε: how far probes lie from the rate.
 const EPSILON: f64 = 0.05;
-/// θ0: Mbit/s of change per unit of gradient (section 4.2).
+/// θ0: Mbit/s of change per unit of gradient.
 const STEP: f64 = 1.0;
 /// ω0 and δ: the first bound of a change, and what each change that hits it adds, shares of the rate.
 const FIRST_BOUND: f64 = 0.05;
 const BOUND_STEP: f64 = 0.1;
-/// Two pairs of a higher and a lower rate, in random order; both must agree.
+/// Two pairs of a higher and a lower rate, in random order; both must agree, as in the authors' code: one pair
+/// points the wrong way too often where losses are random.
 const PROBES: usize = 4;
 /// An interval holds at least this many segments: fewer say nothing about losses.
 const LEAST_SEGMENTS: f64 = 20.0;
@@ -51,7 +52,7 @@ enum Mode {
     Probing { begun: usize, higher_first: [bool; 2], worth: [Option<f64>; PROBES] },
 }
 
-/// Sign, number and bound of consecutive changes (section 4.2).
+/// Sign, number and bound of consecutive changes.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Momentum {
     is_up: bool,
@@ -186,7 +187,7 @@ impl Vivace {
 }
 
 fn is_higher(index: usize, higher_first: [bool; 2]) -> bool {
-    (index % 2 == 0) == higher_first[index / 2 % 2]
+    index.is_multiple_of(2) == higher_first[index / 2 % 2]
 }
 
 impl Momentum {

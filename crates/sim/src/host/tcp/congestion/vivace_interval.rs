@@ -2,8 +2,8 @@
 
 use starhop_proto::time::{Duration, Instant};
 
-/// Coefficients of the utility u = x^t - b·x·dRTT/dT - c·x·L of a rate x in Mbit/s (equation 2; values of
-/// section 6: tolerates up to 5 % random loss).
+/// Coefficients of the utility u = x^t - b·x·dRTT/dT - c·x·L of a rate x in Mbit/s; the
+/// paper's values bear up to 5 % random loss.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Utility {
     pub(super) exponent: f64,
@@ -11,7 +11,7 @@ pub(super) struct Utility {
     pub(super) loss: f64,
 }
 
-/// A round trip that changes by less than this, seconds per second, is taken for steady (section 5).
+/// A round trip that changes by less than this, seconds per second, is taken for steady as in the paper.
 const LEAST_SLOPE: f64 = 0.01;
 
 /// Sums for a straight line through round trips over time.

@@ -13,7 +13,7 @@ pub struct Westwood {
     min_rtt: Option<Duration>,
 }
 
-/// The estimate: what was acknowledged in a round trip over its length, smoothed (section 2.1).
+/// The estimate: what was acknowledged in a round trip over its length, smoothed.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Bandwidth {
     /// Segments per second.

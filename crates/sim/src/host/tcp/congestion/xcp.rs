@@ -1,5 +1,5 @@
-//! XCP's sender (Katabi, Handley, Rohrs: Congestion Control for High Bandwidth-Delay Product Networks, SIGCOMM 2002,
-//! section 3.2), and the mixture of an end-to-end control with it (SatERN).
+//! XCP's sender (Katabi, Handley, Rohrs: Congestion Control for High Bandwidth-Delay Product Networks, SIGCOMM
+//! 2002), and the mixture of an end-to-end control with it (SatERN).
 
 use super::{Ack, CongestionControl, Loss, LossKind, Recovery, Setup};
 use starhop_proto::time::{Duration, Instant};

@@ -21,7 +21,7 @@ impl Sender {
         if segment.has_dsack {
             self.rack.on_duplicate();
         }
-        let is_undone = has_advanced && self.undo_if_mistaken(now, segment, &delivery);
+        let is_undone = self.undo_if_mistaken(now, segment, &delivery);
         self.end_probe(now, segment, &delivery);
         self.end_episode(now);
         if !is_undone {
@@ -37,12 +37,13 @@ impl Sender {
     fn deliver(&mut self, segment: &TcpSegment) -> Delivery {
         let mss = u64::from(self.config.mss);
         let mut delivery = Delivery::default();
-        let end = self.board.next();
+        let (before, end) = (self.board.first(), self.board.next());
         self.board.acknowledge(segment.ack.div_ceil(mss).min(end), &mut delivery);
         let blocks = segment.sack.as_slice().iter().skip(usize::from(segment.has_dsack));
         for block in blocks {
             self.board.sack(block.start / mss, block.end.div_ceil(mss), &mut delivery);
         }
+        delivery.is_sacked_only = self.board.first() == before;
         delivery
     }
 
@@ -62,18 +63,20 @@ impl Sender {
         Some(newest)
     }
 
-    /// A repair that was not needed: what it repeated was answered before it could arrive.
+    /// A repair that was not needed: the acknowledgement that covers it answers a segment older than the repair,
+    /// so the original arrived (Eifel, RFC 3522).
     fn undo_if_mistaken(&mut self, now: Instant, segment: &TcpSegment, delivery: &Delivery) -> bool {
-        let Some(Undo { cwnd, ssthresh, repaired_at: Some(at) }) = self.undo else { return false };
-        let is_original = segment.echo.is_some_and(|echo| echo < at);
-        if self.phase == Phase::Open || !delivery.has_repeated || !is_original {
+        let (Some(repeat), Some(echo)) = (delivery.first_repeat, segment.echo) else { return false };
+        let Some(Undo { cwnd, ssthresh }) = self.undo else { return false };
+        // Whether it was right or a mistake, the episode is judged by its first repair.
+        self.undo = None;
+        if self.phase == Phase::Open || echo >= repeat {
             return false;
         }
         self.board.find_all();
         self.control.on_undo(now, cwnd, ssthresh);
         self.stats.undone += 1;
         self.phase = Phase::Open;
-        self.undo = None;
         true
     }
 
@@ -135,7 +138,7 @@ impl Sender {
     fn begin_recovery(&mut self, now: Instant, kind: LossKind, in_flight: f64) {
         let (cwnd, ssthresh) = (self.control.cwnd(), self.control.ssthresh());
         if self.phase == Phase::Open {
-            self.undo = Some(Undo { cwnd, ssthresh, repaired_at: None });
+            self.undo = Some(Undo { cwnd, ssthresh });
         }
         self.stats.recoveries += 1;
         self.timers.probe = None;
@@ -170,6 +173,8 @@ impl Sender {
         self.marks = self.marks.max(segment.marks);
         let lost = std::mem::take(&mut self.untold_losses);
         let (cwnd, ssthresh) = (self.control.cwnd(), self.control.ssthresh());
+        // Between the first SACK block and the verdict the window stands still (Linux's state of disorder).
+        let is_unclear = self.phase == Phase::Open && delivery.is_sacked_only;
         let acked = f64::from(delivery.count);
         let in_flight = f64::from(self.board.in_flight());
         self.control.on_ack(&Ack {
@@ -183,7 +188,7 @@ impl Sender {
             srtt: self.rtt.srtt().unwrap_or_default(),
             min_rtt: self.rtt.min(),
             is_round_start,
-            is_cwnd_limited: self.limit.may_grow(cwnd, cwnd < ssthresh),
+            is_cwnd_limited: !is_unclear && self.limit.may_grow(cwnd, cwnd < ssthresh),
             is_recovering: matches!(self.phase, Phase::Recovery { .. }),
             marked: marked as f64,
             sample,

@@ -67,8 +67,6 @@ enum Phase {
 struct Undo {
     cwnd: f64,
     ssthresh: f64,
-    /// When the first repair was sent: what echoes an older clock answers an original (Eifel, RFC 3522).
-    repaired_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -165,7 +163,7 @@ impl Sender {
             repeat: None,
             timers: Timers::default(),
             data: Data::default(),
-            right_edge: config.receive_window,
+            right_edge: 0,
             echo: None,
             marks: 0,
             untold_losses: 0,
@@ -177,6 +175,9 @@ impl Sender {
     /// The connection is open without a handshake.
     pub(super) fn open(&mut self) {
         self.link = Link::Open;
+        // What every receiver of the connection has room for, as its first segment would have said.
+        let room = self.config.split_buffer.unwrap_or(u64::MAX);
+        self.right_edge = self.config.receive_window.min(room);
     }
 
     /// Whether data may flow.
@@ -333,9 +334,6 @@ impl Sender {
         if is_repeat {
             self.board.send_again(segment, now, snapshot);
             self.stats.retransmitted += 1;
-            if let Some(undo) = &mut self.undo {
-                undo.repaired_at.get_or_insert(now);
-            }
         } else {
             self.board.send_next(now, snapshot);
         }
@@ -445,7 +443,7 @@ impl Sender {
         let (cwnd, ssthresh) = (self.cwnd(), self.control.ssthresh());
         self.board.lose_all(latest);
         if self.phase == Phase::Open {
-            self.undo = Some(Undo { cwnd, ssthresh, repaired_at: None });
+            self.undo = Some(Undo { cwnd, ssthresh });
             self.control.on_loss(&loss);
         } else {
             self.control.on_repeated_timeout(&loss);

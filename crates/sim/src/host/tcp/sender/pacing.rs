@@ -6,6 +6,8 @@ use starhop_proto::units::Rate;
 /// How much faster than a window per round trip segments leave: in slow start, and after it (as in Linux).
 const SLOW_START: f64 = 2.0;
 const AVOIDANCE: f64 = 1.2;
+/// Between two segments, whatever the rate.
+const LONGEST_GAP: Duration = Duration::from_secs(1);
 
 /// Spaces segments.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -21,7 +23,8 @@ impl Pacer {
 
     /// A segment of `bytes` on the wire leaves at `rate`.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u32, rate: Rate) {
-        self.next = self.next.max(now) + rate.time_for(u64::from(bytes));
+        // A control that sets no rate worth the name stops the flow for a while, not for good.
+        self.next = self.next.max(now) + rate.time_for(u64::from(bytes)).min(LONGEST_GAP);
     }
 }
 
@@ -32,5 +35,6 @@ pub(crate) fn window_rate(cwnd: f64, ssthresh: f64, srtt: Duration, bytes: u32) 
     if seconds == 0.0 {
         return Rate::UNLIMITED;
     }
-    Rate::from_bps((factor * cwnd * f64::from(bytes) * 8.0 / seconds) as u64)
+    // A window that is shut while losses are repaired opens with the next acknowledgement.
+    Rate::from_bps((factor * cwnd.max(1.0) * f64::from(bytes) * 8.0 / seconds) as u64)
 }

@@ -61,10 +61,10 @@ pub(crate) struct Delivery {
     pub(crate) last_sent: Option<Instant>,
     /// A segment that was sent once arrived after a later one.
     pub(crate) is_reordered: bool,
-    /// A segment that was deemed lost, and not sent again, arrived.
-    pub(crate) was_not_lost: bool,
-    /// A segment that was sent once arrived.
-    pub(crate) has_original: bool,
+    /// When the first of the repetitions was sent that it covered.
+    pub(crate) first_repeat: Option<Instant>,
+    /// The cumulative acknowledgement did not move.
+    pub(crate) is_sacked_only: bool,
     /// The cumulative acknowledgement covered one that was sent again.
     pub(crate) has_repeated: bool,
 }
@@ -174,6 +174,11 @@ impl Scoreboard {
                 self.sacked_count -= 1;
                 continue;
             }
+            if slot.sent.repeats > 0 {
+                // Of what was sent more than twice, an acknowledgement does not tell which copy arrived.
+                let at = if slot.sent.repeats == 1 { slot.sent.at } else { Instant::ZERO };
+                delivery.first_repeat = Some(delivery.first_repeat.map_or(at, |first| first.min(at)));
+            }
             self.settle(number, &slot, delivery);
             if slot.sent.repeats == 0 {
                 delivery.first_sent.get_or_insert(slot.sent.at);
@@ -224,7 +229,6 @@ impl Scoreboard {
             State::InFlight => self.in_flight -= 1,
             State::Lost => {
                 self.lost.remove(&segment);
-                delivery.was_not_lost |= slot.sent.repeats == 0;
             }
             State::Sacked => {}
         }
@@ -233,7 +237,6 @@ impl Scoreboard {
             delivery.newest = Some(slot.sent);
         }
         if slot.sent.repeats == 0 {
-            delivery.has_original = true;
             delivery.last_sent = delivery.last_sent.max(Some(slot.sent.at));
             delivery.is_reordered |= self.highest_sacked.is_some_and(|highest| segment < highest);
         }

@@ -4,7 +4,7 @@ use super::ack_pacer::AckPacer;
 use super::config::SplitConfig;
 use super::room::Room;
 use super::scheduler::Scheduler;
-use super::segment::{ConnectionId, Message, Segment};
+use super::segment::{Acknowledgement, ConnectionId, Message, Segment};
 use super::sender::{Sender, SenderStats};
 use crate::name::ByteRange;
 use crate::time::{Duration, Instant};
@@ -50,28 +50,45 @@ struct Connection {
     sender: Sender,
     room: Room,
     pacer: AckPacer,
+    /// Round trip to the server, once it is known.
+    to_server: Option<Duration>,
+    /// Bytes that the client has asked the server with.
+    asked: u64,
 }
 
 impl Connection {
     fn on_message(&mut self, now: Instant, message: &Message, released: &mut Vec<ByteRange>) -> Heard {
         match (message, self.link) {
             (Message::Open, Link::Listens | Link::Accepts(_)) => self.link = Link::Accepts(None),
-            (Message::Ack(ack), Link::Accepts(Some(at))) => {
+            (Message::Ack(ack) | Message::Request { ack, .. }, Link::Accepts(Some(at))) => {
                 self.link = Link::Open;
                 self.sender.on_rtt(now.since(at));
-                self.sender.on_ack(now, ack, released);
+                self.on_ack(now, ack, released);
                 return Heard::Opened;
             }
-            (Message::Ack(ack), Link::Open) => {
-                self.sender.on_ack(now, ack, released);
-                let freed = self.room.on_received(self.sender.received(), self.sender.cumulative());
-                if self.config.pacing && freed > 0 {
-                    self.pacer.on_freed(now, freed);
-                }
-            }
+            (Message::Ack(ack) | Message::Request { ack, .. }, Link::Open) => self.on_ack(now, ack, released),
             _ => {}
         }
         Heard::Nothing
+    }
+
+    fn on_ack(&mut self, now: Instant, ack: &Acknowledgement, released: &mut Vec<ByteRange>) {
+        self.asked = self.asked.max(ack.asked);
+        self.sender.on_ack(now, ack, released);
+        let freed = self.room.on_received(self.sender.received(), self.sender.cumulative());
+        if self.config.pacing && freed > 0 {
+            self.pacer.on_freed(now, freed);
+        }
+        self.resize();
+    }
+
+    /// The buffer for the round trips as they are known now: the least ones, so that a handshake that took longer
+    /// because a part of it was lost does not count for ever.
+    fn resize(&mut self) {
+        if let (Some(to_client), Some(to_server)) = (self.sender.least_rtt(), self.to_server) {
+            let size = Room::size(self.config.buffer, to_client, to_server, self.config.mss);
+            self.room.resize(size);
+        }
     }
 
     fn poll(&mut self, now: Instant) -> Option<Message> {
@@ -121,6 +138,8 @@ impl Gateway {
             // Nothing is to come before both round trips are known.
             room: Room::new(0, config.release),
             pacer: AckPacer::new(u64::from(config.mss), LONGEST_PACE),
+            to_server: None,
+            asked: 0,
         };
         self.connections.insert(id, connection);
         self.scheduler.add(id);
@@ -141,9 +160,8 @@ impl Gateway {
     /// The connection to the server is open, and its round trip known: the buffer is sized.
     pub fn on_server_rtt(&mut self, id: ConnectionId, rtt: Duration) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let to_client = connection.sender.srtt().unwrap_or(Duration::ZERO);
-        let (buffer, mss) = (connection.config.buffer, connection.config.mss);
-        connection.room.resize(Room::size(buffer, to_client, rtt, mss));
+        connection.to_server = Some(rtt);
+        connection.resize();
     }
 
     /// The server has given `bytes` bytes in all, in order, and no more will follow where `is_all`.
@@ -158,6 +176,11 @@ impl Gateway {
     pub fn room(&self, id: ConnectionId) -> u64 {
         let connection = self.connections.get(&id);
         connection.map_or(0, |c| c.room.free().saturating_sub(c.pacer.held()))
+    }
+
+    /// Bytes that the client has asked with: they go on to the server.
+    pub fn asked(&self, id: ConnectionId) -> u64 {
+        self.connections.get(&id).map_or(0, |connection| connection.asked)
     }
 
     /// Time passed.

@@ -20,6 +20,8 @@ mod scheduler;
 mod segment;
 mod sender;
 mod sent_list;
+#[cfg(test)]
+mod tests;
 
 pub use self::core::{Backlog, Gateway, Heard};
 pub use ack_pacer::AckPacer;

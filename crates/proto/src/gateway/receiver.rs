@@ -14,8 +14,11 @@ enum Link {
     Closed,
     /// Opens, again at this time.
     Opens(Instant),
-    /// Asks for data, again at this time, until some comes.
-    Asks(Instant),
+    /// Asks, again at this time, until something beyond what had come before is there: the answer acknowledges.
+    Asks {
+        at: Instant,
+        beyond: u64,
+    },
     Open,
 }
 
@@ -41,6 +44,9 @@ pub struct Receiver {
     right_edge: u64,
     unacknowledged: u32,
     due: Due,
+    /// Bytes that the client has asked with, and how many of them the last request had.
+    asked: u64,
+    last_request: u32,
 }
 
 impl Receiver {
@@ -56,6 +62,8 @@ impl Receiver {
             end: None,
             unacknowledged: 0,
             due: Due::Nothing,
+            asked: 0,
+            last_request: 0,
         }
     }
 
@@ -64,14 +72,28 @@ impl Receiver {
         self.link = Link::Opens(now);
     }
 
+    /// The application asks the server with `len` bytes: at once, or as soon as the connection is open. A question
+    /// is answered before the next is asked.
+    pub fn request(&mut self, now: Instant, len: u32) {
+        self.asked += u64::from(len);
+        self.last_request = len;
+        if self.link == Link::Open {
+            self.link = Link::Asks { at: now, beyond: self.next };
+        }
+    }
+
     /// A segment arrived; `new` hears of every range that had not arrived before.
     pub fn on_message(&mut self, now: Instant, message: &Message, new: impl FnMut(ByteRange)) {
         match (message, self.link) {
-            (Message::Accept, Link::Opens(_) | Link::Asks(_)) => self.link = Link::Asks(now),
-            // What completed the handshake was lost.
+            // Accepted again: what completed the handshake was lost.
+            (Message::Accept, Link::Opens(_) | Link::Asks { .. }) => {
+                self.link = Link::Asks { at: now, beyond: self.next };
+            }
             (Message::Accept, Link::Open) => self.due = Due::Now,
-            (&Message::Data { range, is_last }, Link::Asks(_) | Link::Open) => {
-                self.link = Link::Open;
+            (&Message::Data { range, is_last }, Link::Asks { .. } | Link::Open) => {
+                if matches!(self.link, Link::Asks { beyond, .. } if range.end > beyond) {
+                    self.link = Link::Open;
+                }
                 self.on_data(now, range, is_last, new);
             }
             _ => {}
@@ -129,7 +151,7 @@ impl Receiver {
     /// When to come back if nothing else happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let handshake = match self.link {
-            Link::Opens(at) | Link::Asks(at) => Some(at),
+            Link::Opens(at) | Link::Asks { at, .. } => Some(at),
             Link::Closed | Link::Open => None,
         };
         let acknowledgement = if let Due::Later(at) = self.due { Some(at) } else { None };
@@ -139,23 +161,32 @@ impl Receiver {
     /// What the client sends next.
     pub fn poll(&mut self, now: Instant) -> Option<Message> {
         match self.link {
-            Link::Opens(at) if at <= now => {
+            Link::Closed => None,
+            Link::Opens(at) => (at <= now).then(|| {
                 self.link = Link::Opens(now + HANDSHAKE);
-                Some(Message::Open)
+                Message::Open
+            }),
+            Link::Asks { at, beyond } if at <= now => {
+                self.link = Link::Asks { at: now + HANDSHAKE, beyond };
+                Some(self.question())
             }
-            Link::Asks(at) if at <= now => {
-                self.link = Link::Asks(now + HANDSHAKE);
-                Some(Message::Ack(self.acknowledgement()))
-            }
-            Link::Open => {
-                let is_due = match self.due {
-                    Due::Now => true,
-                    Due::Later(at) => at <= now,
-                    Due::Nothing => false,
-                };
-                is_due.then(|| Message::Ack(self.acknowledgement()))
-            }
-            _ => None,
+            Link::Asks { .. } | Link::Open => self.is_due(now).then(|| Message::Ack(self.acknowledgement())),
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        match self.due {
+            Due::Now => true,
+            Due::Later(at) => at <= now,
+            Due::Nothing => false,
+        }
+    }
+
+    fn question(&mut self) -> Message {
+        let ack = self.acknowledgement();
+        match self.last_request {
+            0 => Message::Ack(ack),
+            len => Message::Request { ack, len },
         }
     }
 
@@ -164,7 +195,8 @@ impl Receiver {
         self.unacknowledged = 0;
         let window = self.config.receive_window;
         self.right_edge = self.next + u64::from(window) * u64::from(self.config.mss);
-        Acknowledgement { next: self.next, window, blocks: Blocks::of(self.recent.iter().copied()) }
+        let blocks = Blocks::of(self.recent.iter().copied());
+        Acknowledgement { next: self.next, window, blocks, asked: self.asked }
     }
 
     /// Everything below arrived.
@@ -217,7 +249,9 @@ mod tests {
     #[test]
     fn every_nth_segment_is_acknowledged_whatever_its_order() {
         for every in [1, 4, 16, 64] {
-            let mut receiver = receiver(|s| (s.ack_every, s.ack_disorder) = (every, false));
+            let mut receiver = receiver(|s| {
+                (s.ack_every, s.ack_disorder, s.receive_window) = (every, false, 1000);
+            });
             let mut acks = 0;
             // Every tenth segment is missing.
             for segment in (0..710).filter(|segment| segment % 10 != 3) {
@@ -305,6 +339,27 @@ mod tests {
         assert!(matches!(receiver.poll(at(2_500)), Some(Message::Ack(_))));
         let mut new = vec![];
         receiver.on_message(at(2_600), &data(0, false), |range| new.push(range));
-        assert_eq!((new.len(), receiver.poll(at(3_500))), (1, None));
+        assert_eq!((new.len(), receiver.poll(at(2_999))), (1, None));
+    }
+
+    #[test]
+    fn a_question_is_asked_again_until_its_own_answer_comes() {
+        let mut receiver = receiver(|s| s.ack_every = 1);
+        let asks = |receiver: &mut Receiver, now| match receiver.poll(now) {
+            Some(Message::Request { ack, len }) => Some((ack.asked, len)),
+            _ => None,
+        };
+        receiver.request(at(0), 300);
+        assert_eq!(asks(&mut receiver, at(0)), Some((300, 300)));
+        receiver.on_message(at(500), &data(0, false), |_| ());
+        assert!(matches!(receiver.poll(at(500)), Some(Message::Ack(_))));
+        receiver.request(at(600), 200);
+        assert_eq!(asks(&mut receiver, at(600)), Some((500, 200)));
+        // A copy of the first answer is acknowledged, and answers nothing.
+        receiver.on_message(at(700), &data(0, false), |_| ());
+        assert!(matches!(receiver.poll(at(700)), Some(Message::Ack(_))));
+        assert_eq!(asks(&mut receiver, at(1_600)), Some((500, 200)));
+        receiver.on_message(at(1_700), &data(1, false), |_| ());
+        assert_eq!((asks(&mut receiver, at(1_700)), receiver.poll(at(9_000))), (None, None));
     }
 }

@@ -12,17 +12,20 @@ pub struct RepairTimer {
     granularity: Duration,
     srtt: Duration,
     variation: Duration,
+    least: Duration,
     is_measured: bool,
 }
 
 impl RepairTimer {
     /// A timer that is looked at every `granularity`.
     pub fn new(granularity: Duration) -> Self {
-        Self { granularity, srtt: Duration::ZERO, variation: Duration::ZERO, is_measured: false }
+        let (srtt, variation, least) = (Duration::ZERO, Duration::ZERO, Duration::MAX);
+        Self { granularity, srtt, variation, least, is_measured: false }
     }
 
     /// A segment that left once was acknowledged after `rtt` (RFC 6298, rules 2.2 and 2.3).
     pub fn on_sample(&mut self, rtt: Duration) {
+        self.least = self.least.min(rtt);
         if !self.is_measured {
             (self.srtt, self.variation, self.is_measured) = (rtt, rtt.scaled(1, 2), true);
             return;
@@ -32,9 +35,9 @@ impl RepairTimer {
         self.srtt = self.srtt.scaled(7, 8) + rtt.scaled(1, 8);
     }
 
-    /// The smoothed round trip, once there is one.
-    pub fn srtt(&self) -> Option<Duration> {
-        self.is_measured.then_some(self.srtt)
+    /// The least round trip, once there is one.
+    pub fn least_rtt(&self) -> Option<Duration> {
+        self.is_measured.then_some(self.least)
     }
 
     /// What is not acknowledged after this long is lost.
@@ -65,7 +68,9 @@ mod tests {
         let mut timer = RepairTimer::new(ms(100));
         assert_eq!(timer.patience(), INITIAL);
         (0..100).for_each(|_| timer.on_sample(ms(520)));
-        assert_eq!((timer.srtt(), timer.patience()), (Some(ms(520)), ms(620)));
+        timer.on_sample(ms(530));
+        assert_eq!(timer.least_rtt(), Some(ms(520)));
+        assert!((ms(620)..ms(622)).contains(&timer.patience()));
     }
 
     #[test]

@@ -70,7 +70,12 @@ pub struct SteadyState {
 
 /// Where one connection settles that has a satellite of `payload_rate` (headers taken off) to itself and `buffer` bytes
 /// at the gateway: min(rate, buffer / (both round trips)) and max(0, buffer - rate · both round trips) (paper, II.A).
-pub fn steady_state(buffer: u64, payload_rate: Rate, to_client: Duration, to_server: Duration) -> SteadyState {
+pub fn steady_state(
+    buffer: u64,
+    payload_rate: Rate,
+    to_client: Duration,
+    to_server: Duration,
+) -> SteadyState {
     let round_trips = to_client + to_server;
     SteadyState {
         throughput: payload_rate.min(Rate::of(buffer, round_trips)),

@@ -49,6 +49,8 @@ pub struct Acknowledgement {
     pub window: u16,
     /// What arrived beyond. The client keeps it, whatever happens.
     pub blocks: Blocks,
+    /// Bytes that the client has asked with, all in all: its own sequence number.
+    pub asked: u64,
 }
 
 impl Acknowledgement {
@@ -72,8 +74,15 @@ pub enum Message {
         /// The flow ends with them.
         is_last: bool,
     },
-    /// What the client has; the first completes the handshake and asks for data.
+    /// What the client has; the first completes the handshake.
     Ack(Acknowledgement),
+    /// Bytes for the server, the last `len` of those that the client has asked with.
+    Request {
+        /// What the client has.
+        ack: Acknowledgement,
+        /// How many.
+        len: u32,
+    },
 }
 
 /// A segment without its payload.
@@ -92,16 +101,22 @@ impl Segment {
             + match &self.message {
                 Message::Open | Message::Accept => OPEN_OPTIONS,
                 Message::Data { .. } => 0,
-                Message::Ack(ack) => match ack.blocks.as_slice().len() as u32 {
-                    0 => 0,
-                    blocks => SACK_OPTION + 8 * blocks,
-                },
+                Message::Ack(ack) | Message::Request { ack, .. } => {
+                    match ack.blocks.as_slice().len() as u32 {
+                        0 => 0,
+                        blocks => SACK_OPTION + 8 * blocks,
+                    }
+                }
             }
     }
 
     /// Bytes of payload.
     pub fn payload(&self) -> u32 {
-        if let Message::Data { range, .. } = &self.message { range.len() as u32 } else { 0 }
+        match &self.message {
+            Message::Data { range, .. } => range.len() as u32,
+            Message::Request { len, .. } => *len,
+            Message::Open | Message::Accept | Message::Ack(_) => 0,
+        }
     }
 }
 

@@ -73,9 +73,9 @@ impl Sender {
         self.timer.on_sample(rtt);
     }
 
-    /// The smoothed round trip.
-    pub fn srtt(&self) -> Option<Duration> {
-        self.timer.srtt()
+    /// The least round trip.
+    pub fn least_rtt(&self) -> Option<Duration> {
+        self.timer.least_rtt()
     }
 
     /// The client acknowledges. The ranges that it has for the first time are added to `released`: it keeps them, so
@@ -148,9 +148,8 @@ impl Sender {
     /// The next new segment, where there is one that the client has room for.
     fn fresh(&self) -> Option<ByteRange> {
         let range = ByteRange::new(self.next, self.given.min(self.next + self.mss));
-        // What is not a full segment waits for more, unless nothing more is to come, or to be waited for (RFC 896).
-        let is_due = range.len() == self.mss || self.is_all || self.sent.is_empty();
-        (!range.is_empty() && is_due && range.end <= self.right_edge).then_some(range)
+        // A part of a segment does not wait to be filled up: the server's TCP has decided that before (RFC 896).
+        (!range.is_empty() && range.end <= self.right_edge).then_some(range)
     }
 
     /// Bytes that the client has, in whatever order.
@@ -199,7 +198,7 @@ mod tests {
 
     fn ack(next: u64, window: u16, beyond: &[(u64, u64)]) -> Acknowledgement {
         let blocks = Blocks::of(beyond.iter().map(|&(from, to)| ByteRange::new(from * MSS, to * MSS)));
-        Acknowledgement { next: next * MSS, window, blocks }
+        Acknowledgement { next: next * MSS, window, blocks, asked: 0 }
     }
 
     /// The numbers of the segments that leave at `now`.
@@ -274,12 +273,11 @@ mod tests {
     }
 
     #[test]
-    fn a_short_segment_waits_while_others_are_under_way() {
+    fn a_short_segment_leaves_at_once() {
         let mut sender = sender(0);
         sender.is_all = false;
         sender.give(MSS + 10, false);
-        assert_eq!(sends(&mut sender, at(0)), [0]);
-        sender.on_ack(at(500), &ack(1, 100, &[]), &mut vec![]);
-        assert_eq!(sends(&mut sender, at(500)), [1]);
+        assert_eq!(sends(&mut sender, at(0)), [0, 1]);
+        assert!(!sender.has_work());
     }
 }

@@ -103,7 +103,9 @@ impl SentList {
         let Some(segment) = acked.rightmost.filter(|_| rightmost > self.rightmost) else { return };
         self.rightmost = rightmost;
         // Of several transmissions the first has not necessarily arrived, but no earlier one has.
-        let Some(end) = self.departures.iter().position(|departure| departure.start == segment) else { return };
+        let Some(end) = self.departures.iter().position(|departure| departure.start == segment) else {
+            return;
+        };
         for departure in self.departures.drain(..end) {
             let Some(waiting) = self.waiting.get_mut(&departure.start) else { continue };
             // A later transmission is under way, or about to be.

@@ -2,7 +2,7 @@
 
 use crate::scenario::{Built, Scenario};
 use serde::{Deserialize, Serialize};
-use starhop_proto::time::Instant;
+use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::HostReport;
 use starhop_sim::link::LinkCounters;
 use starhop_sim::record::{Delays, Histogram};
@@ -67,6 +67,36 @@ pub struct Spread {
     pub max: f64,
 }
 
+/// How full something was, sampled at the step of the time series since the warm-up while the flow ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Level {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub sd: f64,
+    /// 5th percentile.
+    pub p5: f64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// The fullest.
+    pub max: f64,
+}
+
+/// How long a client waited for answers, from each question, or from the opening of the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Responses {
+    /// How many answers came.
+    pub count: u64,
+    /// Of the first, which waits for the handshake.
+    pub first_s: f64,
+    /// Mean of all.
+    pub mean_s: f64,
+    /// Mean of all but the first; 0 where there is no other.
+    pub later_s: f64,
+}
+
 /// Mean and 99th percentile, milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeanP99 {
@@ -112,6 +142,18 @@ pub struct FlowResult {
     pub recovery_ms: MeanP99,
     /// Difference between the `owd` of successive arrivals.
     pub jitter_ms: MeanP99,
+    /// Segments under way from a TCP source.
+    #[serde(default)]
+    pub in_flight: Level,
+    /// Bytes that the first node which splits the connection has not sent on.
+    #[serde(default)]
+    pub backlog_bytes: Level,
+    /// Bytes at the client that wait for others before them.
+    #[serde(default)]
+    pub out_of_order_bytes: Level,
+    /// Where the client asks for one thing after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub responses: Option<Responses>,
     /// Payload bytes that the source sent, repairs included; flows of equal content share them.
     pub source_bytes: u64,
     /// Bytes of the IP packets that the client sent.
@@ -222,6 +264,18 @@ pub struct FlowSeries {
     /// Its smoothed round trip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub srtt_ms: Vec<Option<f64>>,
+    /// Segments under way from the TCP source.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_flight: Vec<Option<f64>>,
+    /// Bytes that the first node which splits the connection has not sent on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backlog_bytes: Vec<Option<f64>>,
+    /// Bytes at the client that wait for others before them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub out_of_order_bytes: Vec<Option<f64>>,
+    /// Bytes handed over in order so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delivered_bytes: Vec<Option<f64>>,
 }
 
 /// The series of one direction of a link.
@@ -307,6 +361,10 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
             p99: if has_losses { recovery(retransmitted.quantile(0.99)) } else { 0.0 },
         },
         jitter_ms: mean_p99(jitter),
+        in_flight: level(scenario, built, index, |s| s.in_flight),
+        backlog_bytes: level(scenario, built, index, |s| s.backlog_bytes),
+        out_of_order_bytes: level(scenario, built, index, |s| s.out_of_order_bytes),
+        responses: responses(&record.responses),
         source_bytes: recorder.source_bytes(handle.record),
         return_bytes: simulation.world().sent_by(handle.client).1,
         repairs,
@@ -329,9 +387,41 @@ fn path(path: &starhop_sim::run::PathResult) -> PathResult {
     }
 }
 
-/// Segments sent again and retransmission timeouts of all TCP senders between source and client.
+fn responses(took: &[Duration]) -> Option<Responses> {
+    let mean = |took: &[Duration]| {
+        took.iter().map(|took| took.as_secs_f64()).sum::<f64>() / took.len().max(1) as f64
+    };
+    let (first, later) = took.split_first()?;
+    let first_s = first.as_secs_f64();
+    Some(Responses { count: took.len() as u64, first_s, mean_s: mean(took), later_s: mean(later) })
+}
+
+/// What a series says from the end of the warm-up to the end of the flow.
+fn level(scenario: &Scenario, built: &Built, index: usize, value: impl Fn(&FlowSample) -> f64) -> Level {
+    let simulation = &built.simulation;
+    let handle = &simulation.flows()[index];
+    let finished = simulation.recorder().borrow().flow(handle.record).finished;
+    let (from, to) = (handle.start.max(Instant::ZERO + scenario.warmup), finished.unwrap_or(handle.stop));
+    let series = simulation.series();
+    let ends = (1..).map(|number| Instant::ZERO + series.step.scaled(number, 1));
+    let within = ends.zip(&series.flows[index]).filter(|(end, _)| *end > from && *end <= to);
+    let mut values: Vec<f64> = within.map(|(_, sample)| value(sample)).filter(|v| v.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    let Some(&max) = values.last() else { return Level::default() };
+    let at = |share: f64| rounded(values[((count - 1) as f64 * share).round() as usize]);
+    let mean = values.iter().sum::<f64>() / count as f64;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count as f64;
+    let (mean, sd) = (rounded(mean), rounded(variance.sqrt()));
+    Level { mean, sd, p5: at(0.05), p50: at(0.5), p99: at(0.99), max: rounded(max) }
+}
+
+/// Segments sent again and retransmission timeouts of all TCP senders between source and client, and of a gateway that
+/// splits the connection by rate.
 fn tcp_counts(built: &Built, handle: &FlowHandle) -> (u64, u64) {
-    let reports = handle.senders.iter().map(|&sender| built.simulation.world().report(sender));
+    let world = built.simulation.world();
+    let flow = handle.record as u32;
+    let reports = handle.senders.iter().chain(&handle.gateway).map(|&sender| world.flow_report(sender, flow));
     reports.fold((0, 0), |(repairs, timeouts), report| match report {
         HostReport::Tcp(stats) => (repairs + stats.retransmitted, timeouts + stats.timeouts),
         _ => (repairs, timeouts),
@@ -435,6 +525,10 @@ fn series(built: &Built) -> SeriesResult {
         cwnd: sender_column(samples, |s| s.cwnd),
         ssthresh: sender_column(samples, |s| s.ssthresh),
         srtt_ms: sender_column(samples, |s| s.srtt_ms),
+        in_flight: sender_column(samples, |s| s.in_flight),
+        backlog_bytes: known_column(samples, |s| s.backlog_bytes),
+        out_of_order_bytes: known_column(samples, |s| s.out_of_order_bytes),
+        delivered_bytes: column(samples, |s| s.delivered_bytes),
     };
     let link = |samples: &Vec<LinkSample>| LinkSeries {
         queue_ms: column(samples, |s| s.queue_ms),
@@ -451,6 +545,15 @@ fn series(built: &Built) -> SeriesResult {
 /// Only flows with a window have one.
 fn sender_column(samples: &[FlowSample], value: impl Fn(&FlowSample) -> f64) -> Vec<Option<f64>> {
     if samples.iter().all(|s| s.cwnd.is_nan()) { Vec::new() } else { column(samples, value) }
+}
+
+/// Only flows of which it is known at some time, and not always nothing, have one.
+fn known_column(samples: &[FlowSample], value: impl Fn(&FlowSample) -> f64) -> Vec<Option<f64>> {
+    if samples.iter().all(|s| value(s).is_nan() || value(s) == 0.0) {
+        Vec::new()
+    } else {
+        column(samples, value)
+    }
 }
 
 /// JSON knows no NaN and no infinity.

@@ -209,6 +209,11 @@ impl Gateway {
         timers.chain(has_work.then(|| self.scheduler.free_at())).min()
     }
 
+    /// The client has all that the server will ever give: the connection can be closed.
+    pub fn is_done(&self, id: ConnectionId) -> bool {
+        self.connections.get(&id).is_some_and(|connection| connection.sender.is_done())
+    }
+
     /// What a connection holds.
     pub fn backlog(&self, id: ConnectionId) -> Backlog {
         let of = |c: &Connection| Backlog { unsent: c.sender.unsent(), held: c.room.held() };

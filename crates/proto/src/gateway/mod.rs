@@ -30,6 +30,6 @@ pub use receiver::Receiver;
 pub use repair_timer::RepairTimer;
 pub use room::{Room, SteadyState, steady_state};
 pub use scheduler::Scheduler;
-pub use segment::{Acknowledgement, Blocks, ConnectionId, MOST_BLOCKS, Message, Segment};
+pub use segment::{Acknowledgement, Blocks, ConnectionId, HEADER, MOST_BLOCKS, Message, Segment};
 pub use sender::{Sender, SenderStats};
 pub use sent_list::SentList;

@@ -4,8 +4,8 @@ use crate::name::ByteRange;
 
 /// SACK blocks in one acknowledgement: four fit because there are no timestamps beside them (RFC 2018, section 3).
 pub const MOST_BLOCKS: usize = 4;
-/// TCP header without options, bytes (RFC 9293, section 3.1).
-const TCP_HEADER: u32 = 20;
+/// Header of a segment with data, bytes: TCP's without options (RFC 9293, section 3.1).
+pub const HEADER: u32 = 20;
 /// Options of a SYN: maximum segment size, SACK permitted, padding.
 const OPEN_OPTIONS: u32 = 8;
 /// Kind, length and padding of a SACK option; each block takes 8 bytes more (RFC 2018).
@@ -97,7 +97,7 @@ pub struct Segment {
 impl Segment {
     /// TCP's header bytes on the wire, options included and IP's header not.
     pub fn header(&self) -> u32 {
-        TCP_HEADER
+        HEADER
             + match &self.message {
                 Message::Open | Message::Accept => OPEN_OPTIONS,
                 Message::Data { .. } => 0,

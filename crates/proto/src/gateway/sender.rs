@@ -162,6 +162,11 @@ impl Sender {
         self.cumulative
     }
 
+    /// The client has all that will ever be given.
+    pub fn is_done(&self) -> bool {
+        self.is_all && self.cumulative == self.given
+    }
+
     /// Bytes that were given and never sent.
     pub fn unsent(&self) -> u64 {
         self.given.saturating_sub(self.next)

@@ -131,6 +131,8 @@ pub(super) struct Sender {
     marks: u64,
     /// Losses that no acknowledgement was told of yet.
     untold_losses: u64,
+    /// Bytes that the peer has asked with.
+    asked: u64,
     stats: TcpStats,
 }
 
@@ -167,6 +169,7 @@ impl Sender {
             echo: None,
             marks: 0,
             untold_losses: 0,
+            asked: 0,
             stats: TcpStats::default(),
             config: config.clone(),
         }
@@ -190,6 +193,16 @@ impl Sender {
         self.data = Data { bytes, is_all };
     }
 
+    /// Bytes that the peer has asked with.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Bytes that the application gave and that were never sent.
+    pub(super) fn unsent(&self) -> u64 {
+        self.data.bytes.saturating_sub(self.board.next() * u64::from(self.config.mss))
+    }
+
     /// Everything below this byte is acknowledged.
     pub(super) fn acknowledged(&self) -> u64 {
         (self.board.first() * u64::from(self.config.mss)).min(self.data.bytes)
@@ -202,7 +215,12 @@ impl Sender {
 
     /// Its window now.
     pub(super) fn window(&self) -> WindowSample {
-        WindowSample { cwnd: self.cwnd(), ssthresh: self.control.ssthresh(), srtt: self.rtt.srtt() }
+        WindowSample {
+            cwnd: self.cwnd(),
+            ssthresh: self.control.ssthresh(),
+            srtt: self.rtt.srtt(),
+            in_flight: self.board.in_flight(),
+        }
     }
 
     /// The window in force, segments.
@@ -216,6 +234,7 @@ impl Sender {
     /// A segment of the peer arrived.
     pub(super) fn on_segment(&mut self, now: Instant, segment: &TcpSegment) {
         self.echo = Some(segment.timestamp);
+        self.asked = self.asked.max(segment.seq);
         match (segment.kind, self.link) {
             (TcpKind::Syn, Link::Listens | Link::Accepts(_)) => self.link = Link::Accepts(now),
             (TcpKind::Ack, Link::Accepts(_)) => {

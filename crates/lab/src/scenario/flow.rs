@@ -1,15 +1,17 @@
 //! The flows of a scenario.
 
 use super::fields::{Fields, ScenarioError};
-use super::units::{Bitrate, FlowSize, PacketsOrSize, Size, Span};
+use super::split::{RATE_SPLIT, exchange, rate_split};
+use super::units::{Bitrate, PacketsOrSize, Size, Span};
 use starhop_proto::config::{Config, Controller, Notices, Profile, Settings};
 use starhop_proto::time::Duration;
+use starhop_sim::host::Exchange;
 use starhop_sim::host::tcp::congestion::Control;
 use starhop_sim::host::tcp::{LossDetection, TcpConfig, TcpSettings};
 use starhop_sim::run::Transport;
 
 /// The transports beside TCP's congestion controls.
-const OTHERS: [&str; 6] = ["starhop", "leotp", "intcp", "intcp-uni", "cbr", "arq"];
+const OTHERS: [&str; 7] = ["starhop", "leotp", "intcp", "intcp-uni", "cbr", "arq", RATE_SPLIT];
 
 /// The names of all transports.
 pub fn transports() -> Vec<&'static str> {
@@ -50,6 +52,8 @@ pub struct Flow {
     pub content: String,
     /// Which nodes split its connection.
     pub split: Split,
+    /// Its client asks for one thing after the other; the length is that of all answers.
+    pub exchange: Option<Exchange>,
 }
 
 impl Flow {
@@ -59,15 +63,18 @@ impl Flow {
         let mut options = fields.table("options")?;
         let content = match &mut options {
             // TCP has no cache in which content could be shared.
-            Some(options) if Control::named(&transport).is_none() => options.optional("content")?,
+            Some(options) if Control::named(&transport).is_none() && transport != RATE_SPLIT => {
+                options.optional("content")?
+            }
             _ => None,
         };
         let how = how(&transport, &mut options, &fields)?;
         let split = split(&mut fields, &how)?;
+        let (size, exchange) = exchange(&mut fields, &how)?;
         let flow = Self {
             from: fields.optional("from")?.unwrap_or_else(|| "server".to_owned()),
             to: fields.optional("to")?.unwrap_or_else(|| "client".to_owned()),
-            size: fields.optional::<FlowSize>("size")?.and_then(|size| size.0),
+            size,
             start: fields.optional::<Span>("start")?.map_or(Duration::ZERO, |span| span.0),
             stop: fields.optional::<Span>("stop")?.map_or(duration, |span| span.0).min(duration),
             content: content.unwrap_or_else(|| name.clone()),
@@ -75,6 +82,7 @@ impl Flow {
             transport,
             how,
             split,
+            exchange,
         };
         if flow.start >= flow.stop {
             return Err(fields.error("start", "must lie before the flow's stop and the scenario's duration"));
@@ -96,6 +104,7 @@ fn how(
         "intcp-uni" => Profile::IntcpUni,
         "cbr" => return cbr(options.take(), flow),
         "arq" => return arq(options.take(), flow),
+        RATE_SPLIT => return rate_split(options.take(), flow),
         other => match Control::named(other) {
             Some(control) => return tcp(control, options.take(), flow),
             None => {
@@ -116,7 +125,14 @@ fn how(
 
 /// `"none"`, `"every-hop"` or a list of nodes.
 fn split(fields: &mut Fields<'_>, how: &Transport) -> Result<Split, ScenarioError> {
-    let split = match fields.optional::<SplitName>("split")? {
+    let name = fields.optional::<SplitName>("split")?;
+    if matches!(how, Transport::Split(_)) {
+        return match name {
+            Some(SplitName::Nodes(nodes)) if nodes.len() == 1 => Ok(Split::Named(nodes)),
+            _ => Err(fields.error("split", "names the gateway of a rate-split flow: split = [\"gateway\"]")),
+        };
+    }
+    let split = match name {
         None => return Ok(Split::None),
         Some(SplitName::Word(word)) if word == "none" => return Ok(Split::None),
         Some(SplitName::Word(word)) if word == "every-hop" => Split::EveryHop,
@@ -153,7 +169,7 @@ fn tcp(control: Control, options: Option<Fields<'_>>, flow: &Fields<'_>) -> Resu
     config.map(Transport::Tcp)
 }
 
-fn set_tcp(settings: &mut TcpSettings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
+pub(super) fn set_tcp(settings: &mut TcpSettings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
     let s = settings;
     put(options.optional("mss")?, &mut s.mss);
     put(options.optional("initial_window")?, &mut s.initial_window);
@@ -320,7 +336,7 @@ fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), Scenario
     Ok(())
 }
 
-fn put<T>(value: Option<T>, place: &mut T) {
+pub(super) fn put<T>(value: Option<T>, place: &mut T) {
     if let Some(value) = value {
         *place = value;
     }

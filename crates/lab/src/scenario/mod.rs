@@ -7,6 +7,7 @@ mod fields;
 mod flow;
 mod link;
 mod sky;
+mod split;
 mod topology;
 pub mod units;
 
@@ -20,6 +21,8 @@ pub use topology::{InFlight, NamedLink, Relays, Switching, Topology};
 
 use fields::{Fields, Text};
 use starhop_proto::time::Duration;
+use starhop_proto::units::Rate;
+use starhop_sim::run::Transport;
 use toml::de::DeTable;
 use units::Span;
 
@@ -200,6 +203,13 @@ impl FlowErrors {
                 return Err(self.of_field(field, problem));
             }
         }
+        if others
+            .iter()
+            .any(|other| shares_gateway(flow, other) && satellite_rate(flow) != satellite_rate(other))
+        {
+            let problem = "is another than that of a flow through the same gateway: it sends for all of them at one rate";
+            return Err(self.of_field("options.rate", problem.into()));
+        }
         if flow.start >= flow.stop {
             return Err(self.of_field("stagger", "starts the last copy after its stop".into()));
         }
@@ -212,6 +222,15 @@ impl FlowErrors {
         }
         Ok(())
     }
+}
+
+fn shares_gateway(flow: &Flow, other: &Flow) -> bool {
+    flow.split == other.split && satellite_rate(flow).is_some() && satellite_rate(other).is_some()
+}
+
+/// What the gateway of a flow may send.
+fn satellite_rate(flow: &Flow) -> Option<Rate> {
+    if let Transport::Split(split) = &flow.how { Some(split.satellite.rate) } else { None }
 }
 
 /// Over a sky, flows go from one station to another.

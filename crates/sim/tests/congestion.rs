@@ -335,7 +335,8 @@ fn random_losses_hurt_in_the_order_that_the_papers_say() {
     assert!(bbr > 0.8 * 20.0 * PAYLOAD_SHARE, "{bbr}");
     assert!(vivace > 5.0 * cubic, "{vivace} against {cubic}");
     assert!(veno > 1.3 * reno && westwood > 1.3 * reno, "{veno} {westwood} {reno}");
-    assert!(bbr3 > 5.0 * reno, "{bbr3}");
+    // Between the two: rounds with more than 2 % lost happen often where a round has 170 packets.
+    assert!(bbr3 > 3.0 * reno && bbr3 < bbr, "{bbr3}");
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn a_missing_transport_is_answered_with_those_that_exist() {
     let e = error(&CHAIN.replace("size = \"unlimited\"", "transport = \"cubik\""));
     assert!(e.problem.contains("starhop, leotp, intcp"), "{e}");
     let e = error(&CHAIN.replace("kind = \"chain\"", "kind = \"constellation\""));
-    assert!(e.problem.contains("not built yet"), "{e}");
+    assert_eq!((e.field.as_str(), e.problem.as_str()), ("topology.shell", "is missing"));
 }
 
 #[test]

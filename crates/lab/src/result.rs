@@ -113,6 +113,12 @@ pub struct FlowResult {
     pub name: String,
     /// Its transport.
     pub transport: String,
+    /// When it began.
+    #[serde(default)]
+    pub start_s: f64,
+    /// When it ends if it is not done.
+    #[serde(default)]
+    pub stop_s: f64,
     /// Every byte was handed over.
     pub completed: bool,
     /// From its start to its last byte.
@@ -344,6 +350,8 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
     FlowResult {
         name: spec.name.clone(),
         transport: spec.transport.clone(),
+        start_s: handle.start.since(Instant::ZERO).as_secs_f64(),
+        stop_s: handle.stop.since(Instant::ZERO).as_secs_f64(),
         completed: record.finished.is_some(),
         completion_s: record.finished.map(|at| at.since(handle.start).as_secs_f64()),
         delivered_bytes: record.in_order_bytes,

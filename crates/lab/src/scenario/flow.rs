@@ -54,9 +54,26 @@ pub struct Flow {
     pub split: Split,
     /// Its client asks for one thing after the other; the length is that of all answers.
     pub exchange: Option<Exchange>,
+    /// It stands for so many flows alike, named NAME-1, NAME-2, …; `None` is one of its own name.
+    pub count: Option<u32>,
 }
 
+/// The most flows that one `count` makes.
+const MOST_COPIES: u32 = 1000;
+
 impl Flow {
+    /// The flows that it stands for, each `stagger` after the one before.
+    pub(super) fn copies(self, stagger: Duration) -> Vec<Self> {
+        let Some(count) = self.count else { return vec![self] };
+        let copy = |number| {
+            let start = self.start + stagger.scaled(u64::from(number) - 1, 1);
+            let name = format!("{}-{number}", self.name);
+            let content = if self.content == self.name { name.clone() } else { self.content.clone() };
+            Self { name, content, start, count: None, ..self.clone() }
+        };
+        (1..=count).map(copy).collect()
+    }
+
     pub(super) fn parse(mut fields: Fields<'_>, duration: Duration) -> Result<Self, ScenarioError> {
         let transport: String = fields.optional("transport")?.unwrap_or_else(|| "starhop".to_owned());
         let name: String = fields.required("name")?;
@@ -71,6 +88,10 @@ impl Flow {
         let how = how(&transport, &mut options, &fields)?;
         let split = split(&mut fields, &how)?;
         let (size, exchange) = exchange(&mut fields, &how)?;
+        let count = fields.optional("count")?;
+        if count.is_some_and(|count| !(1..=MOST_COPIES).contains(&count)) {
+            return Err(fields.error("count", &format!("must lie between 1 and {MOST_COPIES}")));
+        }
         let flow = Self {
             from: fields.optional("from")?.unwrap_or_else(|| "server".to_owned()),
             to: fields.optional("to")?.unwrap_or_else(|| "client".to_owned()),
@@ -83,6 +104,7 @@ impl Flow {
             how,
             split,
             exchange,
+            count,
         };
         if flow.start >= flow.stop {
             return Err(fields.error("start", "must lie before the flow's stop and the scenario's duration"));
@@ -128,8 +150,12 @@ fn split(fields: &mut Fields<'_>, how: &Transport) -> Result<Split, ScenarioErro
     let name = fields.optional::<SplitName>("split")?;
     if matches!(how, Transport::Split(_)) {
         return match name {
-            Some(SplitName::Nodes(nodes)) if nodes.len() == 1 => Ok(Split::Named(nodes)),
-            _ => Err(fields.error("split", "names the gateway of a rate-split flow: split = [\"gateway\"]")),
+            Some(SplitName::Nodes(nodes)) if (1..=2).contains(&nodes.len()) => Ok(Split::Named(nodes)),
+            _ => {
+                let problem = "names the gateway of a rate-split flow, and the terminal if the client is behind one: \
+                     split = [\"gateway\", \"terminal\"]";
+                Err(fields.error("split", problem))
+            }
         };
     }
     let split = match name {

@@ -144,12 +144,15 @@ fn flows(
         let stagger = table.optional::<Span>("stagger")?.map(|span| span.0);
         let errors = FlowErrors::of(&table);
         let flow = Flow::parse(table, duration)?;
-        if stagger.is_some() && !flow.to.ends_with('*') {
-            return Err(
-                errors.of_field("stagger", "is for a flow to several nodes, as `to = \"user*\"`".into())
-            );
+        let is_to_several = flow.to.ends_with('*');
+        if stagger.is_some() && !is_to_several && flow.count.is_none() {
+            let problem = "is for a flow to several nodes, as `to = \"user*\"`, or with a `count`";
+            return Err(errors.of_field("stagger", problem.into()));
         }
-        for flow in copies(flow, stagger.unwrap_or(Duration::ZERO), topology) {
+        let stagger = stagger.unwrap_or(Duration::ZERO);
+        let (by_node, by_count) =
+            if is_to_several { (stagger, Duration::ZERO) } else { (Duration::ZERO, stagger) };
+        for flow in copies(flow, by_node, topology).into_iter().flat_map(|flow| flow.copies(by_count)) {
             errors.check(&flow, &flows, topology)?;
             flows.push(flow);
         }
@@ -225,7 +228,11 @@ impl FlowErrors {
 }
 
 fn shares_gateway(flow: &Flow, other: &Flow) -> bool {
-    flow.split == other.split && satellite_rate(flow).is_some() && satellite_rate(other).is_some()
+    let gateway = |flow: &Flow| match &flow.split {
+        Split::Named(nodes) => satellite_rate(flow).and(nodes.first().cloned()),
+        Split::None | Split::EveryHop => None,
+    };
+    gateway(flow).is_some_and(|gateway_of_flow| gateway(other) == Some(gateway_of_flow))
 }
 
 /// What the gateway of a flow may send.

@@ -16,6 +16,8 @@ use alloc::vec::Vec;
 const IP_HEADER: u32 = 20;
 /// What one acknowledgement of the client frees is given out within this; a longer silence was no rhythm.
 const LONGEST_PACE: Duration = Duration::from_secs(1);
+/// A client without room is asked for it this often: what would have told of it may have been lost.
+const PROBE: Duration = Duration::from_secs(1);
 
 /// What a segment of a client was to the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +56,8 @@ struct Connection {
     to_server: Option<Duration>,
     /// Bytes that the client has asked the server with.
     asked: u64,
+    /// When a client without room is asked for it.
+    probe_at: Option<Instant>,
 }
 
 impl Connection {
@@ -80,6 +84,11 @@ impl Connection {
             self.pacer.on_freed(now, freed);
         }
         self.resize();
+        self.watch(now);
+    }
+
+    fn watch(&mut self, now: Instant) {
+        self.probe_at = self.sender.is_blocked().then(|| self.probe_at.unwrap_or(now + PROBE));
     }
 
     /// The buffer for the round trips as they are known now: the least ones, so that a handshake that took longer
@@ -95,6 +104,10 @@ impl Connection {
         match self.link {
             Link::Accepts(None) => {
                 self.link = Link::Accepts(Some(now));
+                Some(Message::Accept)
+            }
+            Link::Open if self.probe_at.is_some_and(|at| at <= now) => {
+                self.probe_at = Some(now + PROBE);
                 Some(Message::Accept)
             }
             Link::Open => self.sender.poll(now),
@@ -140,6 +153,7 @@ impl Gateway {
             pacer: AckPacer::new(u64::from(config.mss), LONGEST_PACE),
             to_server: None,
             asked: 0,
+            probe_at: None,
         };
         self.connections.insert(id, connection);
         self.scheduler.add(id);
@@ -165,10 +179,11 @@ impl Gateway {
     }
 
     /// The server has given `bytes` bytes in all, in order, and no more will follow where `is_all`.
-    pub fn give(&mut self, id: ConnectionId, bytes: u64, is_all: bool) {
+    pub fn give(&mut self, now: Instant, id: ConnectionId, bytes: u64, is_all: bool) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.sender.give(bytes, is_all);
             connection.room.on_arrived(bytes);
+            connection.watch(now);
         }
     }
 
@@ -206,7 +221,10 @@ impl Gateway {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timers = self.connections.values().filter_map(Connection::poll_timeout);
         let has_work = self.connections.values().any(Connection::has_work);
-        timers.chain(has_work.then(|| self.scheduler.free_at())).min()
+        let free_at = self.scheduler.free_at();
+        let probes = self.connections.values().filter_map(|connection| connection.probe_at);
+        let probes = probes.map(|at| at.max(free_at));
+        timers.chain(has_work.then_some(free_at)).chain(probes).min()
     }
 
     /// The client has all that the server will ever give: the connection can be closed.

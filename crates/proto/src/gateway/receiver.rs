@@ -42,6 +42,8 @@ pub struct Receiver {
     end: Option<u64>,
     /// The first byte for which there was no room when that was last said.
     right_edge: u64,
+    /// Bytes that arrived in order and that the owner still has.
+    kept: u64,
     unacknowledged: u32,
     due: Due,
     /// Bytes that the client has asked with, and how many of them the last request had.
@@ -55,6 +57,7 @@ impl Receiver {
         Self {
             right_edge: u64::from(config.receive_window) * u64::from(config.mss),
             config: *config,
+            kept: 0,
             link: Link::Closed,
             next: 0,
             beyond: RangeSet::new(),
@@ -193,10 +196,32 @@ impl Receiver {
     fn acknowledgement(&mut self) -> Acknowledgement {
         self.due = Due::Nothing;
         self.unacknowledged = 0;
-        let window = self.config.receive_window;
-        self.right_edge = self.next + u64::from(window) * u64::from(self.config.mss);
+        self.right_edge = self.right_edge.max(self.edge());
+        // Rounded down to whole segments.
+        let window = ((self.right_edge - self.next) / u64::from(self.config.mss)) as u16;
         let blocks = Blocks::of(self.recent.iter().copied());
         Acknowledgement { next: self.next, window, blocks, asked: self.asked }
+    }
+
+    /// The first byte for which there is no room.
+    fn edge(&self) -> u64 {
+        let room = u64::from(self.config.receive_window) * u64::from(self.config.mss);
+        self.next + room.saturating_sub(self.kept)
+    }
+
+    /// The owner still has the last `kept` bytes of those that arrived in order; at first it keeps none.
+    pub fn keep(&mut self, kept: u64) {
+        self.kept = kept;
+        let (mss, left) = (u64::from(self.config.mss), self.right_edge - self.next);
+        // Who was told that there is next to no room is told when there is some (RFC 9293, section 3.8.6.2.2).
+        if self.link == Link::Open && left < 2 * mss && self.edge() >= self.right_edge + 2 * mss {
+            self.due = Due::Now;
+        }
+    }
+
+    /// Bytes that the application has asked with.
+    pub fn asked(&self) -> u64 {
+        self.asked
     }
 
     /// Everything below arrived.
@@ -326,6 +351,21 @@ mod tests {
         receiver.on_message(at(0), &data(2, false), |_| ());
         let ack = ack(&mut receiver, at(0)).unwrap_or_default();
         assert_eq!((ack.next, ack.window, ack.blocks.as_slice().len()), (0, 3, 1));
+    }
+
+    #[test]
+    fn what_the_owner_keeps_is_taken_off_the_window_and_its_end_is_told() {
+        let mut receiver = receiver(|s| (s.receive_window, s.ack_every) = (4, 1));
+        for segment in 0..4 {
+            receiver.on_message(at(0), &data(segment, false), |_| ());
+            receiver.keep((segment + 1) * MSS);
+            let window = ack(&mut receiver, at(0)).map(|ack| ack.window);
+            assert_eq!(window, Some(3 - segment as u16));
+        }
+        receiver.keep(3 * MSS);
+        assert_eq!(ack(&mut receiver, at(9)), None, "one segment is not worth an acknowledgement");
+        receiver.keep(2 * MSS);
+        assert_eq!(ack(&mut receiver, at(9)).map(|ack| ack.window), Some(2));
     }
 
     #[test]

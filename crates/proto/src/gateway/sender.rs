@@ -118,6 +118,11 @@ impl Sender {
         self.repairs.iter().any(|repair| self.sent.is_waiting(repair.start)) || self.fresh().is_some()
     }
 
+    /// There is something to send, the client has no room for it, and nothing is under way that it would answer.
+    pub fn is_blocked(&self) -> bool {
+        self.unsent() > 0 && self.sent.is_empty() && !self.has_work()
+    }
+
     /// The segment that leaves next: repairs before new data.
     pub fn poll(&mut self, now: Instant) -> Option<Message> {
         let range = match self.next_repair() {

@@ -105,7 +105,7 @@ impl Rig {
                 let whole = if edge >= pair.size { pair.size } else { edge / MSS * MSS };
                 pair.given = pair.given.max(whole);
             }
-            self.gateway.give(id, pair.given, pair.given == pair.size);
+            self.gateway.give(self.now, id, pair.given, pair.given == pair.size);
             self.most_held = self.most_held.max(self.gateway.backlog(id).held);
         }
     }
@@ -245,6 +245,22 @@ fn a_question_reaches_the_gateway_once_its_copies_are_taken_off() {
     rig.pairs[0].client.request(Instant::ZERO, 300);
     rig.run(Duration::from_secs(60));
     assert_eq!(rig.gateway.asked(ConnectionId(0)), 300);
+}
+
+#[test]
+fn a_client_without_room_is_asked_until_it_has_some() {
+    let mut rig = Rig::new(&[100_000], (0.0, 0.0), |s| s.receive_window = 16);
+    rig.pairs[0].client.keep(16 * MSS);
+    rig.run(Duration::from_secs(5));
+    assert_eq!(rig.pairs[0].client.next(), 0);
+    // The acknowledgement that tells of the room is lost, and so are those after it for a while.
+    rig.loss.1 = 1.0;
+    rig.pairs[0].client.keep(0);
+    rig.run(Duration::from_secs(8));
+    assert_eq!(rig.pairs[0].client.next(), 0);
+    rig.loss.1 = 0.0;
+    rig.run(Duration::from_secs(20));
+    assert!(rig.pairs[0].client.is_complete());
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::build::{Builder, Ends, FlowSpec, Transport};
 use crate::engine::{HostId, IP_HEADER, NodeId};
-use crate::host::split::{GatewayHost, SplitSink, Upstream};
-use crate::host::tcp::{TcpConfig, TcpSource};
+use crate::host::split::{GatewayHost, SplitSink, TerminalHost, Upstream};
+use crate::host::tcp::{TcpConfig, TcpSink, TcpSource};
 use starhop_proto::gateway::{HEADER, SplitConfig};
 use starhop_proto::units::Rate;
 use std::collections::BTreeMap;
@@ -68,16 +68,33 @@ impl Builder {
         network.path(gateway, client).first().map_or(0, |&link| network.header(link))
     }
 
-    /// The client. Server and gateway are there already.
+    /// The client, over the satellite or behind a terminal. Server and gateway are there already.
     pub(super) fn add_split(&mut self, split: &SplitTransport, spec: &FlowSpec, record: usize) -> Ends {
         let number = record as u32;
         let served = self.served.get(&number).copied();
         let gateway = served.map(|served| served.gateway);
-        let clock_offset = self.world.network().clock_offset(spec.to);
-        let upstream = gateway.unwrap_or(HostId(0)).addr();
-        let sink = SplitSink::new(&split.satellite, number, upstream, self.recorder.clone(), clock_offset);
-        let client = self.world.add_host(spec.to, Box::new(sink.asking(spec.exchange)), false);
-        let senders = served.map(|served| served.source).into_iter().collect();
+        let upstream = gateway.unwrap_or(HostId(0));
+        let mut senders: Vec<HostId> = served.map(|served| served.source).into_iter().collect();
+        let (recorder, clock_offset) = (self.recorder.clone(), self.world.network().clock_offset(spec.to));
+        let client = match spec.splits.get(1) {
+            None => {
+                let sink = SplitSink::new(&split.satellite, number, upstream.addr(), recorder, clock_offset);
+                self.world.add_host(spec.to, Box::new(sink.asking(spec.exchange)), false)
+            }
+            Some(&node) => {
+                let terminal = self.add_terminal(split, number, upstream, node);
+                senders.push(terminal);
+                let sink = TcpSink::new(&split.terrestrial, number, recorder, clock_offset);
+                let sink = sink.upstream(terminal.addr()).asking(spec.exchange);
+                self.world.add_host(spec.to, Box::new(sink), false)
+            }
+        };
         Ends { driver: client, client, senders, gateway }
+    }
+
+    fn add_terminal(&mut self, split: &SplitTransport, flow: u32, gateway: HostId, node: NodeId) -> HostId {
+        let seed = self.rng.next_u64();
+        let terminal = TerminalHost::new(&split.satellite, &split.terrestrial, flow, gateway.addr(), seed);
+        self.world.add_host(node, Box::new(terminal), false)
     }
 }

@@ -106,7 +106,7 @@ impl Host for GatewayHost {
                     connection.is_timed = true;
                     self.gateway.on_server_rtt(id, rtt);
                 }
-                self.gateway.give(id, receiver.next(), receiver.is_complete());
+                self.gateway.give(now, id, receiver.next(), receiver.is_complete());
                 self.tell_room(flow);
             }
             Body::Datagram(_) | Body::Segment(_) => {}

@@ -1,10 +1,13 @@
-//! Rate-based connection splitting: the gateway with TCP on one side and the satellite on the other, and the client.
+//! Rate-based connection splitting: the gateway with TCP on one side and the satellite on the other, and the client, or a
+//! terminal that the client is behind.
 
 mod client;
 mod gateway;
+mod terminal;
 
 pub use client::SplitSink;
 pub use gateway::{GatewayHost, Upstream};
+pub use terminal::TerminalHost;
 
 use starhop_proto::gateway::{Buffer, SplitConfig};
 use starhop_proto::time::Duration;

@@ -85,18 +85,7 @@ impl Sky {
             exchange: self.exchange,
         };
         let flows = (0..self.flows).map(flow).collect();
-        let mut simulation = Simulation::new(Plan {
-            network,
-            relays: Vec::new(),
-            flows,
-            actions: Vec::new(),
-            seed: 1,
-            warm_up: Instant::ZERO,
-            end,
-            step: Duration::from_millis(100),
-            udp_checksum: true,
-            sky: None,
-        });
+        let mut simulation = Simulation::new(Plan::new(network, flows, end));
         simulation.run(|_| ());
         assert_eq!(simulation.recorder().borrow().problems().len(), 0);
         simulation

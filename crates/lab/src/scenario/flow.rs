@@ -291,7 +291,7 @@ fn arq(options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, Scen
 
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum ControllerName {
+pub(super) enum ControllerName {
     Starhop,
     Leotp,
     Reno,
@@ -368,7 +368,7 @@ pub(super) fn put<T>(value: Option<T>, place: &mut T) {
     }
 }
 
-fn controller(name: ControllerName) -> Controller {
+pub(super) fn controller(name: ControllerName) -> Controller {
     match name {
         ControllerName::Starhop => Controller::Starhop,
         ControllerName::Leotp => Controller::Leotp,

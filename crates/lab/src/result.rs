@@ -1,8 +1,13 @@
 //! The result document: what a run, simulated or emulated, says about its flows, links and relays.
 
+mod level;
+
+pub use level::{Level, Responses};
+
 use crate::scenario::{Built, Scenario};
+use level::{level, responses};
 use serde::{Deserialize, Serialize};
-use starhop_proto::time::{Duration, Instant};
+use starhop_proto::time::Instant;
 use starhop_sim::engine::HostReport;
 use starhop_sim::link::LinkCounters;
 use starhop_sim::record::{Delays, Histogram};
@@ -65,36 +70,6 @@ pub struct Spread {
     pub p99: f64,
     /// The largest.
     pub max: f64,
-}
-
-/// How full something was, sampled at the step of the time series since the warm-up while the flow ran.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Level {
-    /// Mean.
-    pub mean: f64,
-    /// Standard deviation.
-    pub sd: f64,
-    /// 5th percentile.
-    pub p5: f64,
-    /// Median.
-    pub p50: f64,
-    /// 99th percentile.
-    pub p99: f64,
-    /// The fullest.
-    pub max: f64,
-}
-
-/// How long a client waited for answers, from each question, or from the opening of the connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Responses {
-    /// How many answers came.
-    pub count: u64,
-    /// Of the first, which waits for the handshake.
-    pub first_s: f64,
-    /// Mean of all.
-    pub mean_s: f64,
-    /// Mean of all but the first; 0 where there is no other.
-    pub later_s: f64,
 }
 
 /// Mean and 99th percentile, milliseconds.
@@ -395,35 +370,6 @@ fn path(path: &starhop_sim::run::PathResult) -> PathResult {
     }
 }
 
-fn responses(took: &[Duration]) -> Option<Responses> {
-    let mean = |took: &[Duration]| {
-        took.iter().map(|took| took.as_secs_f64()).sum::<f64>() / took.len().max(1) as f64
-    };
-    let (first, later) = took.split_first()?;
-    let first_s = first.as_secs_f64();
-    Some(Responses { count: took.len() as u64, first_s, mean_s: mean(took), later_s: mean(later) })
-}
-
-/// What a series says from the end of the warm-up to the end of the flow.
-fn level(scenario: &Scenario, built: &Built, index: usize, value: impl Fn(&FlowSample) -> f64) -> Level {
-    let simulation = &built.simulation;
-    let handle = &simulation.flows()[index];
-    let finished = simulation.recorder().borrow().flow(handle.record).finished;
-    let (from, to) = (handle.start.max(Instant::ZERO + scenario.warmup), finished.unwrap_or(handle.stop));
-    let series = simulation.series();
-    let ends = (1..).map(|number| Instant::ZERO + series.step.scaled(number, 1));
-    let within = ends.zip(&series.flows[index]).filter(|(end, _)| *end > from && *end <= to);
-    let mut values: Vec<f64> = within.map(|(_, sample)| value(sample)).filter(|v| v.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let count = values.len();
-    let Some(&max) = values.last() else { return Level::default() };
-    let at = |share: f64| rounded(values[((count - 1) as f64 * share).round() as usize]);
-    let mean = values.iter().sum::<f64>() / count as f64;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count as f64;
-    let (mean, sd) = (rounded(mean), rounded(variance.sqrt()));
-    Level { mean, sd, p5: at(0.05), p50: at(0.5), p99: at(0.99), max: rounded(max) }
-}
-
 /// Segments sent again and retransmission timeouts of all TCP senders between source and client, and of a gateway that
 /// splits the connection by rate.
 fn tcp_counts(built: &Built, handle: &FlowHandle) -> (u64, u64) {
@@ -555,13 +501,9 @@ fn sender_column(samples: &[FlowSample], value: impl Fn(&FlowSample) -> f64) -> 
     if samples.iter().all(|s| s.cwnd.is_nan()) { Vec::new() } else { column(samples, value) }
 }
 
-/// Only flows of which it is known at some time, and not always nothing, have one.
+/// Only flows of which it is known at some time have one.
 fn known_column(samples: &[FlowSample], value: impl Fn(&FlowSample) -> f64) -> Vec<Option<f64>> {
-    if samples.iter().all(|s| value(s).is_nan() || value(s) == 0.0) {
-        Vec::new()
-    } else {
-        column(samples, value)
-    }
+    if samples.iter().all(|s| value(s).is_nan()) { Vec::new() } else { column(samples, value) }
 }
 
 /// JSON knows no NaN and no infinity.

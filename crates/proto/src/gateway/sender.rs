@@ -92,7 +92,8 @@ impl Sender {
         if let Some(left_at) = acked.left_at {
             self.timer.on_sample(now.since(left_at));
         }
-        self.sent.find_lost(ack.rightmost(), &acked, &mut self.lost);
+        // Who acknowledges what was never sent is not believed.
+        self.sent.find_lost(ack.rightmost().min(self.next), &acked, &mut self.lost);
         self.repairs.extend(self.lost.drain(..));
     }
 
@@ -280,6 +281,18 @@ mod tests {
         assert_eq!(sends(&mut sender, at(5_000)), [0, 0]);
         sender.on_ack(at(5_500), &ack(0, 100, &[(1, 4)]), &mut released);
         assert_eq!(released.len(), 3);
+    }
+
+    #[test]
+    fn an_acknowledgement_of_what_was_never_sent_does_no_harm() {
+        let mut sender = sender(10);
+        sender.right_edge = 4 * MSS;
+        assert_eq!(sends(&mut sender, at(0)), [0, 1, 2, 3]);
+        let mut released = vec![];
+        sender.on_ack(at(500), &ack(0, 4, &[(900, 1000)]), &mut released);
+        assert_eq!((released.len(), sender.received(), sender.cumulative()), (0, 0, 0));
+        sender.on_ack(at(501), &ack(0, 4, &[(1, 2)]), &mut released);
+        assert_eq!(sends(&mut sender, at(501)), [0], "losses are still found");
     }
 
     #[test]

@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn the_first_answer_is_told_apart_from_those_after_it() {
-        let took = [1000, 500, 600].map(Duration::from_millis);
-        let expected = Responses { count: 3, first_s: 1.0, mean_s: 0.7, later_s: 0.55 };
+        let took = [1000, 500, 750].map(Duration::from_millis);
+        let expected = Responses { count: 3, first_s: 1.0, mean_s: 0.75, later_s: 0.625 };
         assert_eq!(responses(&took), Some(expected));
         assert_eq!(responses(&[]), None);
     }

@@ -30,7 +30,6 @@ struct Pair {
 /// Gateway, satellite and clients.
 struct Rig {
     gateway: Gateway,
-    config: SplitConfig,
     pairs: Vec<Pair>,
     down: VecDeque<(Instant, Segment)>,
     up: VecDeque<(Instant, Segment)>,
@@ -60,7 +59,7 @@ impl Rig {
         };
         let pairs = sizes.iter().enumerate().map(pair).collect();
         let (down, up, rng) = (VecDeque::new(), VecDeque::new(), Rng::new(1));
-        Self { gateway, config, pairs, down, up, rng, loss, now: Instant::ZERO, most_held: 0, keeps: false }
+        Self { gateway, pairs, down, up, rng, loss, now: Instant::ZERO, most_held: 0, keeps: false }
     }
 
     /// Runs by the millisecond until all clients have everything, for `limit` at most.

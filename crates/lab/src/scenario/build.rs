@@ -7,6 +7,7 @@ use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::{LinkId, Network, NodeId};
+use starhop_sim::host::Middle;
 use starhop_sim::link::{LinkConfig, QueueLimit};
 use starhop_sim::run::{Action, FlowSpec, Plan, Simulation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,22 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Built {
     /// The simulation, at time zero.
     pub simulation: Simulation,
+    /// Name and direction of every link, in the order of its ids.
+    pub links: Vec<LinkNames>,
+    /// For every flow the fluid bound of its path for payload, Mbit/s.
+    pub ideal_mbps: Vec<f64>,
+    /// For every flow the propagation delay of its first path.
+    pub propagation: Vec<Duration>,
+    /// For every flow the links of its first path.
+    pub paths: Vec<Vec<LinkId>>,
+    /// When paths change.
+    pub changes: Vec<Instant>,
+}
+
+/// A scenario before it runs, in either engine.
+pub struct Blueprint {
+    /// Nodes, links, flows, and what happens to them.
+    pub plan: Plan,
     /// Name and direction of every link, in the order of its ids.
     pub links: Vec<LinkNames>,
     /// For every flow the fluid bound of its path for payload, Mbit/s.
@@ -44,8 +61,14 @@ pub fn link_configs(scenario: &Scenario) -> Vec<LinkConfig> {
     configs
 }
 
-/// Sets up the world of a scenario.
+/// Sets up the simulated world of a scenario.
 pub fn build(scenario: &Scenario) -> Built {
+    let Blueprint { plan, links, ideal_mbps, propagation, paths, changes } = blueprint(scenario);
+    Built { simulation: Simulation::new(plan), links, ideal_mbps, propagation, paths, changes }
+}
+
+/// Works out what a scenario says.
+pub fn blueprint(scenario: &Scenario) -> Blueprint {
     let configs = link_configs(scenario);
     let draft = network(scenario, &configs);
     let paths = paths(scenario, &draft);
@@ -67,6 +90,7 @@ pub fn build(scenario: &Scenario) -> Built {
         relays: relays(scenario),
         controllers: controllers(scenario),
         flows,
+        middles: middles(scenario),
         sky: super::sky::plan(scenario),
         actions,
         seed: scenario.seed,
@@ -75,14 +99,7 @@ pub fn build(scenario: &Scenario) -> Built {
         step: scenario.step,
         udp_checksum: scenario.udp_checksum,
     };
-    Built {
-        simulation: Simulation::new(plan),
-        links: links.collect(),
-        ideal_mbps,
-        propagation,
-        paths,
-        changes,
-    }
+    Blueprint { plan, links: links.collect(), ideal_mbps, propagation, paths, changes }
 }
 
 /// The links with queues that are still unlimited.
@@ -248,6 +265,8 @@ fn actions(scenario: &Scenario) -> Vec<(Instant, Action)> {
             What::Link { link, is_up, keep } => {
                 Action::Links { states: both(link).map(|id| (id, is_up)).to_vec(), keep }
             }
+            What::Readdress(node) => Action::Readdress(id(node)),
+            What::StepClock { node, by } => Action::StepClock(id(node), by),
             What::Path(_) => continue,
         };
         actions.push((Instant::ZERO + event.at, action));
@@ -299,6 +318,15 @@ fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {
         splits: Vec::new(),
         exchange: flow.exchange,
     }
+}
+
+/// By number of the flow the programs through which its packets go.
+fn middles(scenario: &Scenario) -> BTreeMap<usize, Vec<(NodeId, Middle)>> {
+    let flows = scenario.flows.iter().enumerate().filter(|(_, flow)| !flow.middles.is_empty());
+    let of = |flow: &super::Flow| {
+        flow.middles.in_order().map(|(name, middle)| (node(scenario, name), middle)).collect()
+    };
+    flows.map(|(index, flow)| (index, of(flow))).collect()
 }
 
 /// The nodes that split a flow's connection, from the source on: on its first path in the order of the path, others

@@ -1,6 +1,7 @@
 //! The flows of a scenario.
 
 use super::fields::{Fields, ScenarioError};
+use super::middle::Middles;
 use super::split::{RATE_SPLIT, exchange, rate_split};
 use super::units::{Bitrate, PacketsOrSize, Size, Span};
 use starhop_proto::config::{Config, Controller, Notices, Profile, Settings};
@@ -54,6 +55,8 @@ pub struct Flow {
     pub split: Split,
     /// Its client asks for one thing after the other; the length is that of all answers.
     pub exchange: Option<Exchange>,
+    /// What its packets go through on their way.
+    pub middles: Middles,
     /// It stands for so many flows alike, named NAME-1, NAME-2, …; `None` is one of its own name.
     pub count: Option<u32>,
 }
@@ -88,6 +91,7 @@ impl Flow {
         let how = how(&transport, &mut options, &fields)?;
         let split = split(&mut fields, &how)?;
         let (size, exchange) = exchange(&mut fields, &how)?;
+        let middles = Middles::parse(&mut fields, &how, split == Split::None)?;
         let count = fields.optional("count")?;
         if count.is_some_and(|count| !(1..=MOST_COPIES).contains(&count)) {
             return Err(fields.error("count", &format!("must lie between 1 and {MOST_COPIES}")));
@@ -104,6 +108,7 @@ impl Flow {
             how,
             split,
             exchange,
+            middles,
             count,
         };
         if flow.start >= flow.stop {
@@ -311,7 +316,7 @@ enum NoticesName {
 }
 
 /// Sets what the options name; the names are those of [`Settings`].
-fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
+pub(super) fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
     let s = settings;
     put(options.optional("payload")?, &mut s.payload);
     put(options.optional("mss")?, &mut s.payload);

@@ -6,17 +6,21 @@ mod event;
 mod fields;
 mod flow;
 mod link;
+mod middle;
+mod settings;
 mod sky;
 mod split;
 mod topology;
 pub mod units;
 
-pub use build::{Built, LinkNames, build, link_configs};
+pub use build::{Blueprint, Built, LinkNames, blueprint, build, link_configs};
 pub use constellation::{Constellation, SkyLink, gateway};
 pub use event::{Event, What};
 pub use fields::ScenarioError;
 pub use flow::{Flow, Split, transports};
 pub use link::{Direction, LinkSpec, LossDirection, ReadFile};
+pub use middle::Middles;
+pub use settings::{options_of, with_options};
 pub use topology::{InFlight, NamedLink, Relays, Switching, Topology};
 
 use fields::{Fields, Text};
@@ -200,7 +204,8 @@ impl FlowErrors {
         }
         let splits = if let Split::Named(nodes) = &flow.split { &nodes[..] } else { &[] };
         let nodes = [("from", &flow.from), ("to", &flow.to)];
-        for (field, node) in nodes.into_iter().chain(splits.iter().map(|node| ("split", node))) {
+        let splits = splits.iter().map(|node| ("split", node));
+        for (field, node) in nodes.into_iter().chain(splits).chain(flow.middles.nodes()) {
             if topology.node_named(node).is_none() {
                 let problem = format!("\"{node}\" is no node; nodes are {}", topology.nodes.join(", "));
                 return Err(self.of_field(field, problem));

@@ -32,17 +32,20 @@ impl TraceHash {
         self.mix(now.as_nanos(), u64::from(host) | 1 << 63);
     }
 
+    fn bytes(&mut self, now: Instant, host: u32, bytes: &[u8]) {
+        self.mix(now.as_nanos(), u64::from(host) | (bytes.len() as u64) << 32);
+        let mut header = [0; HEADER];
+        let len = bytes.len().min(HEADER);
+        header[..len].copy_from_slice(&bytes[..len]);
+        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[8 * i + byte]));
+        self.mix(word(0), word(1));
+        self.mix(word(2), word(3));
+    }
+
     pub(crate) fn packet(&mut self, now: Instant, host: u32, body: &Body) {
         match body {
-            Body::Datagram(bytes) => {
-                self.mix(now.as_nanos(), u64::from(host) | (bytes.len() as u64) << 32);
-                let mut header = [0; HEADER];
-                let len = bytes.len().min(HEADER);
-                header[..len].copy_from_slice(&bytes[..len]);
-                let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[8 * i + byte]));
-                self.mix(word(0), word(1));
-                self.mix(word(2), word(3));
-            }
+            Body::Datagram(bytes) => self.bytes(now, host, bytes),
+            Body::Opaque(packet) => self.bytes(now, host, &packet.bytes),
             Body::Segment(s) => {
                 self.mix(now.as_nanos(), u64::from(host) | u64::from(s.flow) << 32);
                 self.mix(s.offset, u64::from(s.len) | u64::from(s.header) << 32);

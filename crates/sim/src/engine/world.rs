@@ -245,7 +245,12 @@ impl<O: Observer> World<O> {
     }
 
     fn damage(&mut self, id: LinkId, body: &mut Body) {
-        if let Body::Datagram(bytes) = body {
+        let bytes = match body {
+            Body::Datagram(bytes) => Some(bytes),
+            Body::Opaque(packet) => Some(&mut packet.bytes),
+            Body::Segment(_) | Body::Tcp(_) => None,
+        };
+        if let Some(bytes) = bytes {
             let bit = self.network.links[id.0 as usize].rng.below(bytes.len() as u64 * 8);
             if let Some(byte) = bytes.get_mut(bit as usize / 8) {
                 *byte ^= 1 << (bit % 8);

@@ -164,6 +164,8 @@ impl Recorder {
                 let content = self.flows.get(segment.connection.0 as usize)?.content;
                 if let Message::Data { range, .. } = segment.message { Some((content, range)) } else { None }
             }
+            // Whose bytes it carries is for its ends to know.
+            Body::Opaque(_) => None,
             Body::Datagram(bytes) => {
                 let Ok(Packet::Data(header, payload)) = Packet::parse(bytes) else { return None };
                 let content = self.content_named(header.flow)?;

@@ -7,8 +7,8 @@ use super::{Action, FlowHandle, Series, Simulation, Step};
 use crate::engine::{HostId, IP_HEADER, Network, NodeId, UDP_HEADER, World};
 use crate::host::tcp::{OVERHEAD, TcpConfig, TcpSink, TcpSource, TcpSplice};
 use crate::host::{
-    ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Exchange, Pattern,
-    ProducerHost, RelayHost,
+    ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Exchange, Middle,
+    Pattern, ProducerHost, RelayHost,
 };
 use crate::record::{Recorder, SharedRecorder};
 use starhop_proto::config::{Config, Controller};
@@ -106,6 +106,8 @@ pub struct Plan {
     pub controllers: BTreeMap<NodeId, Controller>,
     /// The flows.
     pub flows: Vec<FlowSpec>,
+    /// By the number of a TCP flow, the programs through which its packets go, from the source on.
+    pub middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
     /// The sky that finds the ways between the hosts; without one, ways are those of the least delay.
     pub sky: Option<SkyPlan>,
     /// What happens to the world.
@@ -130,6 +132,7 @@ impl Plan {
             relays: Vec::new(),
             controllers: BTreeMap::new(),
             flows,
+            middles: BTreeMap::new(),
             sky: None,
             actions: Vec::new(),
             seed: 1,
@@ -155,6 +158,7 @@ impl Simulation {
             pattern: Pattern::default(),
             rng: Rng::new(plan.seed).fork(u64::MAX),
             served: BTreeMap::new(),
+            middles: plan.middles,
         };
         builder.add_stacks(&plan.flows, &plan.relays);
         builder.add_gateways(&plan.flows);
@@ -209,6 +213,7 @@ pub(super) struct Builder {
     pub(super) rng: Rng,
     /// Flows that a gateway serves, by their numbers.
     pub(super) served: BTreeMap<u32, Served>,
+    middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
 }
 
 impl Builder {
@@ -302,8 +307,8 @@ impl Builder {
         Ends::new(self.world.add_host(spec.from, Box::new(source), true), sink)
     }
 
-    /// A source, the nodes that split the connection, and the client: each asks the one before. Without a
-    /// handshake all connections are open, and each knows the one after it.
+    /// A source, the programs through which packets go, the nodes that split the connection, and the client: each asks
+    /// the one before. Without a handshake all connections are open, and each knows the one after it.
     fn add_tcp(&mut self, config: &TcpConfig, spec: &FlowSpec, record: usize) -> Ends {
         let flow = record as u32;
         let first = self.world.host_count() as u32;
@@ -314,15 +319,22 @@ impl Builder {
             source = source.connected(downstream);
         }
         let mut senders = vec![self.world.add_host(spec.from, Box::new(source), true)];
-        for (index, &node) in spec.splits.iter().enumerate() {
-            let upstream = HostId(first + index as u32).addr();
+        let middles = self.middles.remove(&record).unwrap_or_default();
+        let next = middles.len() as u32;
+        for (index, (node, middle)) in middles.into_iter().enumerate() {
+            let upstream = HostId(first + index as u32);
+            let host = middle.host(upstream.addr(), HostId(upstream.0 + 2).addr(), u64::from(flow) + 1);
+            self.world.add_host(node, host, false);
+        }
+        for (index, &node) in (next..).zip(&spec.splits) {
+            let upstream = HostId(first + index).addr();
             let mut splice = TcpSplice::new(config, flow, upstream, self.rng.next_u64());
-            if let Some(downstream) = downstream(index as u32 + 1) {
+            if let Some(downstream) = downstream(index + 1) {
                 splice = splice.connected(downstream);
             }
             senders.push(self.world.add_host(node, Box::new(splice), false));
         }
-        let last = HostId(first + spec.splits.len() as u32).addr();
+        let last = HostId(first + next + spec.splits.len() as u32).addr();
         let clock_offset = self.world.network().clock_offset(spec.to);
         let sink = TcpSink::new(config, flow, self.recorder.clone(), clock_offset).upstream(last);
         let sink = self.world.add_host(spec.to, Box::new(sink.asking(spec.exchange)), false);

@@ -109,7 +109,7 @@ impl Host for GatewayHost {
                 self.gateway.give(now, id, receiver.next(), receiver.is_complete());
                 self.tell_room(flow);
             }
-            Body::Datagram(_) | Body::Segment(_) => {}
+            Body::Datagram(_) | Body::Segment(_) | Body::Opaque(_) => {}
         }
     }
 

@@ -61,7 +61,7 @@ impl Host for TerminalHost {
                 self.sender.on_segment(now, segment);
                 self.ask(now);
             }
-            Body::Datagram(_) | Body::Segment(_) => {}
+            Body::Datagram(_) | Body::Segment(_) | Body::Opaque(_) => {}
         }
         self.pass_on();
     }

@@ -4,7 +4,7 @@ CARGO ?= cargo
 # A cargo that rustup has just installed is not on the PATH of this shell yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: all build test demo bench fuzz lint deny install bootstrap
+.PHONY: all build test demo bench chaos fuzz lint deny install bootstrap
 
 all: build
 
@@ -27,6 +27,10 @@ lint: bootstrap
 # Six processes, five lossy hops, beside the kernel's cubic and bbr. Options: make demo ARGS="--size 5MB"
 demo: build
 	target/release/starhop demo $(ARGS)
+
+# The emulator's long tests: outages and switching of a minute, all transports beside the simulator.
+chaos: bootstrap
+	$(CARGO) test --locked -p starhop --test emulate -- long
 
 bench: build
 	@scripts/bootstrap.sh iperf3

@@ -19,11 +19,21 @@ struct Cli {
 enum Verb {
     Serve(verb::serve::Args),
     Relay(verb::relay::Args),
+    /// Hold the firewall open for a transparent relay as long as that lives
+    #[command(hide = true)]
+    RelayWatchdog {
+        /// Its UDP port
+        port: u16,
+    },
+    #[command(hide = true)]
+    SplitProxy(verb::split_proxy::Args),
     Get(verb::get::Args),
     Demo(verb::demo::Args),
     Bench(verb::bench::Args),
     /// Run a scenario in virtual time and say what came of it
     Sim(verb::sim::Args),
+    /// Run a scenario for real, in network namespaces, and say what came of it
+    Emulate(verb::emulate::Args),
     /// Make one report from result documents, to compare runs
     Report(verb::report::Args),
     Sweep(verb::sweep::Args),
@@ -35,10 +45,15 @@ fn main() -> ExitCode {
     let done = match &Cli::parse().verb {
         Verb::Serve(args) => verb::serve::run(args),
         Verb::Relay(args) => verb::relay::run(args),
+        Verb::RelayWatchdog { port } => {
+            starhop_net::transparent::watch(*port).map(|()| ExitCode::SUCCESS).map_err(anyhow::Error::from)
+        }
+        Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Get(args) => verb::get::run(args),
         Verb::Demo(args) => verb::demo::run(args),
         Verb::Bench(args) => verb::bench::run(args),
         Verb::Sim(args) => verb::sim::run(args),
+        Verb::Emulate(args) => verb::emulate::run(args),
         Verb::Report(args) => verb::report::run(args),
         Verb::Sweep(args) => verb::sweep::run(args),
         Verb::Figure(args) => verb::figure::run(args),

@@ -9,6 +9,9 @@ pub enum LabError {
     /// No emulated network.
     #[error(transparent)]
     Emulation(#[from] EmuError),
+    /// The scenario asks for what is not to be had here.
+    #[error("the scenario cannot be emulated: {0}")]
+    Scenario(String),
     /// A process of ours failed.
     #[error("{what} failed: {problem}")]
     Process {

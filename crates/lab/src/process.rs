@@ -63,6 +63,11 @@ impl Daemon {
         self.ready["cpu_seconds"].as_f64().unwrap_or(0.0)
     }
 
+    /// Sends a signal; to a process that is gone, none.
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let _ = self.process.signal(signal);
+    }
+
     /// Asks it to tell its counters and to end.
     pub(crate) fn end(self) -> Result<Value, LabError> {
         let failed = |problem: String| LabError::Process { what: self.what.clone(), problem };

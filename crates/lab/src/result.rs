@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use starhop_proto::time::Instant;
 use starhop_sim::engine::HostReport;
 use starhop_sim::link::LinkCounters;
-use starhop_sim::record::{Delays, Histogram};
+use starhop_sim::record::{Delays, FlowRecord, Histogram, Recorder};
 use starhop_sim::run::{FlowHandle, FlowSample, LinkSample};
 
 /// A run.
@@ -45,9 +45,33 @@ pub struct RunResult {
     pub relays: Vec<RelayResult>,
     /// Jain's index of the goodputs.
     pub jain: f64,
+    /// Emulated only: how true the links were to the scenario.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<AccuracyResult>,
     /// Time series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<SeriesResult>,
+}
+
+/// How true the links of an emulated run were to the scenario.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AccuracyResult {
+    /// Packets came out this much later than the scenario says: half of them.
+    pub delay_error_p50_ms: f64,
+    /// 99 % of them; with the longest that 99 % may have waited before their link saw them.
+    pub delay_error_p99_ms: f64,
+    /// All of them.
+    pub delay_error_max_ms: f64,
+    /// In 99 % of all seconds, a link's packets came out at a rate that differed by at most this share.
+    pub rate_error_p99: f64,
+    /// Packets that the emulator itself lost.
+    pub lost_packets: u64,
+    /// CPU time that the links took.
+    pub cpu_s: f64,
+    /// The links ran ahead of all ordinary processes.
+    pub is_real_time: bool,
+    /// The errors are within 1 ms (p99) and 2 %, and nothing was lost.
+    pub is_good: bool,
 }
 
 /// A distribution of delays, milliseconds, weighted by bytes.
@@ -263,6 +287,7 @@ pub fn document(scenario: &Scenario, built: &Built, wall_s: f64, peak_rss_bytes:
         problems: simulation.recorder().borrow().problems().to_vec(),
         path_changes_s: built.changes.iter().chain(&simulation.sky_changes()).map(seconds).collect(),
         jain: jain(&flows.iter().map(|flow| flow.goodput_mbps).collect::<Vec<_>>()),
+        accuracy: None,
         flows,
         links: links(built),
         relays: relays(scenario, built),
@@ -277,48 +302,87 @@ pub fn jain(values: &[f64]) -> f64 {
 }
 
 fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
-    let (spec, simulation) = (&scenario.flows[index], &built.simulation);
+    let simulation = &built.simulation;
     let handle = &simulation.flows()[index];
-    let recorder = simulation.recorder().borrow();
-    let record = recorder.flow(handle.record);
-    let (bytes, seconds) = measured(scenario, built, handle);
-    let goodput_mbps = if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 };
     let (repairs, timeouts) = match simulation.world().report(handle.client) {
         HostReport::Consumer(stats) => (stats.repairs, stats.timeouts),
         _ => tcp_counts(built, handle),
     };
     let over_sky = simulation.flow_path(index);
-    let ideal_mbps = over_sky.as_ref().map_or(built.ideal_mbps[index], |sky| sky.ideal_bps * 1e-6);
     let propagation_ms = built.propagation[index].as_millis_f64();
+    let facts = FlowFacts {
+        record: handle.record,
+        transport: scenario.flows[index].transport.clone(),
+        start: handle.start,
+        end: handle.stop.min(simulation.world().now()),
+        ideal_mbps: over_sky.as_ref().map_or(built.ideal_mbps[index], |sky| sky.ideal_bps * 1e-6),
+        propagation_ms: over_sky.as_ref().map_or(propagation_ms, |sky| sky.path.mean_propagation_ms),
+        path: over_sky.map(|sky| path(&sky.path)),
+        return_bytes: simulation.world().sent_by(handle.client).1,
+        repairs,
+        timeouts,
+    };
+    flow_result(scenario, index, &simulation.recorder().borrow(), facts)
+}
+
+/// What a recorder does not know of a flow.
+pub(crate) struct FlowFacts {
+    /// Its number in the recorder.
+    pub(crate) record: usize,
+    pub(crate) transport: String,
+    pub(crate) start: Instant,
+    /// When it ends if it is not done before.
+    pub(crate) end: Instant,
+    pub(crate) ideal_mbps: f64,
+    /// In the mean over the run.
+    pub(crate) propagation_ms: f64,
+    /// How its path changed, over a constellation.
+    pub(crate) path: Option<PathResult>,
+    pub(crate) return_bytes: u64,
+    pub(crate) repairs: u64,
+    pub(crate) timeouts: u64,
+}
+
+/// What came of a flow of the scenario.
+pub(crate) fn flow_result(
+    scenario: &Scenario,
+    index: usize,
+    recorder: &Recorder,
+    facts: FlowFacts,
+) -> FlowResult {
+    let spec = &scenario.flows[index];
+    let record = recorder.flow(facts.record);
+    let (bytes, seconds) = measured(scenario, record, &facts);
+    let goodput_mbps = if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 };
     let Delays { owd, in_order, retransmitted, undisturbed, queueing, jitter } = &record.delays;
     let recovery = |nanos: f64| ((nanos - undisturbed.mean()) * 1e-6).max(0.0);
     let has_losses = retransmitted.total() > 0;
     FlowResult {
         name: spec.name.clone(),
-        transport: spec.transport.clone(),
-        start_s: handle.start.since(Instant::ZERO).as_secs_f64(),
-        stop_s: handle.stop.since(Instant::ZERO).as_secs_f64(),
+        transport: facts.transport,
+        start_s: facts.start.since(Instant::ZERO).as_secs_f64(),
+        stop_s: facts.end.since(Instant::ZERO).as_secs_f64(),
         completed: record.finished.is_some(),
-        completion_s: record.finished.map(|at| at.since(handle.start).as_secs_f64()),
+        completion_s: record.finished.map(|at| at.since(facts.start).as_secs_f64()),
         delivered_bytes: record.in_order_bytes,
         goodput_mbps,
-        ideal_mbps,
-        efficiency: goodput_mbps / ideal_mbps,
+        ideal_mbps: facts.ideal_mbps,
+        efficiency: goodput_mbps / facts.ideal_mbps,
         owd_ms: spread(owd),
         in_order_owd_ms: spread(in_order),
         retransmitted_owd_ms: spread(retransmitted),
-        propagation_ms: over_sky.as_ref().map_or(propagation_ms, |sky| sky.path.mean_propagation_ms),
-        path: over_sky.map(|sky| path(&sky.path)),
+        propagation_ms: facts.propagation_ms,
+        path: facts.path,
         queueing_ms: mean_p99(queueing),
         recovery_ms: MeanP99 {
             mean: if has_losses { recovery(retransmitted.mean()) } else { 0.0 },
             p99: if has_losses { recovery(retransmitted.quantile(0.99)) } else { 0.0 },
         },
         jitter_ms: mean_p99(jitter),
-        source_bytes: recorder.source_bytes(handle.record),
-        return_bytes: simulation.world().sent_by(handle.client).1,
-        repairs,
-        timeouts,
+        source_bytes: recorder.source_bytes(facts.record),
+        return_bytes: facts.return_bytes,
+        repairs: facts.repairs,
+        timeouts: facts.timeouts,
         owd_quantiles_ms: quantiles(owd),
         in_order_quantiles_ms: quantiles(in_order),
     }
@@ -348,15 +412,13 @@ fn tcp_counts(built: &Built, handle: &FlowHandle) -> (u64, u64) {
 
 /// Bytes, and the time that they took: from the end of the warm-up, or from the start of the flow where it was
 /// done before.
-fn measured(scenario: &Scenario, built: &Built, handle: &FlowHandle) -> (u64, f64) {
-    let recorder = built.simulation.recorder().borrow();
-    let record = recorder.flow(handle.record);
-    let end = record.finished.unwrap_or(handle.stop.min(built.simulation.world().now()));
+fn measured(scenario: &Scenario, record: &FlowRecord, facts: &FlowFacts) -> (u64, f64) {
+    let end = record.finished.unwrap_or(facts.end);
     let warm = Instant::ZERO + scenario.warmup;
     if end <= warm {
-        return (record.in_order_bytes, end.since(handle.start).as_secs_f64());
+        return (record.in_order_bytes, end.since(facts.start).as_secs_f64());
     }
-    (record.measured_bytes, end.since(warm.max(handle.start)).as_secs_f64())
+    (record.measured_bytes, end.since(warm.max(facts.start)).as_secs_f64())
 }
 
 fn spread(histogram: &Histogram) -> Spread {
@@ -384,7 +446,7 @@ fn quantiles(histogram: &Histogram) -> Vec<f64> {
 }
 
 /// To the microsecond, where the value is in milliseconds.
-fn rounded(value: f64) -> f64 {
+pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
@@ -431,18 +493,13 @@ fn relays(scenario: &Scenario, built: &Built) -> Vec<RelayResult> {
 
 fn series(built: &Built) -> SeriesResult {
     let series = built.simulation.series();
-    let flow = |(index, samples): (usize, &Vec<FlowSample>)| FlowSeries {
-        hops: series.paths.get(index).map(|path| path.iter().map(|s| s.hops).collect()).unwrap_or_default(),
-        propagation_ms: series
-            .paths
-            .get(index)
-            .map_or_else(Vec::new, |path| column(path, |s| s.propagation_ms)),
-        goodput_mbps: column(samples, |s| s.goodput_mbps),
-        owd_ms: column(samples, |s| s.owd_ms),
-        in_order_owd_ms: column(samples, |s| s.in_order_owd_ms),
-        cwnd: sender_column(samples, |s| s.cwnd),
-        ssthresh: sender_column(samples, |s| s.ssthresh),
-        srtt_ms: sender_column(samples, |s| s.srtt_ms),
+    let flow = |(index, samples): (usize, &Vec<FlowSample>)| {
+        let path = series.paths.get(index).map(Vec::as_slice).unwrap_or_default();
+        FlowSeries {
+            hops: path.iter().map(|s| s.hops).collect(),
+            propagation_ms: column(path, |s| s.propagation_ms),
+            ..flow_series(samples)
+        }
     };
     let link = |samples: &Vec<LinkSample>| LinkSeries {
         queue_ms: column(samples, |s| s.queue_ms),
@@ -453,6 +510,20 @@ fn series(built: &Built) -> SeriesResult {
         step_s: series.step.as_secs_f64(),
         flows: series.flows.iter().enumerate().map(flow).collect(),
         links: series.links.iter().map(link).collect(),
+    }
+}
+
+/// The series of one flow.
+pub(crate) fn flow_series(samples: &[FlowSample]) -> FlowSeries {
+    FlowSeries {
+        hops: Vec::new(),
+        propagation_ms: Vec::new(),
+        goodput_mbps: column(samples, |s| s.goodput_mbps),
+        owd_ms: column(samples, |s| s.owd_ms),
+        in_order_owd_ms: column(samples, |s| s.in_order_owd_ms),
+        cwnd: sender_column(samples, |s| s.cwnd),
+        ssthresh: sender_column(samples, |s| s.ssthresh),
+        srtt_ms: sender_column(samples, |s| s.srtt_ms),
     }
 }
 

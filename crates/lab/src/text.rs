@@ -1,11 +1,15 @@
 //! Results as text: the table on a terminal, and time series as CSV.
 
-use crate::result::{FlowResult, RunResult};
+use crate::result::{AccuracyResult, FlowResult, RunResult};
 use std::fmt::Write;
 
 /// The results of a run as tables that fit a terminal.
 pub fn table(result: &RunResult) -> String {
-    let mut out = format!("{}  (seed {}, trace {})\n\n", result.title, result.seed, result.trace_hash);
+    let trace = match &result.accuracy {
+        Some(_) => "emulated".to_owned(),
+        None => format!("trace {}", result.trace_hash),
+    };
+    let mut out = format!("{}  (seed {}, {trace})\n\n", result.title, result.seed);
     out += &columns(FLOW_HEAD, &result.flows.iter().map(flow_row).collect::<Vec<_>>());
     for flow in &result.flows {
         let Some(path) = &flow.path else { continue };
@@ -40,17 +44,41 @@ pub fn table(result: &RunResult) -> String {
         ]
     });
     out += &columns(LINK_HEAD, &busy.take(MOST_LINKS).collect::<Vec<_>>());
+    out += &match &result.accuracy {
+        Some(accuracy) => how_true(result, accuracy),
+        None => how_fast(result),
+    };
+    out
+}
+
+fn how_fast(result: &RunResult) -> String {
     let rate = result.link_packets as f64 / result.wall_s.max(1e-9) / 1e6;
-    let _ = writeln!(
-        out,
-        "\n{:.1} s of virtual time in {:.3} s: {} events, {} link-packets, {rate:.2} million link-packets/s, {:.1} MB peak",
+    format!(
+        "\n{:.1} s of virtual time in {:.3} s: {} events, {} link-packets, {rate:.2} million link-packets/s, {:.1} MB peak\n",
         result.duration_s,
         result.wall_s,
         result.events,
         result.link_packets,
         result.peak_rss_bytes as f64 / 1e6,
-    );
-    out
+    )
+}
+
+fn how_true(result: &RunResult, accuracy: &AccuracyResult) -> String {
+    let priority = if accuracy.is_real_time { "real-time" } else { "ordinary" };
+    let verdict = if accuracy.is_good { "" } else { "  NOT TO BE TRUSTED: the machine was too slow.\n" };
+    format!(
+        "\n{:.1} s in real time, {} link-packets. The links were true to the scenario within {:.3} ms (half of all \
+         packets), {:.3} ms (99 %), {:.3} ms (all),\nrates within {:.2} %; they lost {} packets of their own, took \
+         {:.1} s of CPU time and ran at {priority} priority.\n{verdict}",
+        result.duration_s,
+        result.link_packets,
+        accuracy.delay_error_p50_ms,
+        accuracy.delay_error_p99_ms,
+        accuracy.delay_error_max_ms,
+        accuracy.rate_error_p99 * 100.0,
+        accuracy.lost_packets,
+        accuracy.cpu_s,
+    )
 }
 
 /// Links beyond these are in the document only.

@@ -2,12 +2,40 @@
 
 use nix::time::{ClockId, clock_gettime};
 use starhop_proto::time::Instant;
+use std::io;
+use std::sync::atomic::{AtomicI64, Ordering};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The variable that makes the time of day of this process jump, for tests of what then happens: nanoseconds, one number
+/// for each SIGURG that the process gets. CLOCK_MONOTONIC never jumps.
+pub const STEPS: &str = "STARHOP_CLOCK_STEPS";
+
+/// What [`STEPS`] has added so far, nanoseconds.
+static STEPPED: AtomicI64 = AtomicI64::new(0);
 
 /// Now. Timer file descriptors and trace files count from the same epoch.
 pub fn now() -> Instant {
     // CLOCK_MONOTONIC exists on every Linux; the call cannot fail with a valid pointer.
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
     Instant::from_nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
+/// The time of day: nanoseconds since 1970, UTC; 0 before.
+pub fn unix_nanos() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanos = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0));
+    nanos.saturating_add_signed(STEPPED.load(Ordering::Relaxed))
+}
+
+/// Follows [`STEPS`]; ends at once where there are none.
+pub(crate) async fn follow_steps() -> io::Result<()> {
+    let Ok(steps) = std::env::var(STEPS) else { return Ok(()) };
+    let mut told = signal(SignalKind::from_raw(libc::SIGURG))?;
+    for step in steps.split(',').filter_map(|step| step.parse::<i64>().ok()) {
+        told.recv().await;
+        STEPPED.fetch_add(step, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 /// A seed that differs from run to run, for what need not replay.

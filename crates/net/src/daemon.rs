@@ -61,5 +61,9 @@ pub async fn run<N: Node>(
 /// # Errors
 /// When the kernel has no event queue to give.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if std::env::var_os(crate::clock::STEPS).is_some() {
+        runtime.spawn(crate::clock::follow_steps());
+    }
+    Ok(runtime)
 }

@@ -1,18 +1,18 @@
 //! `starhop get`: fetches one file.
 
-use super::{address, config, say};
+use super::mechanisms::Mechanisms;
+use super::{address, fix_rate, say};
 use crate::quantity;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::content::ContentName;
 use starhop_net::daemon;
-use starhop_net::fetch::{self, FetchError, Job, Outcome, Progress};
-use starhop_proto::config::{Controller, Profile};
+use starhop_net::fetch::{self, Cost, FetchError, Job, Outcome, Progress};
 use starhop_proto::units::Rate;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const AFTER_HELP: &str = "\
 Example:
@@ -53,45 +53,42 @@ pub(crate) struct Args {
     /// Print one JSON object with the result instead of progress
     #[arg(long)]
     json: bool,
-    /// The set of mechanisms: starhop, leotp, intcp or intcp-uni
-    #[arg(long, default_value = "starhop", value_parser = profile, value_name = "PROFILE")]
-    profile: Profile,
+    #[command(flatten)]
+    mechanisms: Mechanisms,
     /// The rate of the link towards the source, if it is known; otherwise it is measured
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
+    /// With --json: also print how far it is, as JSON lines, this often
+    #[arg(long, value_parser = quantity::time, value_name = "TIME", requires = "json")]
+    tell_every: Option<Duration>,
     /// Write when which bytes arrived to this file
     #[arg(long, value_name = "FILE", hide = true)]
     trace: Option<PathBuf>,
 }
 
-/// The name of a profile.
-pub(super) fn profile(text: &str) -> Result<Profile, String> {
-    match text {
-        "starhop" => Ok(Profile::Starhop),
-        "leotp" => Ok(Profile::Leotp),
-        "intcp" => Ok(Profile::Intcp),
-        "intcp-uni" => Ok(Profile::IntcpUni),
-        _ => Err("profiles are starhop, leotp, intcp and intcp-uni".to_owned()),
-    }
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let output = args.output.clone().unwrap_or_else(|| args.name.file_name().into());
-    let mut settings = args.profile.settings();
-    if let Some(rate) = args.link_rate {
-        settings.controller = Controller::Fixed(rate);
-    }
     let job = Job {
         name: args.name.clone(),
         from: args.from,
         output: (!args.discard).then_some(output),
         timeout: args.timeout,
-        config: config(settings)?,
+        config: args.mechanisms.config(|settings| fix_rate(settings, args.link_rate))?,
         trace: args.trace.clone(),
     };
     let display = Display::new(args.json);
-    let result = daemon::runtime()?.block_on(fetch::fetch(&job, |progress| display.show(progress)));
+    let mut cost = Cost::default();
+    let mut told_at = Instant::now();
+    let fetching = fetch::fetch(&job, |progress| {
+        cost = progress.cost;
+        display.show(progress);
+        if args.tell_every.is_some_and(|every| told_at.elapsed() >= every) {
+            told_at = Instant::now();
+            say(&json!({"event": "progress", "bytes": progress.bytes, "total": progress.total}).to_string());
+        }
+    });
+    let result = daemon::runtime()?.block_on(fetching);
     display.bar.finish_and_clear();
     Ok(match result {
         Ok(outcome) => {
@@ -99,7 +96,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            complain(args, &error);
+            complain(args, &error, cost);
             ExitCode::from(error.exit_code())
         }
     })
@@ -125,11 +122,12 @@ fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn complain(args: &Args, error: &FetchError) {
+fn complain(args: &Args, error: &FetchError, cost: Cost) {
     eprintln!("starhop: {error}");
     if args.json {
         let name = args.name.to_string();
-        say(&json!({"name": name, "error": error.to_string(), "exit_code": error.exit_code()}).to_string());
+        let (error, code) = (error.to_string(), error.exit_code());
+        say(&json!({"name": name, "error": error, "exit_code": code, "cost": cost}).to_string());
     }
 }
 

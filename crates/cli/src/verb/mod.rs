@@ -2,16 +2,20 @@
 
 pub(crate) mod bench;
 pub(crate) mod demo;
+pub(crate) mod emulate;
 pub(crate) mod figure;
 pub(crate) mod get;
+pub(crate) mod mechanisms;
 pub(crate) mod orbit;
 pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod serve;
 pub(crate) mod sim;
+pub(crate) mod split_proxy;
 pub(crate) mod sweep;
 
-use starhop_proto::config::{Config, Settings};
+use starhop_proto::config::{Controller, Settings};
+use starhop_proto::units::Rate;
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -23,9 +27,11 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| "the host has no address".to_owned())
 }
 
-/// Checked settings.
-fn config(settings: Settings) -> anyhow::Result<Config> {
-    Config::new(settings).map_err(|error| anyhow::anyhow!("the configuration cannot work: {error}"))
+/// The operator knows the rate of the link: nothing need be measured.
+fn fix_rate(settings: &mut Settings, rate: Option<Rate>) {
+    if let Some(rate) = rate {
+        settings.controller = Controller::Fixed(rate);
+    }
 }
 
 /// One line to standard output, at once; whoever closed it does not want to know.

@@ -1,13 +1,13 @@
 //! `starhop serve`: offers files.
 
-use super::{address, config, say};
+use super::mechanisms::Mechanisms;
+use super::{address, say};
 use crate::quantity;
 use anyhow::Context;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::files::{Files, Root};
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
-use starhop_proto::config::Profile;
 use starhop_proto::producer::Producer;
 use starhop_proto::wire::Plain;
 use std::net::SocketAddr;
@@ -30,6 +30,8 @@ pub(crate) struct Args {
     /// Address and UDP port to listen on; `[::]` takes both IP versions
     #[arg(long, default_value = "[::]:4433", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
+    #[command(flatten)]
+    mechanisms: Mechanisms,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -46,7 +48,7 @@ type Server = Driver<Producer<Files>>;
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let roots = args.paths.iter().map(|path| Root::open(path)).collect::<Result<Vec<_>, _>>()?;
-    let config = config(Profile::Starhop.settings())?;
+    let config = args.mechanisms.config(|_| {})?;
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());

@@ -25,24 +25,31 @@ Exit codes: 0 fine; 1 the run failed (wrong bytes arrived, for one) or its resul
 pub(crate) struct Args {
     /// The scenario, a TOML file
     file: PathBuf,
-    /// Write the result document here; - is the standard output, in place of the table
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write the time series into this directory, one CSV file per flow and one for the links
-    #[arg(long, value_name = "DIR")]
-    series: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
     /// Use this seed in place of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Change a field of the scenario; may be given several times
     #[arg(long = "set", value_name = "PATH=VALUE")]
     changes: Vec<Change>,
+}
+
+/// Where results go.
+#[derive(clap::Args)]
+pub(crate) struct Output {
+    /// Write the result document here; - is the standard output, in place of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the time series into this directory, one CSV file per flow and one for the links
+    #[arg(long, value_name = "DIR")]
+    series: Option<PathBuf>,
     /// Write a report with plots here, one HTML file that needs no network
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// No progress and no table
     #[arg(short, long)]
-    quiet: bool,
+    pub(super) quiet: bool,
 }
 
 /// Runs the verb.
@@ -55,32 +62,41 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     scenario.seed = args.seed.unwrap_or(scenario.seed);
-    let mut progress = Progress { is_shown: !args.quiet && std::io::stderr().is_terminal(), percent: 0 };
+    let mut progress =
+        Progress { is_shown: !args.output.quiet && std::io::stderr().is_terminal(), percent: 0 };
     let result = simulate(&scenario, |share| progress.show(share));
     progress.clear();
-    write_results(args, &result)?;
+    args.output.write(&result)?;
+    Ok(say_problems(&result))
+}
+
+/// Says what went wrong in a run, and so how the program ends.
+pub(super) fn say_problems(result: &RunResult) -> ExitCode {
     for problem in &result.problems {
         eprintln!("starhop: the run failed: {problem}");
     }
-    Ok(if result.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    if result.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-fn write_results(args: &Args, result: &RunResult) -> anyhow::Result<()> {
-    let is_stdout = args.json.as_deref() == Some(Path::new("-"));
-    if let Some(file) = &args.json {
-        let json = serde_json::to_string(result)?;
-        if is_stdout { super::print(&format!("{json}\n"))? } else { write(file, &json)? }
-    }
-    if let Some(folder) = &args.series {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        for (name, csv) in text::series_csv(result) {
-            write(&folder.join(name), &csv)?;
+impl Output {
+    /// Writes and prints what is wanted of a result.
+    pub(super) fn write(&self, result: &RunResult) -> anyhow::Result<()> {
+        let is_stdout = self.json.as_deref() == Some(Path::new("-"));
+        if let Some(file) = &self.json {
+            let json = serde_json::to_string(result)?;
+            if is_stdout { super::print(&format!("{json}\n"))? } else { write(file, &json)? }
         }
+        if let Some(folder) = &self.series {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            for (name, csv) in text::series_csv(result) {
+                write(&folder.join(name), &csv)?;
+            }
+        }
+        if let Some(file) = &self.report {
+            write(file, &starhop_lab::report::page(std::slice::from_ref(result)))?;
+        }
+        if self.quiet || is_stdout { Ok(()) } else { super::print(&text::table(result)) }
     }
-    if let Some(file) = &args.report {
-        write(file, &starhop_lab::report::page(std::slice::from_ref(result)))?;
-    }
-    if args.quiet || is_stdout { Ok(()) } else { super::print(&text::table(result)) }
 }
 
 fn write(file: &Path, contents: &str) -> anyhow::Result<()> {

@@ -1,5 +1,7 @@
 //! A site: a chain of hosts, a directory to serve, a place to download to, and the binary.
 
+#![allow(dead_code, reason = "every test binary uses a part of it")]
+
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::content::{Manifest, manifest_flow};
@@ -70,6 +72,22 @@ impl Site {
         self.start(host, command, "ready")
     }
 
+    /// Starts a relay on a host that nobody is told of, and waits until packets are diverted to it.
+    pub(crate) fn transparent_relay(&self, host: usize) -> Diverting {
+        let mut command = self.command("relay");
+        command.arg("--transparent");
+        let mut process = self.chain.hosts[host].spawn(command).expect("a process");
+        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
+        let mut lines = BufReader::new(stdout).lines();
+        let is_ready = lines.any(|line| line.is_ok_and(|line| line.contains("\"event\":\"ready\"")));
+        if !is_ready {
+            let output = process.output().expect("its end");
+            panic!("it never was ready: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let end = std::thread::spawn(move || lines.map_while(Result::ok).last().unwrap_or_default());
+        Diverting { process, end }
+    }
+
     fn start(&self, host: usize, command: Command, event: &str) -> Process {
         let mut process = self.chain.hosts[host].spawn(command).expect("a process");
         let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
@@ -83,9 +101,12 @@ impl Site {
 
     /// Starts a download on the last host, from another host.
     pub(crate) fn start_get(&self, name: &str, from: usize, more: &[&str]) -> Get {
-        let from = format!("{}:4433", self.chain.address_from_client(from));
+        self.start_get_from(name, &format!("{}:4433", self.chain.address_from_client(from)), more)
+    }
+
+    fn start_get_from(&self, name: &str, from: &str, more: &[&str]) -> Get {
         let mut command = self.command("get");
-        command.args([name, "--from", &from]);
+        command.args([name, "--from", from]);
         if !more.contains(&"--output") {
             command.args(["--output", "received"]);
         }
@@ -97,6 +118,11 @@ impl Site {
     /// Downloads; the exit code and the result document.
     pub(crate) fn get(&self, name: &str, from: usize, more: &[&str]) -> (i32, Value) {
         self.start_get(name, from, more).finish()
+    }
+
+    /// Downloads from an address.
+    pub(crate) fn get_from(&self, name: &str, from: &str, more: &[&str]) -> (i32, Value) {
+        self.start_get_from(name, from, more).finish()
     }
 
     /// Downloads from the server until the user loses patience.
@@ -127,6 +153,13 @@ impl Site {
     /// What was downloaded.
     pub(crate) fn received(&self) -> Option<Vec<u8>> {
         std::fs::read(self.path("received")).ok()
+    }
+
+    /// What was downloaded, and takes it away.
+    pub(crate) fn take_received(&self) -> Option<Vec<u8>> {
+        let received = self.received();
+        let _ = std::fs::remove_file(self.path("received"));
+        received
     }
 
     pub(crate) fn has_partial(&self) -> bool {
@@ -160,6 +193,20 @@ fn stat(pid: u32) -> Option<(String, String)> {
 /// Whether it runs still; a dead one that nobody has waited for does not.
 pub(crate) fn is_running(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
+/// A transparent relay at work.
+pub(crate) struct Diverting {
+    pub(crate) process: Process,
+    end: std::thread::JoinHandle<String>,
+}
+
+impl Diverting {
+    /// Asks it to end; what it counted.
+    pub(crate) fn end(self) -> Value {
+        self.process.end().expect("its end");
+        serde_json::from_str(&self.end.join().expect("its last words")).expect("a document")
+    }
 }
 
 /// A download at work.

@@ -28,6 +28,22 @@ pub struct Built {
     pub changes: Vec<Instant>,
 }
 
+/// A scenario before it runs, in either engine.
+pub struct Blueprint {
+    /// Nodes, links, flows, and what happens to them.
+    pub plan: Plan,
+    /// Name and direction of every link, in the order of its ids.
+    pub links: Vec<LinkNames>,
+    /// For every flow the fluid bound of its path for payload, Mbit/s.
+    pub ideal_mbps: Vec<f64>,
+    /// For every flow the propagation delay of its first path.
+    pub propagation: Vec<Duration>,
+    /// For every flow the links of its first path.
+    pub paths: Vec<Vec<LinkId>>,
+    /// When paths change.
+    pub changes: Vec<Instant>,
+}
+
 /// How a direction of a link is called.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkNames {
@@ -45,8 +61,14 @@ pub fn link_configs(scenario: &Scenario) -> Vec<LinkConfig> {
     configs
 }
 
-/// Sets up the world of a scenario.
+/// Sets up the simulated world of a scenario.
 pub fn build(scenario: &Scenario) -> Built {
+    let Blueprint { plan, links, ideal_mbps, propagation, paths, changes } = blueprint(scenario);
+    Built { simulation: Simulation::new(plan), links, ideal_mbps, propagation, paths, changes }
+}
+
+/// Works out what a scenario says.
+pub fn blueprint(scenario: &Scenario) -> Blueprint {
     let configs = link_configs(scenario);
     let draft = network(scenario, &configs);
     let paths = paths(scenario, &draft);
@@ -77,14 +99,7 @@ pub fn build(scenario: &Scenario) -> Built {
         step: scenario.step,
         udp_checksum: scenario.udp_checksum,
     };
-    Built {
-        simulation: Simulation::new(plan),
-        links: links.collect(),
-        ideal_mbps,
-        propagation,
-        paths,
-        changes,
-    }
+    Blueprint { plan, links: links.collect(), ideal_mbps, propagation, paths, changes }
 }
 
 /// The links with queues that are still unlimited.
@@ -250,6 +265,8 @@ fn actions(scenario: &Scenario) -> Vec<(Instant, Action)> {
             What::Link { link, is_up, keep } => {
                 Action::Links { states: both(link).map(|id| (id, is_up)).to_vec(), keep }
             }
+            What::Readdress(node) => Action::Readdress(id(node)),
+            What::StepClock { node, by } => Action::StepClock(id(node), by),
             What::Path(_) => continue,
         };
         actions.push((Instant::ZERO + event.at, action));

@@ -2,7 +2,7 @@
 
 use super::fields::{Fields, ScenarioError};
 use super::topology::{InFlight, Topology};
-use super::units::Span;
+use super::units::{SignedSpan, Span};
 use starhop_proto::time::Duration;
 
 /// Something that happens.
@@ -40,17 +40,34 @@ pub enum What {
     },
     /// `parallel` only: this path from now on.
     Path(usize),
+    /// The host gets other addresses in place of those that it had.
+    Readdress(usize),
+    /// The time of day of a node's programs jumps.
+    StepClock {
+        /// Which.
+        node: usize,
+        /// By how many nanoseconds.
+        by: i64,
+    },
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepTable {
+    node: String,
+    by: SignedSpan,
 }
 
 type NodeEvent = fn(usize) -> What;
 
-const NODE_EVENTS: [(&str, NodeEvent); 6] = [
+const NODE_EVENTS: [(&str, NodeEvent); 7] = [
     ("crash", What::Crash),
     ("restart", What::Restart),
     ("bypass", What::Bypass),
     ("include", What::Include),
     ("node_down", What::NodeDown),
     ("node_up", What::NodeUp),
+    ("readdress", What::Readdress),
 ];
 
 impl Event {
@@ -69,7 +86,9 @@ impl Event {
             }
         }
         found.extend(path(&mut fields, topology)?);
-        let wrong = "names one thing that happens: crash, restart, bypass, include, node_down, node_up, link_down, link_up or path";
+        found.extend(step_clock(&mut fields, topology)?);
+        let wrong = "names one thing that happens: crash, restart, bypass, include, node_down, node_up, link_down, \
+                     link_up, path, readdress or clock_step";
         let error = fields.text.error(Some(fields.span()), &fields.path, wrong);
         let moves_links =
             |what: &What| matches!(what, What::NodeDown(_) | What::NodeUp(_) | What::Link { .. });
@@ -94,6 +113,13 @@ fn named(
     let Some(wanted) = fields.optional::<String>(name)? else { return Ok(None) };
     let problem = format!("\"{wanted}\" is no {kind} of this topology");
     find(&wanted).map(Some).ok_or_else(|| fields.error(name, &problem))
+}
+
+fn step_clock(fields: &mut Fields<'_>, topology: &Topology) -> Result<Option<What>, ScenarioError> {
+    let Some(StepTable { node: name, by }) = fields.optional("clock_step")? else { return Ok(None) };
+    let problem = format!("\"{name}\" is no node of this topology");
+    let node = topology.node_named(&name).ok_or_else(|| fields.error("clock_step", &problem))?;
+    Ok(Some(What::StepClock { node, by: by.nanos }))
 }
 
 fn path(fields: &mut Fields<'_>, topology: &Topology) -> Result<Option<What>, ScenarioError> {

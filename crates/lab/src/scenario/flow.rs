@@ -295,7 +295,7 @@ enum NoticesName {
 }
 
 /// Sets what the options name; the names are those of [`Settings`].
-fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
+pub(super) fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
     let s = settings;
     put(options.optional("payload")?, &mut s.payload);
     put(options.optional("mss")?, &mut s.payload);

@@ -7,17 +7,19 @@ mod fields;
 mod flow;
 mod link;
 mod middle;
+mod settings;
 mod sky;
 mod topology;
 pub mod units;
 
-pub use build::{Built, LinkNames, build, link_configs};
+pub use build::{Blueprint, Built, LinkNames, blueprint, build, link_configs};
 pub use constellation::{Constellation, SkyLink, gateway};
 pub use event::{Event, What};
 pub use fields::ScenarioError;
 pub use flow::{Flow, Split, transports};
 pub use link::{Direction, LinkSpec, LossDirection, ReadFile};
 pub use middle::Middles;
+pub use settings::{options_of, with_options};
 pub use topology::{InFlight, NamedLink, Relays, Switching, Topology};
 
 use fields::{Fields, Text};

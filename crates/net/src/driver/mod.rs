@@ -14,7 +14,7 @@ use receive::Receiver;
 use starhop_proto::Node;
 use starhop_proto::time::{Duration, Instant};
 use std::io;
-use timer::Timer;
+pub(crate) use timer::Timer;
 
 /// Bytes taken from the node before they are sent: four full GSO sends. More would make the first of them
 /// wait, less would hide equal neighbours from the coalescing.

@@ -8,7 +8,7 @@ use tokio::io::unix::AsyncFd;
 
 /// A timer of the kernel's full resolution: tokio's own has 1 ms, in which 2 Gbit/s send 250 kB.
 #[derive(Debug)]
-pub(super) struct Timer {
+pub(crate) struct Timer {
     fd: AsyncFd<Descriptor>,
     armed: Option<Instant>,
 }
@@ -34,7 +34,7 @@ impl Timer {
         unsafe_code,
         reason = "tokio cannot see that the descriptor stays the same while it is registered"
     )]
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
         // SAFETY: the descriptor owns its TimerFd, which stays open, and the same, until the AsyncFd is dropped.
@@ -43,7 +43,7 @@ impl Timer {
     }
 
     /// Sets the moment of expiry; the kernel is only told when it changed.
-    pub(super) fn arm(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+    pub(crate) fn arm(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         if deadline == self.armed {
             return Ok(());
         }
@@ -62,7 +62,7 @@ impl Timer {
     }
 
     /// Waits for the expiry.
-    pub(super) async fn expired(&mut self) -> io::Result<()> {
+    pub(crate) async fn expired(&mut self) -> io::Result<()> {
         let mut guard = self.fd.readable().await?;
         // Setting the timer again also clears its count, so the count need not be read.
         guard.clear_ready();

@@ -1,4 +1,4 @@
-use super::link::{Link, PlainLink};
+use super::link::PlainLink;
 use super::{EmuError, Emulator, Namespace, Running};
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
@@ -73,9 +73,9 @@ pub fn chain(hops: &[Hop], seed: u64) -> Result<Chain, EmuError> {
     let hosts = (0..=last).map(|index| Namespace::new(&name(index))).collect::<Result<Vec<_>, _>>()?;
     let mut emulator = Emulator::default();
     for (index, hop) in hops.iter().enumerate() {
-        let model = |way: u64| -> Box<dyn Link> {
+        let model = |way: u64| {
             let seed = seed.wrapping_mul(1000) + 2 * index as u64 + way;
-            Box::new(PlainLink::new(hop.rate, hop.delay, hop.loss, hop.queue, seed))
+            PlainLink::new(hop.rate, hop.delay, hop.loss, hop.queue, seed)
         };
         let (near, far) = (&hosts[index], &hosts[index + 1]);
         emulator.join((near, "down"), (far, "up"), model(0), model(1))?;

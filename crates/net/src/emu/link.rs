@@ -6,18 +6,36 @@ use std::collections::VecDeque;
 /// What becomes of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It comes out at the far end at this instant.
-    Arrives(Instant),
+    /// It comes out at the far end.
+    Arrives(Arrival),
     /// It was sent and got lost on the way.
     Lost,
     /// The queue was full.
     Dropped,
 }
 
-/// One direction of a link, as a model: it sees lengths and instants, never bytes.
+/// How a packet comes out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// When its last bit is there.
+    pub at: Instant,
+    /// A second copy comes with it.
+    pub is_doubled: bool,
+    /// A bit of it is turned over.
+    pub is_damaged: bool,
+}
+
+impl Arrival {
+    /// An unharmed packet.
+    pub fn at(at: Instant) -> Self {
+        Self { at, is_doubled: false, is_damaged: false }
+    }
+}
+
+/// One direction of a link, as a model: it says what becomes of packets and never changes them.
 pub trait Link: Send {
-    /// A packet of `wire_len` bytes enters. `now` never goes back.
-    fn send(&mut self, now: Instant, wire_len: usize) -> Verdict;
+    /// An IP packet enters. `now` never goes back.
+    fn send(&mut self, now: Instant, packet: &[u8]) -> Verdict;
 }
 
 /// Drop-tail queue, constant rate, independent losses, constant delay.
@@ -40,7 +58,7 @@ impl PlainLink {
 }
 
 impl Link for PlainLink {
-    fn send(&mut self, now: Instant, wire_len: usize) -> Verdict {
+    fn send(&mut self, now: Instant, packet: &[u8]) -> Verdict {
         while self.departures.front().is_some_and(|&at| at <= now) {
             self.departures.pop_front();
         }
@@ -48,16 +66,22 @@ impl Link for PlainLink {
             return Verdict::Dropped;
         }
         let start = self.departures.back().map_or(now, |&at| at.max(now));
-        let departure = start + self.rate.time_for(wire_len as u64);
+        let departure = start + self.rate.time_for(packet.len() as u64);
         self.departures.push_back(departure);
         // What gets lost has been sent: it took its time on the wire.
-        if self.rng.chance(self.loss) { Verdict::Lost } else { Verdict::Arrives(departure + self.delay) }
+        if self.rng.chance(self.loss) {
+            Verdict::Lost
+        } else {
+            Verdict::Arrives(Arrival::at(departure + self.delay))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PACKET: [u8; 1500] = [0; 1500];
 
     fn link(loss: f64, queue: usize) -> PlainLink {
         PlainLink::new(Rate::from_mbps(12), Duration::from_millis(10), loss, queue, 1)
@@ -67,24 +91,24 @@ mod tests {
     fn packets_leave_one_after_the_other_and_then_travel() {
         let mut link = link(0.0, 10);
         let ms = |ms: u64| Instant::from_nanos(ms * 1_000_000);
-        assert_eq!(link.send(ms(0), 1500), Verdict::Arrives(ms(11)));
-        assert_eq!(link.send(ms(0), 1500), Verdict::Arrives(ms(12)));
-        assert_eq!(link.send(ms(5), 1500), Verdict::Arrives(ms(16)));
+        assert_eq!(link.send(ms(0), &PACKET), Verdict::Arrives(Arrival::at(ms(11))));
+        assert_eq!(link.send(ms(0), &PACKET), Verdict::Arrives(Arrival::at(ms(12))));
+        assert_eq!(link.send(ms(5), &PACKET), Verdict::Arrives(Arrival::at(ms(16))));
     }
 
     #[test]
     fn a_full_queue_drops_and_an_emptied_one_does_not() {
         let mut link = link(0.0, 2);
-        let verdicts = [0, 0, 0].map(|at| link.send(Instant::from_nanos(at), 1500));
+        let verdicts = [0, 0, 0].map(|at| link.send(Instant::from_nanos(at), &PACKET));
         assert_eq!(verdicts[2], Verdict::Dropped);
-        assert_ne!(link.send(Instant::from_nanos(1_000_001), 1500), Verdict::Dropped);
+        assert_ne!(link.send(Instant::from_nanos(1_000_001), &PACKET), Verdict::Dropped);
     }
 
     #[test]
     fn losses_come_as_often_as_asked() {
         let mut link = link(0.01, 10);
         let lost = (0..100_000u64)
-            .filter(|i| link.send(Instant::from_nanos(i * 2_000_000), 1500) == Verdict::Lost)
+            .filter(|i| link.send(Instant::from_nanos(i * 2_000_000), &PACKET) == Verdict::Lost)
             .count();
         assert!((850..1150).contains(&lost), "{lost}");
     }

@@ -5,17 +5,23 @@
 //! says. [`chain()`] makes the usual row of hosts. Nothing is named in the file system, so nothing remains
 //! when the process ends, however it ends.
 
+mod accuracy;
+mod capture;
 mod chain;
 mod forward;
 mod link;
+mod links;
 mod namespace;
 mod netlink;
 mod privilege;
 
+pub use accuracy::Accuracy;
 pub use chain::{Chain, Hop, chain};
-pub use forward::{Accuracy, Counters, Emulator, Report, Running};
-pub use link::{Link, PlainLink, Verdict};
+pub use forward::{Counters, Emulator, LinkReport, Report, Running};
+pub use link::{Arrival, Link, PlainLink, Verdict};
+pub use links::Links;
 pub use namespace::{Namespace, Process};
+pub use netlink::Route;
 pub use privilege::{Privilege, enter, scratch};
 
 use std::io;

@@ -1,5 +1,5 @@
 use super::EmuError;
-use super::netlink::{self, Change};
+use super::netlink::{self, Change, Route};
 use crate::sys::{spawn, tun};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -103,12 +103,56 @@ impl Namespace {
         self.change(vec![Change::Address { device: device.to_owned(), address, prefix }])
     }
 
+    /// Takes an address from a device.
+    ///
+    /// # Errors
+    /// [`EmuError::Configure`].
+    pub fn remove_address(&self, device: &str, address: IpAddr, prefix: u8) -> Result<(), EmuError> {
+        self.change(vec![Change::NoAddress { device: device.to_owned(), address, prefix }])
+    }
+
     /// Adds a route.
     ///
     /// # Errors
     /// [`EmuError::Configure`].
     pub fn route(&self, to: IpAddr, prefix: u8, via: IpAddr) -> Result<(), EmuError> {
         self.change(vec![Change::Route { to, prefix, via }])
+    }
+
+    /// Changes how packets to some addresses leave.
+    ///
+    /// # Errors
+    /// [`EmuError::Configure`].
+    pub fn routes(&self, routes: Vec<Route>) -> Result<(), EmuError> {
+        self.change(routes.into_iter().map(Change::Host).collect())
+    }
+
+    /// Sets values below `/proc/sys/net`; a file that this kernel does not have is passed over.
+    ///
+    /// # Errors
+    /// [`EmuError::System`] where `/proc/sys` is read-only.
+    pub fn settings(&self, settings: &'static [(&'static str, &'static str)]) -> Result<(), EmuError> {
+        let write = move || {
+            for (name, value) in settings {
+                match std::fs::write(format!("/proc/sys/net/{name}"), value) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok(())
+        };
+        self.run(write).and_then(|done| done).map_err(EmuError::system("cannot write to /proc/sys/net"))
+    }
+
+    /// Packets that the devices here threw away because nobody took them in time.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn device_drops(&self) -> io::Result<u64> {
+        let text = self.run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
+        // Name, then 8 columns of received and 8 of sent packets, of each the fourth is dropped ones.
+        let sent = |line: &str| line.split_once(':')?.1.split_whitespace().nth(11)?.parse::<u64>().ok();
+        Ok(text.lines().filter_map(sent).sum())
     }
 
     /// Makes a pair of joined Ethernet devices, one here, one in `other`; both are down.
@@ -128,16 +172,7 @@ impl Namespace {
     /// # Errors
     /// [`EmuError::System`] where `/proc/sys` is read-only.
     pub fn forward(&self) -> Result<(), EmuError> {
-        let write = || {
-            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
-            // A kernel without IPv6 has no such file, and nothing to forward.
-            match std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1") {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            }
-        };
-        let action = "cannot switch forwarding on in /proc/sys/net";
-        self.run(write).and_then(|done| done).map_err(EmuError::system(action))
+        self.settings(&[("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")])
     }
 
     /// Makes a TUN device, up, and returns its other end.

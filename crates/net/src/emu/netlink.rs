@@ -1,17 +1,32 @@
-//! Devices, addresses and routes. The library's interface changes with every release: it is used here only.
+//! Devices, addresses and routes. The library's interface changes with every release: it is used here, and for the rules
+//! of a transparent relay, only.
 
 use futures_util::TryStreamExt;
+use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::{Error, Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// How packets to one address leave a namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// The address.
+    pub to: IpAddr,
+    /// The device by which they leave; without one there is no way to it.
+    pub device: Option<String>,
+    /// The address that packets of this host carry as their source.
+    pub source: IpAddr,
+}
 
 /// A change of the calling thread's network namespace.
 #[derive(Clone, Debug)]
 pub(super) enum Change<'a> {
     Up { device: String },
     Address { device: String, address: IpAddr, prefix: u8 },
+    NoAddress { device: String, address: IpAddr, prefix: u8 },
     Route { to: IpAddr, prefix: u8, via: IpAddr },
+    Host(Route),
     Veth { device: String, peer: String, namespace: BorrowedFd<'a> },
 }
 
@@ -22,7 +37,12 @@ impl fmt::Display for Change<'_> {
             Self::Address { device, address, prefix } => {
                 write!(f, "give {address}/{prefix} to the device {device}")
             }
+            Self::NoAddress { device, address, prefix } => {
+                write!(f, "take {address}/{prefix} from the device {device}")
+            }
             Self::Route { to, prefix, via } => write!(f, "route {to}/{prefix} via {via}"),
+            Self::Host(Route { to, device: Some(device), .. }) => write!(f, "route {to} by {device}"),
+            Self::Host(Route { to, device: None, .. }) => write!(f, "withdraw the route to {to}"),
             Self::Veth { device, peer, .. } => write!(f, "make the veth pair {device} and {peer}"),
         }
     }
@@ -61,7 +81,15 @@ async fn one(handle: &Handle, change: &Change<'_>) -> Result<(), Error> {
         }
         Change::Address { device, address, prefix } => {
             let index = index(handle, device).await?;
-            handle.address().add(index, *address, *prefix).execute().await
+            let mut add = handle.address().add(index, *address, *prefix);
+            // Nobody else can have it: routes may name it as their source at once.
+            add.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+            add.execute().await
+        }
+        Change::NoAddress { device, address, prefix } => {
+            let index = index(handle, device).await?;
+            let mut add = handle.address().add(index, *address, *prefix);
+            handle.address().del(add.message_mut().clone()).execute().await
         }
         Change::Route { to, prefix, via } => {
             let route = RouteMessageBuilder::<IpAddr>::new();
@@ -69,6 +97,7 @@ async fn one(handle: &Handle, change: &Change<'_>) -> Result<(), Error> {
             let route = route.map_err(|error| Error::NamespaceError(error.to_string()))?;
             handle.route().add(route.build()).execute().await
         }
+        Change::Host(route) => host(handle, route).await,
         Change::Veth { device, peer, namespace } => {
             // The peer is born here, where its name may be taken, and gets it on its way to its own namespace.
             handle.link().add(LinkVeth::new(device, BORN).build()).execute().await?;
@@ -77,6 +106,24 @@ async fn one(handle: &Handle, change: &Change<'_>) -> Result<(), Error> {
             let message = moved.name(peer.as_str()).build();
             handle.link().set(message).execute().await
         }
+    }
+}
+
+/// Replaces whatever route to the address there was.
+async fn host(handle: &Handle, route: &Route) -> Result<(), Error> {
+    let prefix = if route.to.is_ipv4() { 32 } else { 128 };
+    let message = RouteMessageBuilder::<IpAddr>::new().destination_prefix(route.to, prefix);
+    let message = message.and_then(|message| match route.device {
+        Some(_) => message.pref_source(route.source),
+        None => Ok(message),
+    });
+    let message = message.map_err(|error| Error::NamespaceError(error.to_string()))?;
+    match &route.device {
+        Some(device) => {
+            let message = message.output_interface(index(handle, device).await?);
+            handle.route().add(message.build()).replace().execute().await
+        }
+        None => handle.route().del(message.build()).execute().await,
     }
 }
 

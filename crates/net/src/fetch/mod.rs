@@ -59,6 +59,21 @@ pub struct Progress {
     pub total: Option<u64>,
     /// All bytes are here and are being verified.
     pub is_verifying: bool,
+    /// What it cost so far.
+    pub cost: Cost,
+}
+
+/// What a download cost, finished or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Cost {
+    /// Ranges asked for again on the last hop.
+    pub repairs: u64,
+    /// End-to-end timeouts.
+    pub timeouts: u64,
+    /// Bytes of datagrams sent towards the source.
+    pub return_bytes: u64,
+    /// Datagrams sent towards the source.
+    pub return_packets: u64,
 }
 
 /// What came of a download.
@@ -98,6 +113,18 @@ pub struct Outcome {
     pub socket: DriverStats,
 }
 
+impl Cost {
+    fn of<S: Sink>(driver: &Driver<Consumer<S>>) -> Self {
+        let (consumer, socket) = (driver.node().stats(), driver.stats());
+        Self {
+            repairs: consumer.repairs,
+            timeouts: consumer.timeouts,
+            return_bytes: socket.tx_bytes,
+            return_packets: socket.tx_datagrams,
+        }
+    }
+}
+
 /// Downloads. A partial file stays when this fails, unless its bytes are known to be wrong.
 ///
 /// # Errors
@@ -120,19 +147,20 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
     let have = target.as_ref().map(|target| target.have.clone()).unwrap_or_default();
     let resumed_from = have.byte_count();
     let flow = FlowId::of_content(hash.as_bytes());
-    let sink = FileSink::new(flow, target, hash, &have, job.trace.is_some())?;
+    let sink = FileSink::new(flow, target, hash, &have, job.trace.as_deref())?;
     let request = Request { flow, upstream: job.from, length, have };
-    let mut tell = |bytes, total, is_verifying| {
-        progress(Progress { bytes: resumed_from + bytes, total, is_verifying });
+    let mut tell = |bytes, total, cost, is_verifying| {
+        progress(Progress { bytes: resumed_from + bytes, total, is_verifying, cost });
     };
     let (length, sink) = if length == Some(resumed_from) {
         (resumed_from, sink)
     } else {
-        run(job, request, sink, &mut signals, &mut tally, |bytes, total| tell(bytes, total, false)).await?
+        let tell = |bytes, total, cost| tell(bytes, total, cost, false);
+        run(job, request, sink, &mut signals, &mut tally, tell).await?
     };
     let seconds = start.elapsed().as_secs_f64();
     let received = tally.consumer.received_bytes;
-    tell(length - resumed_from, Some(length), true);
+    tell(length - resumed_from, Some(length), tally.cost(), true);
     let waits = sink.waits();
     let verified = finish(sink, length, &mut signals, job).await?;
     Ok(Outcome {
@@ -165,7 +193,7 @@ async fn resolve(
     let request =
         Request { flow: manifest_flow(path), upstream: job.from, length: None, have: RangeSet::new() };
     let sink = MemorySink::new(MAX_MANIFEST);
-    let (length, sink) = run(job, request, sink, signals, tally, |_, _| {}).await?;
+    let (length, sink) = run(job, request, sink, signals, tally, |_, _, _| {}).await?;
     // The manifest's bytes are no part of the object.
     tally.consumer.received_bytes = 0;
     let bytes = sink.into_bytes(length);
@@ -195,6 +223,15 @@ struct Tally {
 }
 
 impl Tally {
+    fn cost(&self) -> Cost {
+        Cost {
+            repairs: self.consumer.repairs,
+            timeouts: self.consumer.timeouts,
+            return_bytes: self.tx_bytes,
+            return_packets: self.socket.tx_datagrams,
+        }
+    }
+
     fn add(&mut self, consumer: ConsumerStats, driver: DriverStats) {
         self.socket = driver;
         let sum = &mut self.consumer;
@@ -214,7 +251,7 @@ async fn run<S: Watched>(
     sink: S,
     signals: &mut Signals,
     tally: &mut Tally,
-    mut progress: impl FnMut(u64, Option<u64>),
+    mut progress: impl FnMut(u64, Option<u64>, Cost),
 ) -> Result<(u64, S), FetchError> {
     let total = request.length;
     // A socket of its own for each flow: its port tells the neighbour that this is a new requester.
@@ -233,7 +270,7 @@ async fn run<S: Watched>(
             _ = tick.tick() => {
                 let received = driver.node().stats().received_bytes;
                 driver.node_mut().sink_mut().flush();
-                progress(received, total);
+                progress(received, total, Cost::of(&driver));
                 if silence.lasts(received) > job.timeout {
                     break Err(FetchError::silent(job, received));
                 }
@@ -247,6 +284,7 @@ async fn run<S: Watched>(
             break done;
         }
     };
+    progress(driver.node().stats().received_bytes, total, Cost::of(&driver));
     tally.add(driver.node().stats(), driver.stats());
     driver.node_mut().sink_mut().flush();
     let sink = driver.node_mut().sink_mut().0.take();
@@ -316,10 +354,7 @@ async fn finish(
     signals: &mut Signals,
     job: &Job,
 ) -> Result<bool, FetchError> {
-    if let Some(path) = &job.trace {
-        let trace = sink.take_trace();
-        trace.write(path).map_err(|source| FetchError::disk("write the trace", path, source))?;
-    }
+    sink.write_trace()?;
     let mut ending = sink.end(length);
     while !ending.is_done() {
         tokio::select! {

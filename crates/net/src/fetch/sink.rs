@@ -6,6 +6,7 @@ use crate::trace::Trace;
 use starhop_proto::consumer::Sink;
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::time::Instant;
+use std::path::{Path, PathBuf};
 
 /// Hands received bytes in large chunks to the thread that writes them.
 #[derive(Debug)]
@@ -14,7 +15,8 @@ pub(super) struct FileSink {
     writer: Option<Writer>,
     chunk: Chunk,
     order: InOrder,
-    trace: Option<Trace>,
+    /// Written when the sink goes, however the download ended.
+    trace: Option<(Trace, PathBuf)>,
 }
 
 impl FileSink {
@@ -24,10 +26,10 @@ impl FileSink {
         target: Option<Target>,
         hash: blake3::Hash,
         have: &RangeSet,
-        trace: bool,
+        trace: Option<&Path>,
     ) -> Result<Self, FetchError> {
         let writer = target.map(|target| Writer::start(target, hash)).transpose()?;
-        let trace = trace.then(Trace::default);
+        let trace = trace.map(|path| (Trace::default(), path.to_owned()));
         Ok(Self { flow, writer, chunk: Chunk::default(), order: InOrder::new(have), trace })
     }
 
@@ -35,21 +37,29 @@ impl FileSink {
         self.order.waits()
     }
 
-    pub(super) fn take_trace(&mut self) -> Trace {
-        self.trace.take().unwrap_or_default()
+    pub(super) fn write_trace(&mut self) -> Result<(), FetchError> {
+        let Some((trace, path)) = self.trace.take() else { return Ok(()) };
+        trace.write(&path).map_err(|source| FetchError::disk("write the trace", &path, source))
     }
 
     /// Begins to verify and rename.
     pub(super) fn end(mut self, length: u64) -> Ending {
         self.flush();
-        Ending::new(self.writer, length)
+        Ending::new(self.writer.take(), length)
+    }
+}
+
+impl Drop for FileSink {
+    fn drop(&mut self) {
+        // Of an unfinished download; its own error matters more than that of its trace.
+        let _ = self.write_trace();
     }
 }
 
 impl Sink for FileSink {
     fn write(&mut self, now: Instant, range: ByteRange, bytes: &[u8]) {
         self.order.arrived(now, range);
-        if let Some(trace) = &mut self.trace {
+        if let Some((trace, _)) = &mut self.trace {
             trace.note(now, self.flow, range);
         }
         if self.writer.is_some() {

@@ -29,7 +29,8 @@ impl FecPlan {
     /// lost, and parity may be `most_overhead` per packet in blocks of up to `most_block`.
     pub fn new(share: f64, burst: f64, residual: f64, most_overhead: f64, most_block: u8) -> Self {
         let most = usize::from(most_block).max(1);
-        let most_parity = |packets: usize| ((packets as f64 * most_overhead) as usize).clamp(SHORT_BLOCKS, 127);
+        let most_parity =
+            |packets: usize| ((packets as f64 * most_overhead) as usize).clamp(SHORT_BLOCKS, 127);
         let unrepaired = unrepaired(share, burst, most + most_parity(most));
         let least_parity = |packets: usize| {
             let enough = (0..=most_parity(packets)).find(|&r| unrepaired[packets + r][r] <= residual);

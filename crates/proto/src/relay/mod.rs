@@ -126,6 +126,20 @@ impl<C: Suite> Relay<C> {
         self.reroute(now);
     }
 
+    /// Asks the default neighbour for `flow` again.
+    pub fn clear_route(&mut self, now: Instant, flow: FlowId) {
+        if self.routes.by_flow.remove(&flow).is_some() {
+            self.reroute(now);
+        }
+    }
+
+    /// Whether it asked for any byte of `range`; of an empty range, whether it knows the flow. What it did not ask for
+    /// it drops: a relay that stands in a path unasked must pass such packets on.
+    pub fn expects(&self, flow: FlowId, range: ByteRange) -> bool {
+        let state = self.flows.find(&flow).and_then(|slot| self.flows.get(slot));
+        state.is_some_and(|flow| range.is_empty() || flow.intake.expected().overlaps(range))
+    }
+
     /// Counters since the start.
     pub fn stats(&self) -> RelayStats {
         RelayStats { cache_bytes: self.cache.used_bytes(), flows: self.flows.len() as u64, ..self.stats }

@@ -106,6 +106,27 @@ impl Network {
         (0..self.links.len() as u32).map(LinkId)
     }
 
+    /// Routes found from now on use the node, or do not.
+    pub fn mark_node(&mut self, node: NodeId, is_up: bool) {
+        self.nodes[node.0 as usize].is_up = is_up;
+    }
+
+    /// Routes found from now on use the link, or do not.
+    pub fn mark_link(&mut self, link: LinkId, is_up: bool) {
+        self.links[link.0 as usize].is_up = is_up;
+    }
+
+    /// The node is switched on.
+    pub fn is_node_up(&self, node: NodeId) -> bool {
+        self.nodes[node.0 as usize].is_up
+    }
+
+    /// The link is up, and so are both its ends.
+    pub fn is_usable(&self, link: LinkId) -> bool {
+        let (from, to) = self.ends(link);
+        self.links[link.0 as usize].is_up && self.is_node_up(from) && self.is_node_up(to)
+    }
+
     /// Packets for `destination` leave `node` by `link` from now on.
     pub fn set_next_hop(&mut self, node: NodeId, destination: NodeId, link: Option<LinkId>) {
         let table = &mut self.nodes[node.0 as usize].next_hop;

@@ -39,6 +39,11 @@ pub enum Action {
         /// What is under way on a link that goes down still arrives.
         keep: bool,
     },
+    /// The host of the node gets other addresses. Nothing changes here: hosts of a simulation have none.
+    Readdress(NodeId),
+    /// The time of day of the node jumps by so many nanoseconds. Nothing changes here: seals go by it, which
+    /// simulated packets do not have.
+    StepClock(NodeId, i64),
 }
 
 /// What the director knows of a flow.
@@ -203,6 +208,7 @@ impl Simulation {
                 self.overlay.bypassed.remove(node);
                 self.overlay.rewire(&mut self.world);
             }
+            Action::Readdress(_) | Action::StepClock(..) => {}
             Action::NodeDown(node) => {
                 self.world.set_node_up(*node, false);
                 self.reroute();

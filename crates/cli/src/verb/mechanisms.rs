@@ -1,0 +1,36 @@
+//! The set of mechanisms that a role works with, as its verb takes it.
+
+use starhop_lab::scenario::with_options;
+use starhop_proto::config::{Config, Profile, Settings};
+
+/// A profile and what is changed of it.
+#[derive(clap::Args)]
+pub(crate) struct Mechanisms {
+    /// The set of mechanisms: starhop, leotp, intcp or intcp-uni
+    #[arg(long, default_value = "starhop", value_parser = profile, value_name = "PROFILE")]
+    profile: Profile,
+    /// Settings to change, written as the `options` of a scenario's flow: 'buffer_target = "5p"'
+    #[arg(long, default_value = "", value_name = "TOML")]
+    options: String,
+}
+
+impl Mechanisms {
+    /// The checked settings: those of the profile, then `change`, then the options.
+    pub(super) fn config(&self, change: impl FnOnce(&mut Settings)) -> anyhow::Result<Config> {
+        let mut settings = self.profile.settings();
+        change(&mut settings);
+        with_options(settings, &self.options)
+            .map_err(|problem| anyhow::anyhow!("the configuration cannot work: {problem}"))
+    }
+}
+
+/// The name of a profile.
+fn profile(text: &str) -> Result<Profile, String> {
+    match text {
+        "starhop" => Ok(Profile::Starhop),
+        "leotp" => Ok(Profile::Leotp),
+        "intcp" => Ok(Profile::Intcp),
+        "intcp-uni" => Ok(Profile::IntcpUni),
+        _ => Err("profiles are starhop, leotp, intcp and intcp-uni".to_owned()),
+    }
+}

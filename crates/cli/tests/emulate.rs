@@ -1,0 +1,358 @@
+//! `starhop emulate`: real processes, real TCP and real packets, in namespaces that it makes itself.
+//! `cargo test --test emulate -- WORD` runs the tests whose names hold the word; those that begin with "long" only run
+//! when asked for (`make chaos`).
+
+mod scenario;
+
+use scenario::{Run, Scenario};
+use starhop_net::emu::{EmuError, enter};
+use std::time::Instant;
+
+type Test = (&'static str, fn());
+
+const TESTS: &[Test] = &[
+    ("starhop_agrees_with_the_simulator", agreement::starhop),
+    ("captures_are_decoded_by_the_dissector", tools::captures_are_decoded),
+    ("a_split_connection_outruns_a_whole_one", tools::a_split_connection_outruns_a_whole_one),
+    ("ipv6_carries_both_kinds_of_flows", tools::ipv6_carries_both_kinds_of_flows),
+    ("a_command_runs_in_a_node", tools::a_command_runs_in_a_node),
+    ("without_a_terminal_it_tells_lines", tools::without_a_terminal_it_tells_lines),
+    ("an_interrupt_leaves_nothing", tools::an_interrupt_leaves_nothing),
+    ("a_killed_run_leaves_nothing", tools::a_killed_run_leaves_nothing),
+    ("a_hundred_nodes_and_two_hundred_links", tools::a_hundred_nodes_and_two_hundred_links),
+    ("any_relay_may_be_killed_and_restarted", chaos::any_relay_may_be_killed_and_restarted),
+    ("any_relay_may_be_taken_away", chaos::any_relay_may_be_taken_away),
+    ("a_relay_may_hang_for_five_seconds", chaos::a_relay_may_hang_for_five_seconds),
+    ("long_the_path_may_switch_every_second_for_a_while", chaos::the_path_may_switch_every_second),
+    ("the_path_may_be_away", chaos::the_path_may_be_away),
+    ("long_client_address_and_route_may_change", chaos::client_address_and_route_may_change),
+    ("packets_may_be_doubled_swapped_and_damaged", chaos::packets_may_be_doubled_swapped_and_damaged),
+    ("a_clock_may_jump_by_an_hour", chaos::a_clock_may_jump_by_an_hour),
+    ("long_the_path_may_switch_every_second", chaos::long_switching),
+    ("long_the_path_may_be_away", chaos::long_outage),
+    ("long_all_transports_agree_with_the_simulator", agreement::long_all),
+];
+
+fn main() {
+    match enter() {
+        Ok(_) => {}
+        Err(error @ EmuError::Forbidden(_)) => {
+            println!("skipped: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    }
+    let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    let is_wanted =
+        |name: &str| name.contains(&word) && (word.starts_with("long") || !name.starts_with("long"));
+    for (name, test) in TESTS.iter().filter(|(name, _)| is_wanted(name)) {
+        let start = Instant::now();
+        test();
+        println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
+    }
+}
+
+/// Emulator and simulator, side by side.
+mod agreement {
+    use super::*;
+
+    /// Goodput as a share of the simulator's, and how much longer bytes take to be had in order, ms.
+    fn compare(transport: &str, scenario: &Scenario) -> (f64, f64) {
+        let (real, model) = (scenario.emulate(&[]), scenario.simulate());
+        let goodput = real.flow("goodput_mbps") / model.flow("goodput_mbps");
+        let delay = real.in_order_owd_ms() - model.in_order_owd_ms();
+        println!(
+            "{transport:8} goodput {:7.3} / {:7.3} Mbit/s = {goodput:.3}   in-order delay {:7.2} - {:7.2} ms = {delay:+.2}",
+            real.flow("goodput_mbps"),
+            model.flow("goodput_mbps"),
+            real.in_order_owd_ms(),
+            model.in_order_owd_ms(),
+        );
+        (goodput, delay)
+    }
+
+    pub(super) fn starhop() {
+        for (hops, loss) in [(2, "0%"), (5, "1%")] {
+            let scenario = Scenario::chain(hops, "20Mbit", "10ms", loss).unlimited("starhop").lasting(8);
+            let (goodput, delay) = compare("starhop", &scenario);
+            assert!((0.95..1.05).contains(&goodput), "{goodput}");
+            assert!(delay.abs() < 5.0, "{delay} ms");
+        }
+    }
+
+    /// Minutes: random losses of few packets decide what a TCP does, so that it takes long runs to compare them.
+    pub(super) fn long_all() {
+        for loss in ["0%", "0.1%", "1%"] {
+            for (transport, tolerance) in
+                [("starhop", 0.05), ("newreno", 0.15), ("cubic", 0.15), ("bbr", 0.15)]
+            {
+                println!("five hops, {loss} on each");
+                let scenario = Scenario::chain(5, "20Mbit", "10ms", loss).unlimited(transport).lasting(40);
+                let (goodput, delay) = compare(transport, &scenario);
+                assert!((goodput - 1.0).abs() <= tolerance, "{transport} at {loss}: {goodput}");
+                assert!(transport != "starhop" || delay.abs() < 5.0, "{delay} ms");
+            }
+        }
+    }
+}
+
+/// What the command offers.
+mod tools {
+    use super::*;
+    use std::process::Command;
+    use std::time::Duration;
+
+    pub(super) fn captures_are_decoded() {
+        let scenario = Scenario::chain(2, "20Mbit", "5ms", "2%").file("starhop", 500_000);
+        let run = scenario.emulate(&["--pcap", "captures"]);
+        let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../tools/starhop.lua");
+        let fields = [
+            "starhop.kind",
+            "starhop.offset",
+            "starhop.payload_length",
+            "frame.comment",
+            "starhop.malformed",
+        ];
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-X", script, "-r"]).arg(run.path("captures/server-r1.pcapng"));
+        tshark.args(["-T", "fields"]).args(fields.iter().flat_map(|field| ["-e", field]));
+        // Wireshark ends its own privileges where it is started by root, and warns of that.
+        let output = match tshark.output() {
+            Ok(output) => output,
+            Err(error) => {
+                println!(
+                    "skipped: tshark: {error}; install it with your packages (Debian: apt install tshark)"
+                );
+                return;
+            }
+        };
+        let text = String::from_utf8_lossy(&output.stdout);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !said.contains("Lua"), "{said}");
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+        let of = |kind: &str| rows.iter().filter(|row| row[0] == kind).count();
+        assert!(of("0") > 30, "Interests: {}", of("0"));
+        let bytes: u64 =
+            rows.iter().filter(|row| row[0] == "1").filter_map(|row| row[2].parse::<u64>().ok()).sum();
+        // Every byte is seen where it enters the link and where it comes out.
+        assert!((990_000..1_200_000).contains(&bytes), "{bytes}");
+        let lost = rows.iter().filter(|row| row[3].contains("lost by the link")).count() as u64;
+        assert_eq!(
+            lost,
+            run.link("server-r1", "forward", "lost") + run.link("server-r1", "backward", "lost")
+        );
+        assert!(rows.iter().all(|row| row[4].is_empty()), "nothing is malformed");
+    }
+
+    pub(super) fn a_split_connection_outruns_a_whole_one() {
+        let whole = Scenario::chain(4, "20Mbit", "10ms", "0.5%").unlimited("cubic").lasting(6);
+        let split = whole.clone().flow_field("split = \"every-hop\"");
+        let (whole, split) = (whole.emulate(&[]), split.emulate(&[]));
+        let (before, after) = (whole.flow("goodput_mbps"), split.flow("goodput_mbps"));
+        assert!(after > 1.5 * before, "{before} Mbit/s whole, {after} split");
+    }
+
+    pub(super) fn ipv6_carries_both_kinds_of_flows() {
+        for transport in ["starhop", "cubic"] {
+            let scenario = Scenario::chain(3, "20Mbit", "5ms", "0%").file(transport, 2_000_000);
+            let run = scenario.emulate(&["--ipv6", "--pcap", "captures"]);
+            assert!(run.is_whole(), "{transport}: {}", run.document);
+            let bytes = std::fs::read(run.path("captures/server-r1.pcapng")).unwrap();
+            // Addresses of IPv6 that the emulator gives, in the packets themselves.
+            assert!(bytes.windows(4).any(|window| window == [0xfd, 0x77, 0, 0]), "{transport}");
+        }
+    }
+
+    pub(super) fn a_command_runs_in_a_node() {
+        let scenario = Scenario::chain(3, "20Mbit", "10ms", "0%").unlimited("starhop").lasting(20);
+        let mut command = scenario.command("emulate", &["-q", "--exec", "client", "--"]);
+        command.args(["sh", "-c", "grep server /etc/hosts; echo $STARHOP_NODE; exit 7"]);
+        let start = Instant::now();
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("10.77.0.1 server") && said.contains("\nclient\n"), "{said}");
+        let problem = String::from_utf8_lossy(&output.stderr);
+        assert!(problem.contains("code 7") && output.status.code() == Some(1), "{problem}");
+        assert!(start.elapsed() < Duration::from_secs(10), "it ends with the command");
+    }
+
+    pub(super) fn without_a_terminal_it_tells_lines() {
+        let scenario = Scenario::chain(2, "10Mbit", "5ms", "0%").unlimited("starhop").lasting(4);
+        let output = scenario.command("emulate", &[]).output().unwrap();
+        let lines = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told = lines.lines().filter(|line| line.contains("Mbit/s") && line.contains("flow")).count();
+        assert!((2..=4).contains(&told), "{lines}");
+        assert!(!lines.contains('\u{1b}'), "no escape sequences: {lines}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("The links were true to the scenario"));
+    }
+
+    /// Processes below `parent`, and below those.
+    fn family(parent: u32) -> Vec<u32> {
+        let own = scenario::children(parent);
+        own.iter().flat_map(|&child| std::iter::once(child).chain(family(child))).collect()
+    }
+
+    fn started(scenario: &Scenario) -> (std::process::Child, Vec<u32>) {
+        let child = scenario.command("emulate", &["-q"]).spawn().unwrap();
+        let start = Instant::now();
+        // A server, two relays with their watchdogs, a client.
+        while family(child.id()).len() < 6 {
+            assert!(start.elapsed() < Duration::from_secs(20), "it never started");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let family = family(child.id());
+        (child, family)
+    }
+
+    fn assert_gone(family: &[u32]) {
+        let start = Instant::now();
+        while family.iter().any(|&pid| scenario::is_running(pid)) {
+            assert!(start.elapsed() < Duration::from_secs(3), "processes are left");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(super) fn an_interrupt_leaves_nothing() {
+        let scenario = Scenario::chain(3, "20Mbit", "10ms", "0%").unlimited("starhop").lasting(60);
+        let (mut child, family) = started(&scenario);
+        scenario::signal(child.id(), nix::sys::signal::Signal::SIGINT);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_gone(&family);
+    }
+
+    pub(super) fn a_killed_run_leaves_nothing() {
+        let scenario = Scenario::chain(3, "20Mbit", "10ms", "0%").unlimited("starhop").lasting(60);
+        let (mut child, family) = started(&scenario);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_gone(&family);
+        // And the next one is not in its way.
+        let next = Scenario::chain(3, "20Mbit", "10ms", "0%").file("starhop", 500_000).emulate(&[]);
+        assert!(next.is_whole(), "{}", next.document);
+    }
+
+    /// Ten rows of ten nodes, joined to the right, downwards, and some across.
+    pub(super) fn a_hundred_nodes_and_two_hundred_links() {
+        let name = |row: usize, column: usize| format!("n{row}{column}");
+        let mut links = Vec::new();
+        for row in 0..10 {
+            for column in 0..10 {
+                let mut to = |r: usize, c: usize| links.push((name(row, column), name(r % 10, c % 10)));
+                to(row, column + 1);
+                to(row + 1, column);
+            }
+        }
+        let scenario = Scenario::graph(&links, "n00", "n55").file("starhop", 3_000_000);
+        let run = scenario.emulate(&[]);
+        assert!(run.is_whole(), "{}", run.document["problems"]);
+        assert_eq!(run.document["links"].as_array().map(Vec::len), Some(400));
+    }
+}
+
+/// Relays, paths and packets that misbehave. After each the bytes are whole, and come as fast as before.
+mod chaos {
+    use super::*;
+    use nix::sys::signal::Signal;
+    use std::time::Duration;
+
+    /// Two relays; what follows happens while 16 Mbit/s flow.
+    fn base(bytes: u64) -> Scenario {
+        Scenario::chain(3, "16Mbit", "10ms", "0.5%").file("starhop", bytes)
+    }
+
+    pub(super) fn any_relay_may_be_killed_and_restarted() {
+        for relay in ["r1", "r2"] {
+            let scenario = base(13_000_000)
+                .event(&format!("at = \"2s\"\ncrash = \"{relay}\""))
+                .event(&format!("at = \"4s\"\nrestart = \"{relay}\""));
+            let run = scenario.emulate(&[]);
+            run.assert_back(2.0, (1.0, 2.0), (3.0, 4.0));
+            run.assert_back(4.0, (1.0, 2.0), (5.0, 6.0));
+        }
+    }
+
+    pub(super) fn any_relay_may_be_taken_away() {
+        for relay in [0, 1] {
+            let scenario = base(11_000_000);
+            let run = scenario.emulate_and(Duration::from_secs(2), |relays| {
+                scenario::signal(relays[relay], Signal::SIGTERM);
+            });
+            run.assert_back(2.0, (1.0, 1.8), (3.2, 4.2));
+        }
+    }
+
+    pub(super) fn a_relay_may_hang_for_five_seconds() {
+        let scenario = base(22_000_000);
+        let run = scenario.emulate_and(Duration::from_secs(2), |relays| {
+            scenario::signal(relays[0], Signal::SIGSTOP);
+            std::thread::sleep(Duration::from_secs(5));
+            scenario::signal(relays[0], Signal::SIGCONT);
+        });
+        // The watchdog opens the way two seconds after the relay fell silent at the latest; then there is a path.
+        run.assert_back(4.0, (1.0, 1.8), (5.2, 6.2));
+        run.assert_back(7.0, (1.0, 1.8), (8.4, 9.4));
+    }
+
+    fn switching(seconds: u64) -> Scenario {
+        Scenario::parallel("16Mbit", ["20ms", "22.5ms"], "1s").file("starhop", seconds * 1_900_000)
+    }
+
+    pub(super) fn the_path_may_switch_every_second() {
+        let run = switching(8).emulate(&[]);
+        // Every switch loses what is on its way; the rest of each second has the full rate.
+        let whole = run.rate(1.5, 2.0);
+        for second in 2..6 {
+            let at = f64::from(second);
+            assert!(run.rate(at + 0.5, at + 1.0) > 0.85 * whole, "second {second}: {:?}", run.series);
+        }
+        assert!(run.is_whole(), "{}", run.document);
+    }
+
+    pub(super) fn long_switching() {
+        let run = switching(60).emulate(&[]);
+        assert!(run.is_whole(), "{}", run.document);
+        println!("goodput {:.3} of {:.3} Mbit/s", run.flow("goodput_mbps"), run.flow("ideal_mbps"));
+        assert!(run.flow("goodput_mbps") > 0.85 * run.flow("ideal_mbps"));
+    }
+
+    fn outage(seconds: u64) -> Run {
+        let scenario = base(9_000_000)
+            .event("at = \"2s\"\nlink_down = \"r1-r2\"")
+            .event(&format!("at = \"{}s\"\nlink_up = \"r1-r2\"", 2 + seconds));
+        scenario.emulate(&[])
+    }
+
+    pub(super) fn the_path_may_be_away() {
+        outage(3).assert_back(5.0, (1.0, 2.0), (6.0, 6.8));
+    }
+
+    pub(super) fn long_outage() {
+        outage(60).assert_back(62.0, (1.0, 2.0), (63.0, 63.8));
+    }
+
+    pub(super) fn client_address_and_route_may_change() {
+        let scenario = Scenario::parallel("16Mbit", ["20ms", "22.5ms"], "600s")
+            .file("starhop", 10_000_000)
+            .event("at = \"2s\"\npath = 2")
+            .event("at = \"2s\"\nreaddress = \"client\"");
+        scenario.emulate(&[]).assert_back(2.0, (1.0, 2.0), (3.0, 4.0));
+    }
+
+    pub(super) fn packets_may_be_doubled_swapped_and_damaged() {
+        let scenario = Scenario::chain(3, "16Mbit", "10ms", "0%")
+            .link_field("duplicate = \"5%\"\nreorder = \"5%\"\nreorder_by = \"5ms\"\ncorrupt = \"1%\"")
+            .file("starhop", 8_000_000);
+        let run = scenario.emulate(&[]);
+        assert!(run.is_whole(), "{}", run.document);
+        // One in twenty packets is a copy, one in a hundred is damaged on each hop and is sent again.
+        assert!(run.flow("goodput_mbps") > 0.75 * run.flow("ideal_mbps"), "{}", run.document);
+    }
+
+    pub(super) fn a_clock_may_jump_by_an_hour() {
+        for by in ["3600s", "-3600s"] {
+            let scenario = base(10_000_000)
+                .event(&format!("at = \"2s\"\nclock_step = {{ node = \"r1\", by = \"{by}\" }}"));
+            scenario.emulate(&[]).assert_back(2.0, (1.0, 2.0), (3.0, 4.0));
+        }
+    }
+}

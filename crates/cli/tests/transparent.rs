@@ -1,0 +1,228 @@
+//! Relays that end points do not know of: real processes, real packets, the firewall of this kernel, in namespaces
+//! that this test makes. `cargo test --test transparent -- WORD` runs the tests whose names hold the word.
+
+mod support;
+
+use nix::sys::signal::Signal;
+use starhop_net::emu::{EmuError, Hop, enter};
+use starhop_net::transparent::can_divert;
+use starhop_proto::time::Duration;
+use starhop_proto::units::Rate;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::{Duration as Span, Instant};
+use support::Site;
+
+const LOSSY: Hop =
+    Hop { rate: Rate::from_mbps(50), delay: Duration::from_millis(5), loss: 0.01, queue: 1000 };
+/// Slow enough that something can be done in the middle of a transfer.
+const SLOW: Hop = Hop { rate: Rate::from_mbps(8), delay: Duration::from_millis(5), loss: 0.01, queue: 1000 };
+
+type Test = (&'static str, fn());
+
+fn main() {
+    match enter() {
+        Ok(_) => {}
+        Err(error @ EmuError::Forbidden(_)) => {
+            println!("skipped: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    }
+    let probe = Site::new(&[LOSSY]);
+    if let Err(error) = probe.chain.hosts[0].run(can_divert).and_then(|can| can) {
+        println!("skipped: {error}");
+        return;
+    }
+    let tests: [Test; 8] = [
+        ("a_file_arrives_with_none_some_and_all_relays", a_file_arrives_with_none_some_and_all_relays),
+        ("both_ip_versions_are_relayed", both_ip_versions_are_relayed),
+        ("a_relay_may_appear_in_the_middle", a_relay_may_appear_in_the_middle),
+        ("a_killed_relay_is_passed_by", a_killed_relay_is_passed_by),
+        ("a_relay_that_hangs_is_passed_by_and_comes_back", a_relay_that_hangs_is_passed_by_and_comes_back),
+        ("a_relay_that_ends_leaves_nothing", a_relay_that_ends_leaves_nothing),
+        ("what_is_not_ours_is_not_touched", what_is_not_ours_is_not_touched),
+        ("a_relay_can_step_aside", a_relay_can_step_aside),
+    ];
+    let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    for (name, test) in tests.iter().filter(|(name, _)| name.contains(&word)) {
+        let start = Instant::now();
+        test();
+        println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
+    }
+}
+
+/// The tables of nftables on a host, and its rules beyond those that every host has.
+fn diversions(site: &Site, host: usize) -> String {
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let output =
+            site.chain.hosts[host].run(move || command.output()).expect("a thread").expect("a program");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let rules = [run("ip", &["rule"]), run("ip", &["-6", "rule"])].concat();
+    let ours = rules.lines().filter(|line| line.contains("fwmark")).map(str::to_owned);
+    std::iter::once(run("nft", &["list", "tables"])).chain(ours).collect()
+}
+
+fn wait_until(what: &str, limit: Span, mut is_so: impl FnMut() -> bool) -> Span {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
+        std::thread::sleep(Span::from_millis(20));
+    }
+    start.elapsed()
+}
+
+fn a_file_arrives_with_none_some_and_all_relays() {
+    let site = Site::new(&[LOSSY; 4]);
+    let bytes = site.offer("file", 3_000_000);
+    let _server = site.serve();
+    for relays in [&[][..], &[2], &[1, 2, 3]] {
+        let running: Vec<_> = relays.iter().map(|&host| site.transparent_relay(host)).collect();
+        let (code, result) = site.get("file", 0, &[]);
+        assert_eq!((code, &result["verified"]), (0, &true.into()), "{relays:?}: {result}");
+        assert!(site.take_received() == Some(bytes.clone()));
+        for relay in running {
+            let end = relay.end();
+            assert!(end["data_out"].as_u64() > Some(2000), "it took part: {end}");
+            assert!(end["repairs"].as_u64() > Some(0), "it repaired the hop above: {end}");
+        }
+    }
+}
+
+fn both_ip_versions_are_relayed() {
+    let site = Site::new(&[LOSSY; 2]);
+    let bytes = site.offer("file", 500_000);
+    let _server = site.serve();
+    let relay = site.transparent_relay(1);
+    let (code, result) = site.get_from("file", "[fd77::1]:4433", &[]);
+    assert_eq!(code, 0, "{result}");
+    assert!(site.take_received() == Some(bytes));
+    let end = relay.end();
+    assert!(end["data_out"].as_u64() > Some(300), "{end}");
+}
+
+fn a_relay_may_appear_in_the_middle() {
+    let site = Site::new(&[SLOW; 3]);
+    let bytes = site.offer("file", 4_000_000);
+    let _server = site.serve();
+    let get = site.start_get("file", 0, &[]);
+    std::thread::sleep(Span::from_millis(1000));
+    let first = site.transparent_relay(1);
+    std::thread::sleep(Span::from_millis(700));
+    let second = site.transparent_relay(2);
+    let start = Instant::now();
+    let (code, result) = get.finish();
+    assert_eq!(code, 0, "{result}");
+    assert!(start.elapsed() < Span::from_secs(8), "{:?}", start.elapsed());
+    assert!(site.take_received() == Some(bytes));
+    for relay in [first, second] {
+        let end = relay.end();
+        assert!(end["data_out"].as_u64() > Some(500), "{end}");
+    }
+}
+
+fn a_killed_relay_is_passed_by() {
+    let site = Site::new(&[SLOW; 3]);
+    let bytes = site.offer("file", 4_000_000);
+    let _server = site.serve();
+    let relays = [site.transparent_relay(1), site.transparent_relay(2)];
+    let get = site.start_get("file", 0, &[]);
+    for relay in relays {
+        std::thread::sleep(Span::from_millis(1000));
+        // Dropping it sends SIGKILL.
+        drop(relay);
+    }
+    for host in [1, 2] {
+        wait_until("the firewall is removed", Span::from_secs(2), || diversions(&site, host).is_empty());
+    }
+    let (code, result) = get.finish();
+    assert_eq!(code, 0, "{result}");
+    assert!(result["seconds"].as_f64() < Some(10.0), "{result}");
+    assert!(site.take_received() == Some(bytes));
+}
+
+fn a_relay_that_hangs_is_passed_by_and_comes_back() {
+    let site = Site::new(&[SLOW; 2]);
+    let bytes = site.offer("file", 6_000_000);
+    let _server = site.serve();
+    let relay = site.transparent_relay(1);
+    let get = site.start_get("file", 0, &[]);
+    std::thread::sleep(Span::from_millis(1000));
+    relay.process.signal(Signal::SIGSTOP).expect("it runs");
+    wait_until("packets pass a relay that hangs", Span::from_secs(2), || diversions(&site, 1).is_empty());
+    std::thread::sleep(Span::from_secs(3));
+    relay.process.signal(Signal::SIGCONT).expect("it is there");
+    wait_until("packets are diverted again", Span::from_secs(2), || !diversions(&site, 1).is_empty());
+    let (code, result) = get.finish();
+    assert_eq!(code, 0, "{result}");
+    assert!(site.take_received() == Some(bytes));
+    // 6 s at the rate of the link, of which the relay was away for 5: a transfer that waited for it took 11.
+    assert!(result["seconds"].as_f64() < Some(10.0), "{result}");
+}
+
+fn a_relay_that_ends_leaves_nothing() {
+    let site = Site::new(&[LOSSY; 2]);
+    assert_eq!(diversions(&site, 1), "");
+    let relay = site.transparent_relay(1);
+    let diverting = diversions(&site, 1);
+    assert!(diverting.contains("starhop_relay_4433") && diverting.contains("fwmark"), "{diverting}");
+    relay.end();
+    assert_eq!(diversions(&site, 1), "");
+}
+
+fn what_is_not_ours_is_not_touched() {
+    let site = Site::new(&[Hop { loss: 0.0, ..LOSSY }; 2]);
+    let relay = site.transparent_relay(1);
+    // DNS, QUIC's long and short headers, something that looks like us and is not, at our port and at others.
+    let datagrams: [(u16, &[u8]); 6] = [
+        (53, b"\x12\x34\x01\x00\x00\x01\x00\x00"),
+        (443, b"\xc3\x00\x00\x00\x01rest of a long header"),
+        (4433, b"\xc3\x00\x00\x00\x01rest of a long header"),
+        (4433, b"\x43 a short header of QUIC"),
+        (4433, b"\x55 data that are too short"),
+        (4433, b""),
+    ];
+    for (port, bytes) in datagrams {
+        let bind = |host: usize, at: (&'static str, u16)| -> UdpSocket {
+            let socket =
+                site.chain.hosts[host].run(move || UdpSocket::bind(at)).expect("a thread").expect("a socket");
+            socket.set_read_timeout(Some(Span::from_secs(2))).expect("a limit");
+            socket
+        };
+        let (server, client) = (bind(0, ("0.0.0.0", port)), bind(2, ("0.0.0.0", 40_000)));
+        let mut buffer = [0; 2000];
+        client.send_to(bytes, ("10.77.0.1", port)).expect("to send");
+        let (len, from) =
+            server.recv_from(&mut buffer).unwrap_or_else(|error| panic!("{port} {bytes:?}: {error}"));
+        assert_eq!((&buffer[..len], from.to_string()), (bytes, "10.77.1.2:40000".to_owned()));
+        server.send_to(bytes, from).expect("to answer");
+        let (len, from) =
+            client.recv_from(&mut buffer).unwrap_or_else(|error| panic!("{port} {bytes:?}: {error}"));
+        assert_eq!((&buffer[..len], from.to_string()), (bytes, format!("10.77.0.1:{port}")));
+    }
+    let end = relay.end();
+    assert_eq!(end["interests_in"], 0, "{end}");
+    assert_eq!(end["passed_on"], 4, "two each way looked like ours: {end}");
+}
+
+fn a_relay_can_step_aside() {
+    let site = Site::new(&[LOSSY; 2]);
+    let bytes = site.offer("file", 500_000);
+    let _server = site.serve();
+    let relay = site.transparent_relay(1);
+    relay.process.signal(Signal::SIGUSR1).expect("it runs");
+    wait_until("it steps aside", Span::from_secs(2), || diversions(&site, 1).is_empty());
+    let (code, result) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{result}");
+    assert!(site.take_received() == Some(bytes.clone()));
+    relay.process.signal(Signal::SIGUSR2).expect("it runs");
+    wait_until("it comes back", Span::from_secs(2), || !diversions(&site, 1).is_empty());
+    let (code, result) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{result}");
+    assert!(site.take_received() == Some(bytes));
+    let end = relay.end();
+    assert!((300..1500).contains(&end["data_out"].as_u64().unwrap_or(0)), "one of two: {end}");
+}

@@ -1,0 +1,80 @@
+//! A command of the user's in a node.
+
+use super::leftovers;
+use super::world::World;
+use crate::error::LabError;
+use crate::scenario::Scenario;
+use nix::mount::{MsFlags, mount};
+use starhop_net::emu::Process;
+use std::path::Path;
+use std::process::Command;
+
+/// What to run in a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Guest {
+    /// A command; the run lasts as long as it does, and no longer than the scenario.
+    Command {
+        /// The node.
+        node: String,
+        /// The program and its arguments.
+        words: Vec<String>,
+    },
+    /// The user's shell; the run lasts as long as it does.
+    Shell {
+        /// The node.
+        node: String,
+    },
+}
+
+impl Guest {
+    fn node(&self) -> &str {
+        match self {
+            Self::Command { node, .. } | Self::Shell { node } => node,
+        }
+    }
+
+    fn command(&self) -> Option<Command> {
+        match self {
+            Self::Command { words, .. } => {
+                let (program, arguments) = words.split_first()?;
+                let mut command = Command::new(program);
+                command.args(arguments);
+                Some(command)
+            }
+            Self::Shell { node } => {
+                let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+                let mut command = Command::new(shell);
+                command.env("PS1", format!("{node}$ "));
+                Some(command)
+            }
+        }
+    }
+
+    /// Starts it, with the terminal of this process.
+    pub(super) fn start(&self, scenario: &Scenario, world: &World) -> Result<Process, LabError> {
+        let unknown = || {
+            let nodes = scenario.topology.nodes.join(", ");
+            LabError::Scenario(format!("\"{}\" is no node; nodes are {nodes}", self.node()))
+        };
+        let index = scenario.topology.node_named(self.node()).ok_or_else(unknown)?;
+        let mut command =
+            self.command().ok_or_else(|| LabError::Scenario("there is no command".to_owned()))?;
+        command.env(leftovers::MARKER, leftovers::marker()).env("STARHOP_NODE", self.node());
+        let failed = LabError::system(format!("cannot start a command in {}", self.node()));
+        world.nodes[index].namespace.spawn(command).map_err(failed)
+    }
+}
+
+/// Gives every node a name that programs can resolve, for the processes of this run only.
+pub(super) fn name_nodes(scenario: &Scenario, world: &World, scratch: &Path) -> Result<(), LabError> {
+    let mut hosts = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
+    for (name, node) in scenario.topology.nodes.iter().zip(&world.nodes) {
+        hosts += &format!("{} {name}\n{} {name}\n", node.v4(), node.v6());
+    }
+    let file = scratch.join("hosts");
+    let failed = || LabError::system("cannot name the nodes");
+    std::fs::write(&file, hosts).map_err(failed())?;
+    // This process has a mount namespace of its own: nobody else sees it.
+    let bound = mount(Some(&file), "/etc/hosts", None::<&str>, MsFlags::MS_BIND, None::<&str>);
+    bound.map_err(|errno| failed()(errno.into()))
+}

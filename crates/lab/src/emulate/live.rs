@@ -1,0 +1,200 @@
+//! What a run looks like while it runs.
+
+use super::run::Run;
+use super::world::Tick;
+use starhop_proto::time::{Duration, Instant};
+use starhop_sim::engine::LinkId;
+use std::collections::VecDeque;
+
+/// Rates are over the last so long, or one step of the time series where that is longer.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Everything at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// In the scenario's order.
+    pub flows: Vec<FlowNow>,
+    /// Both directions of every link.
+    pub links: Vec<LinkNow>,
+    /// In the scenario's order.
+    pub nodes: Vec<NodeNow>,
+}
+
+/// A flow.
+#[derive(Clone, Debug)]
+pub struct FlowNow {
+    /// Its name.
+    pub name: String,
+    /// What carries it.
+    pub transport: String,
+    /// Bytes that its client has.
+    pub bytes: u64,
+    /// How many it wants, if that is known.
+    pub size: Option<u64>,
+    /// What its client received, over the last second.
+    pub mbps: f64,
+    /// What a packet needs now from the source to the client: propagation, serialisation and queues, ms. None while
+    /// there is no way.
+    pub delay_ms: Option<f64>,
+    /// Waiting, running, done or stopped.
+    pub state: &'static str,
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug)]
+pub struct LinkNow {
+    /// `from-to`.
+    pub name: String,
+    /// It takes packets.
+    pub is_up: bool,
+    /// What it sent, over the last second.
+    pub mbps: f64,
+    /// Its share of what it could have sent.
+    pub used: f64,
+    /// How long a packet that enters now waits.
+    pub queue_ms: f64,
+    /// Lost on the way, since the beginning.
+    pub lost: u64,
+    /// Found the queue full, since the beginning.
+    pub dropped: u64,
+    /// Sent, since the beginning.
+    pub packets: u64,
+}
+
+/// A node.
+#[derive(Clone, Debug)]
+pub struct NodeNow {
+    /// Its name.
+    pub name: String,
+    /// What runs there: "server", "relay", "relay, dead", "client", "router".
+    pub role: String,
+    /// It is switched on.
+    pub is_up: bool,
+}
+
+/// The bytes of every flow over the last second.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    samples: VecDeque<(Instant, Vec<u64>)>,
+}
+
+impl Pace {
+    /// Notes how many bytes every flow has at `now`.
+    pub(super) fn note(&mut self, now: Instant, bytes: Vec<u64>) {
+        self.samples.push_back((now, bytes));
+        while self.samples.get(1).is_some_and(|(at, _)| now.since(*at) >= WINDOW) {
+            self.samples.pop_front();
+        }
+    }
+
+    fn mbps(&self, flow: usize) -> f64 {
+        let (Some((from, before)), Some((to, after))) = (self.samples.front(), self.samples.back()) else {
+            return 0.0;
+        };
+        let bytes = after[flow].saturating_sub(before[flow]) as f64;
+        let seconds = to.since(*from).as_secs_f64();
+        if seconds > 0.0 { bytes * 8e-6 / seconds } else { 0.0 }
+    }
+}
+
+impl Snapshot {
+    pub(super) fn of(run: &Run<'_>) -> Self {
+        let now = run.now();
+        Self {
+            flows: (0..run.scenario.flows.len()).map(|index| flow(run, now, index)).collect(),
+            links: links(run),
+            nodes: nodes(run),
+        }
+    }
+}
+
+fn flow(run: &Run<'_>, now: Instant, index: usize) -> FlowNow {
+    let (spec, plan) = (&run.scenario.flows[index], &run.blueprint.plan.flows[index]);
+    let is_over = run.is_over(index);
+    let bytes = run.bytes_of(index);
+    let state = match () {
+        () if now < plan.start => "waiting",
+        () if is_over && spec.size.is_some_and(|size| bytes >= size) => "done",
+        () if is_over || now >= plan.stop => "stopped",
+        () => "running",
+    };
+    let queues = |tick: &Tick| {
+        let path = run.world.network().path(plan.from, plan.to);
+        path.iter().map(|link| tick.links[link.0 as usize].backlog.as_millis_f64()).sum::<f64>()
+    };
+    let base = run.world.base(plan.from, plan.to, run.full_packet(index), now);
+    let queued = run.ticks.last().map_or(0.0, queues);
+    FlowNow {
+        name: spec.name.clone(),
+        transport: run.controls.get(&index).unwrap_or(&spec.transport).clone(),
+        bytes,
+        size: spec.size,
+        mbps: run.pace.mbps(index),
+        delay_ms: base.map(|base| base.as_millis_f64() + queued),
+        state,
+    }
+}
+
+fn links(run: &Run<'_>) -> Vec<LinkNow> {
+    let Some(last) = run.ticks.last() else { return Vec::new() };
+    let first = run.ticks.iter().rev().find(|tick| last.at.since(tick.at) >= WINDOW);
+    let network = run.world.network();
+    let direction = |id: LinkId| {
+        let index = id.0 as usize;
+        let (since, sent) = first.map_or((Instant::ZERO, 0.0), |tick| (tick.at, tick.links[index].sent_bits));
+        let state = &last.links[index];
+        let bits = state.sent_bits - sent;
+        let capacity = network.link(id).schedule().bits_between(since, last.at);
+        let (from, to) = network.ends(id);
+        let name = |node: starhop_sim::engine::NodeId| &run.scenario.topology.nodes[node.0 as usize];
+        LinkNow {
+            name: format!("{}-{}", name(from), name(to)),
+            is_up: network.is_usable(id),
+            mbps: bits * 1e-6 / last.at.since(since).as_secs_f64().max(1e-9),
+            used: if capacity > 0.0 { bits / capacity } else { 0.0 },
+            queue_ms: state.backlog.as_millis_f64(),
+            lost: state.counters.lost,
+            dropped: state.counters.dropped,
+            packets: state.counters.packets,
+        }
+    };
+    network.link_ids().map(direction).collect()
+}
+
+fn nodes(run: &Run<'_>) -> Vec<NodeNow> {
+    let scenario = run.scenario;
+    let node = |(index, name): (usize, &String)| {
+        let id = starhop_sim::engine::NodeId(index as u32);
+        let mut roles: Vec<&str> = Vec::new();
+        let mut add = |role: &'static str, is: bool| roles.extend(is.then_some(role));
+        add("server", scenario.flows.iter().any(|flow| flow.from == *name));
+        add("client", scenario.flows.iter().any(|flow| flow.to == *name));
+        add("proxy", run.splits.is_at(id));
+        roles.extend(run.processes.relay_at(id));
+        if roles.is_empty() {
+            roles.push("router");
+        }
+        NodeNow { name: name.clone(), role: roles.join(", "), is_up: run.world.network().is_node_up(id) }
+    };
+    scenario.topology.nodes.iter().enumerate().map(node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_that_of_the_last_second() {
+        let mut pace = Pace::default();
+        let ms = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        // Three seconds at 8 Mbit/s, then nothing.
+        for step in 0..=30 {
+            pace.note(ms(step * 100), vec![step * 100_000]);
+        }
+        assert!((pace.mbps(0) - 8.0).abs() < 0.01, "{}", pace.mbps(0));
+        for step in 31..=45 {
+            pace.note(ms(step * 100), vec![3_000_000]);
+        }
+        assert_eq!(pace.mbps(0), 0.0);
+    }
+}

@@ -1,0 +1,82 @@
+//! Runs a scenario for real: its nodes are network namespaces with addresses and routes of their own, its links are
+//! the simulator's, driven by the machine's clock, and its flows are Starhop's own processes or the kernel's TCP.
+
+mod choice;
+mod guest;
+mod interrupt;
+mod leftovers;
+mod live;
+mod model;
+mod outcome;
+mod record;
+mod run;
+mod splits;
+mod starhop;
+mod tcp;
+mod world;
+
+use crate::error::LabError;
+use crate::result::RunResult;
+use crate::scenario::Scenario;
+pub use guest::Guest;
+pub use interrupt::Interrupts;
+pub use live::{FlowNow, LinkNow, NodeNow, Snapshot};
+use run::Run;
+pub use starhop::Deployment;
+use starhop_proto::time::Duration;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// What is not in the scenario.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `starhop` binary.
+    pub program: PathBuf,
+    /// Flows, by name, that the kernel's TCP carries with this congestion control, whatever the scenario says.
+    pub kernel: BTreeMap<String, String>,
+    /// How relays are deployed; transparently, where that is possible, unless it is said.
+    pub deployment: Option<Deployment>,
+    /// A command of the user's.
+    pub guest: Option<Guest>,
+    /// Nodes speak IPv6 with each other.
+    pub is_v6: bool,
+    /// Where every link's packets are captured.
+    pub captures: Option<PathBuf>,
+}
+
+/// How a run is going.
+#[derive(Clone, Copy)]
+pub struct Progress<'a> {
+    /// Since the scenario's time zero.
+    pub at: Duration,
+    /// How long it lasts at most.
+    pub of: Duration,
+    run: &'a Run<'a>,
+}
+
+impl Progress<'_> {
+    /// What every node, link and flow does now. Takes some microseconds per link.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self.run)
+    }
+}
+
+/// Runs a scenario in real time. The process must have [entered](starhop_net::emu::enter) namespaces. `watch` hears
+/// how it goes, many times a second, and ends the run early by answering false.
+///
+/// # Errors
+/// See [`LabError`]; a flow that does not get through is none.
+pub fn emulate(
+    scenario: &Scenario,
+    options: &Options,
+    watch: impl FnMut(Progress<'_>) -> bool,
+) -> Result<RunResult, LabError> {
+    leftovers::remove();
+    let began = std::time::Instant::now();
+    let mut run = Run::prepare(scenario, options)?;
+    let done = run.carry_out(options.guest.as_ref(), watch);
+    let result = done.and_then(|()| run.finish(began.elapsed().as_secs_f64()));
+    drop(run);
+    leftovers::remove_own();
+    result
+}

@@ -1,0 +1,165 @@
+//! The simulator's link in the hands of the emulator.
+
+use starhop_net::emu;
+use starhop_proto::rng::Rng;
+use starhop_proto::time::{Duration, Instant};
+use starhop_sim::link::{Link, LinkConfig, LinkCounters, Verdict};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
+
+/// A packet that a link lost: when, and its bytes.
+pub(super) type Lost = (Instant, Vec<u8>);
+
+/// What one direction is.
+pub(super) struct Model {
+    link: Link,
+    rng: Rng,
+    /// Bytes of link layer that every packet has on top.
+    header: u32,
+    /// The machine's time at which the scenario's begins; until then nothing passes.
+    epoch: Arc<OnceLock<Instant>>,
+    is_link_up: bool,
+    is_node_up: bool,
+    lost: Sender<Lost>,
+    tally: Tally,
+}
+
+/// The state of one direction at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LinkState {
+    pub(super) backlog: Duration,
+    pub(super) counters: LinkCounters,
+    pub(super) sent_bits: f64,
+}
+
+impl Model {
+    pub(super) fn new(
+        (config, header): (LinkConfig, u32),
+        rng: Rng,
+        epoch: Arc<OnceLock<Instant>>,
+        lost: Sender<Lost>,
+        tally: Tally,
+    ) -> Self {
+        Self { link: Link::new(config), rng, header, epoch, is_link_up: true, is_node_up: true, lost, tally }
+    }
+
+    /// The link goes up or down; going down it loses what waits, unless `keep`.
+    pub(super) fn set_link_up(&mut self, at: Instant, is_up: bool, keep: bool) {
+        self.is_link_up = is_up;
+        if !is_up && !keep {
+            self.link.reset(at);
+        }
+    }
+
+    /// A node at one end goes up or down.
+    pub(super) fn set_node_up(&mut self, at: Instant, is_up: bool) {
+        self.is_node_up = is_up;
+        if !is_up {
+            self.link.reset(at);
+        }
+    }
+
+    pub(super) fn state(&self, at: Instant) -> LinkState {
+        LinkState {
+            backlog: self.link.backlog(at),
+            counters: self.link.counters(),
+            sent_bits: self.link.bits_sent(at),
+        }
+    }
+
+    fn lose(&self, at: Instant, packet: &[u8]) -> emu::Verdict {
+        // Nobody listens any more once the run is over.
+        let _ = self.lost.send((at, packet.to_vec()));
+        emu::Verdict::Lost
+    }
+}
+
+impl emu::Link for Model {
+    fn send(&mut self, now: Instant, packet: &[u8]) -> emu::Verdict {
+        let Some(&epoch) = self.epoch.get() else { return emu::Verdict::Lost };
+        let at = Instant::ZERO + now.since(epoch);
+        if !self.is_link_up || !self.is_node_up {
+            return self.lose(at, packet);
+        }
+        self.tally.count(packet);
+        match self.link.send(at, packet.len() as u32 + self.header, &mut self.rng) {
+            Verdict::Dropped => emu::Verdict::Dropped,
+            Verdict::Lost => self.lose(at, packet),
+            Verdict::Arrives(arrival) => emu::Verdict::Arrives(emu::Arrival {
+                at: epoch + arrival.at.since(Instant::ZERO),
+                is_doubled: arrival.is_doubled,
+                is_damaged: arrival.is_damaged,
+            }),
+        }
+    }
+}
+
+/// What a flow of the kernel's TCP sent, counted where it leaves its hosts.
+#[derive(Debug, Default)]
+pub(super) struct TcpBytes {
+    /// Payload that the server sent, repairs included.
+    pub(super) source: AtomicU64,
+    /// IP packets that the client sent.
+    pub(super) back: AtomicU64,
+}
+
+/// The flows of TCP that begin or end at the near end of a direction, by the port of their server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) served: BTreeMap<u16, Arc<TcpBytes>>,
+    pub(super) fetched: BTreeMap<u16, Arc<TcpBytes>>,
+}
+
+impl Tally {
+    fn count(&self, packet: &[u8]) {
+        if self.served.is_empty() && self.fetched.is_empty() {
+            return;
+        }
+        let Some((segment, len)) = tcp_of(packet) else { return };
+        let port = |at: usize| u16::from_be_bytes([segment[at], segment[at + 1]]);
+        if let Some(bytes) = self.served.get(&port(0)) {
+            let header = usize::from(segment[12] >> 4) * 4;
+            bytes.source.fetch_add(len.saturating_sub(header) as u64, Ordering::Relaxed);
+        }
+        if let Some(bytes) = self.fetched.get(&port(2)) {
+            bytes.back.fetch_add(packet.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The TCP segment of an IP packet, and its length (RFC 791, RFC 8200 without extension headers).
+fn tcp_of(packet: &[u8]) -> Option<(&[u8], usize)> {
+    const TCP: u8 = 6;
+    let (header, protocol) = match packet.first()? >> 4 {
+        4 => (usize::from(packet[0] & 15) * 4, *packet.get(9)?),
+        _ => (40, *packet.get(6)?),
+    };
+    let segment = packet.get(header..).filter(|segment| protocol == TCP && segment.len() >= 20)?;
+    Some((segment, segment.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_is_what_lies_behind_both_headers() {
+        let mut packet = vec![0; 20 + 32 + 100];
+        packet[0] = 0x45;
+        packet[9] = 6;
+        packet[20..22].copy_from_slice(&5001u16.to_be_bytes());
+        packet[22..24].copy_from_slice(&5002u16.to_be_bytes());
+        packet[32] = 8 << 4;
+        let bytes = [5001, 5002].map(|port| (port, Arc::new(TcpBytes::default())));
+        let both = BTreeMap::from(bytes.clone());
+        let tally = Tally { served: both.clone(), fetched: both };
+        tally.count(&packet);
+        packet[9] = 17;
+        tally.count(&packet);
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        assert_eq!((read(&bytes[0].1.source), read(&bytes[0].1.back)), (100, 0));
+        assert_eq!((read(&bytes[1].1.source), read(&bytes[1].1.back)), (0, 152));
+    }
+}

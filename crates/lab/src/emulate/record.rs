@@ -1,0 +1,182 @@
+//! From what was noted at both ends of every flow to the result document: the simulator's recorder hears it in the
+//! order of time, so that every number means what it means there.
+
+use super::model::{LinkState, Lost};
+use super::world::Tick;
+use crate::result::{LinkResult, LinkSeries, rounded};
+use crate::scenario::{LinkNames, Scenario};
+use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::time::{Duration, Instant};
+use starhop_proto::wire::Packet;
+use starhop_sim::engine::{Body, HostId, Network, Observer, Segment};
+use starhop_sim::record::{Recorder, SharedRecorder};
+use starhop_sim::run::FlowSample;
+
+/// What happened to bytes of a flow; in this order where it happened at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum What {
+    /// The source sent them.
+    Sent,
+    /// A packet with them was lost.
+    Lost,
+    /// They reached the client.
+    Arrived,
+}
+
+/// Something that happened to bytes of a flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    /// Since the scenario's beginning.
+    pub(super) at: Instant,
+    pub(super) what: What,
+    pub(super) flow: usize,
+    pub(super) range: ByteRange,
+}
+
+/// A flow as the recorder is to know it.
+pub(super) struct Subject {
+    /// Flows of the same name carry the same bytes.
+    pub(super) content: FlowId,
+    pub(super) start: Instant,
+    /// When its client had the last byte, if it did.
+    pub(super) finished: Option<Instant>,
+    /// Propagation and serialisation of a full packet, from each instant on.
+    pub(super) bases: Vec<(Instant, Duration)>,
+}
+
+/// What the recorder made of it, and its time series.
+pub(super) struct Recorded {
+    pub(super) recorder: SharedRecorder,
+    pub(super) series: Vec<Vec<FlowSample>>,
+}
+
+/// Tells a recorder all that happened until `end`.
+pub(super) fn replay(
+    scenario: &Scenario,
+    subjects: &[Subject],
+    mut events: Vec<Event>,
+    end: Instant,
+) -> Recorded {
+    let mut recorder = SharedRecorder::new(Recorder::new(Instant::ZERO + scenario.warmup));
+    for (index, subject) in subjects.iter().enumerate() {
+        let mut recorder = recorder.borrow_mut();
+        recorder.add_flow(subject.content);
+        recorder.flow_mut(index).started = Some(subject.start);
+        for &(at, base) in &subject.bases {
+            recorder.flow_mut(index).set_base(at, base);
+        }
+    }
+    events.sort_by_key(|event| (event.at, event.what));
+    let mut series = vec![Vec::new(); subjects.len()];
+    let mut boundary = Instant::ZERO + scenario.step;
+    for event in &events {
+        while event.at > boundary && boundary <= end {
+            sample(&recorder, scenario.step, &mut series);
+            boundary += scenario.step;
+        }
+        tell(&mut recorder, event);
+    }
+    while boundary <= end {
+        sample(&recorder, scenario.step, &mut series);
+        boundary += scenario.step;
+    }
+    for (index, at) in
+        subjects.iter().enumerate().filter_map(|(i, subject)| subject.finished.map(|at| (i, at)))
+    {
+        recorder.borrow_mut().on_finished(at, index);
+    }
+    Recorded { recorder, series }
+}
+
+fn tell(recorder: &mut SharedRecorder, event: &Event) {
+    let Event { at, what, flow, range } = *event;
+    let segment = || {
+        Body::Segment(Segment {
+            flow: flow as u32,
+            len: range.len() as u32,
+            offset: range.start,
+            ..Segment::default()
+        })
+    };
+    match what {
+        What::Sent => recorder.on_sent(at, HostId(0), &segment()),
+        What::Lost => recorder.on_lost(at, &segment()),
+        What::Arrived => recorder.borrow_mut().on_received(at, flow, range),
+    }
+}
+
+fn sample(recorder: &SharedRecorder, step: Duration, series: &mut [Vec<FlowSample>]) {
+    for (index, samples) in series.iter_mut().enumerate() {
+        let sums = std::mem::take(&mut recorder.borrow_mut().flow_mut(index).step);
+        samples.push(FlowSample {
+            goodput_mbps: sums.in_order_bytes as f64 * 8e-6 / step.as_secs_f64(),
+            owd_ms: sums.owd / sums.owd_bytes as f64 * 1e-6,
+            in_order_owd_ms: sums.in_order_owd / sums.in_order_owd_bytes as f64 * 1e-6,
+            // The kernel keeps these to itself.
+            cwnd: f64::NAN,
+            ssthresh: f64::NAN,
+            srtt_ms: f64::NAN,
+        });
+    }
+}
+
+/// The flow and the bytes of a lost packet, where it is one of ours with payload.
+pub(super) fn lost_bytes((at, packet): &Lost, flow_of: impl Fn(FlowId) -> Option<usize>) -> Option<Event> {
+    const UDP: u8 = 17;
+    let header = match packet.first()? >> 4 {
+        4 if packet.get(9) == Some(&UDP) => usize::from(packet[0] & 15) * 4,
+        6 if packet.get(6) == Some(&UDP) => 40,
+        _ => return None,
+    };
+    let Ok(Packet::Data(data, payload)) = Packet::parse(packet.get(header + 8..)?) else { return None };
+    let range = data.range(payload.len());
+    let flow = flow_of(data.flow)?;
+    (!range.is_empty()).then_some(Event { at: *at, what: What::Lost, flow, range })
+}
+
+/// What every direction did from the end of the warm-up to the last tick.
+pub(super) fn links(names: &[LinkNames], network: &Network, warm: &Tick, last: &Tick) -> Vec<LinkResult> {
+    let result = |(index, names): (usize, &LinkNames)| {
+        let id = starhop_sim::engine::LinkId(index as u32);
+        let (before, after) = (state(warm, index), state(last, index));
+        let counters = after.counters.since(before.counters);
+        let capacity = network.link(id).schedule().bits_between(warm.at, last.at);
+        LinkResult {
+            name: names.name.clone(),
+            direction: names.direction.to_owned(),
+            bytes: counters.bytes,
+            packets: counters.packets,
+            lost: counters.lost,
+            dropped: counters.dropped,
+            mean_queue_ms: rounded(counters.waited_ns as f64 * 1e-6 / counters.packets.max(1) as f64),
+            utilisation: if capacity > 0.0 { (after.sent_bits - before.sent_bits) / capacity } else { 0.0 },
+        }
+    };
+    names.iter().enumerate().map(result).collect()
+}
+
+fn state(tick: &Tick, index: usize) -> LinkState {
+    tick.links.get(index).copied().unwrap_or_default()
+}
+
+/// The series of every direction; `ticks` are the ends of its steps.
+pub(super) fn link_series(network: &Network, step: Duration, ticks: &[Tick]) -> Vec<LinkSeries> {
+    let value = |v: f64| Some(rounded(v)).filter(|v| v.is_finite());
+    let seconds = step.as_secs_f64();
+    let series = |id: starhop_sim::engine::LinkId| {
+        let index = id.0 as usize;
+        let mut sent_before = 0.0;
+        let mut series =
+            LinkSeries { queue_ms: Vec::new(), sent_mbps: Vec::new(), capacity_mbps: Vec::new() };
+        for tick in ticks {
+            let LinkState { backlog, sent_bits, .. } = state(tick, index);
+            let capacity = network.link(id).schedule().bits_between(tick.at.before(step), tick.at);
+            series.queue_ms.push(value(backlog.as_millis_f64()));
+            series.sent_mbps.push(value((sent_bits - sent_before) * 1e-6 / seconds));
+            series.capacity_mbps.push(value(capacity * 1e-6 / seconds));
+            sent_before = sent_bits;
+        }
+        series
+    };
+    network.link_ids().map(series).collect()
+}

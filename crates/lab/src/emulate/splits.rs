@@ -1,0 +1,63 @@
+//! Nodes that split the connections of the kernel's TCP: a proxy process at each.
+
+use super::starhop::node_of;
+use super::tcp;
+use super::world::World;
+use crate::error::LabError;
+use crate::process::{Daemon, command, start};
+use crate::scenario::Scenario;
+use starhop_sim::engine::NodeId;
+use starhop_sim::run::{FlowSpec, Transport};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// All proxies of all flows.
+#[derive(Default)]
+pub(super) struct Splits {
+    running: Vec<(NodeId, Daemon)>,
+}
+
+impl Splits {
+    /// Starts the proxies of every flow that `controls` names, and waits until they are ready.
+    pub(super) fn start(
+        &mut self,
+        program: &Path,
+        scenario: &Scenario,
+        world: &World,
+        flows: &[FlowSpec],
+        controls: &BTreeMap<usize, String>,
+    ) -> Result<(), LabError> {
+        for (&flow, control) in controls {
+            let mut before = node_of(scenario, &scenario.flows[flow].from);
+            for &node in &flows[flow].splits {
+                let port = tcp::port(flow);
+                let to = SocketAddr::new(world.address(before), port);
+                let listen = SocketAddr::new(world.address(node), port);
+                let mut proxy = command(program, "split-proxy");
+                proxy.env(super::leftovers::MARKER, super::leftovers::marker());
+                proxy.args(["--listen", &listen.to_string(), "--to", &to.to_string(), "--control", control]);
+                if let Transport::Tcp(config) = &flows[flow].transport
+                    && let Some(bytes) = config.split_buffer
+                {
+                    proxy.args(["--buffer", &format!("{bytes}B")]);
+                }
+                let host = &world.nodes[node.0 as usize].namespace;
+                let what = format!("the proxy of {}", host.name());
+                self.running.push((node, start(&what, host, proxy, "ready")?));
+                before = node;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a proxy runs at a node.
+    pub(super) fn is_at(&self, node: NodeId) -> bool {
+        self.running.iter().any(|(at, _)| *at == node)
+    }
+}
+
+/// Whom the client of a flow connects to: the nearest proxy, or the server.
+pub(super) fn first(scenario: &Scenario, flow: usize, spec: &FlowSpec) -> NodeId {
+    spec.splits.last().copied().unwrap_or_else(|| node_of(scenario, &scenario.flows[flow].from))
+}

@@ -1,0 +1,99 @@
+//! The options of a Starhop flow as text: how real processes are told the settings of a scenario.
+
+use super::fields::{Fields, Text};
+use super::flow::set;
+use starhop_proto::config::{Config, Controller, Notices, Settings};
+use toml::de::DeTable;
+
+/// Sets what `text`, the fields of a flow's `options`, says over `settings`.
+///
+/// # Errors
+/// Names the field that is wrong.
+pub fn with_options(mut settings: Settings, text: &str) -> Result<Config, String> {
+    let table = DeTable::parse(text).map_err(|error| error.message().to_owned())?;
+    let mut fields = Fields::new(Text { text, has_lines: false }, "", table);
+    set(&mut settings, &mut fields).map_err(|error| error.to_string())?;
+    fields.finish().map_err(|error| error.to_string())?;
+    Config::new(settings).map_err(|error| error.to_string())
+}
+
+/// The text from which [`with_options`] makes these settings, given the profile that they came from.
+pub fn options_of(settings: &Settings) -> String {
+    let s = settings;
+    let bytes = |bytes: u64| format!("\"{bytes}B\"");
+    let time = |time: starhop_proto::time::Duration| format!("\"{}ns\"", time.as_nanos());
+    let packets = |packets: u32| format!("\"{packets}p\"");
+    let fields = [
+        ("payload", s.payload.to_string()),
+        ("controller", controller(s.controller)),
+        ("per_flow_control", s.per_flow_control.to_string()),
+        ("rtt0", time(s.rtt0)),
+        ("initial_window", s.initial_window.to_string()),
+        ("reorder_packets", s.reorder_packets.to_string()),
+        ("reorder_time", time(s.reorder_time)),
+        ("repair_tries", s.repair_tries.to_string()),
+        ("repair_hop_limit", s.repair_hop_limit.to_string()),
+        ("notices", notices(s.notices).to_owned()),
+        ("interest_step", packets(s.interest_step)),
+        ("interest_span", packets(s.interest_span)),
+        ("request_limit", bytes(s.request_limit)),
+        ("cache", bytes(s.cache_bytes)),
+        ("cache_answers", s.cache_answers.to_string()),
+        ("buffer_target", bytes(s.buffer_target)),
+        ("receive_window", bytes(s.receive_window)),
+        ("credit_per_neighbour", bytes(s.credit_per_neighbour)),
+        ("initial_rto", time(s.initial_rto)),
+        ("min_rto", time(s.min_rto)),
+        ("max_rto", time(s.max_rto)),
+        ("flow_idle", time(s.flow_idle)),
+    ];
+    fields.map(|(name, value)| format!("{name} = {value}\n")).concat()
+}
+
+fn controller(controller: Controller) -> String {
+    match controller {
+        Controller::Starhop => "\"starhop\"".to_owned(),
+        Controller::Leotp => "\"leotp\"".to_owned(),
+        Controller::Reno => "\"reno\"".to_owned(),
+        Controller::Cubic => "\"cubic\"".to_owned(),
+        Controller::Fixed(rate) => format!("{{ fixed = \"{}bit\" }}", rate.as_bps()),
+    }
+}
+
+fn notices(notices: Notices) -> &'static str {
+    match notices {
+        Notices::Never => "\"never\"",
+        Notices::OnSkip => "\"on-skip\"",
+        Notices::OnRequest => "\"on-request\"",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use starhop_proto::config::Profile;
+    use starhop_proto::units::Rate;
+
+    #[test]
+    fn settings_survive_being_written_down() {
+        for profile in [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
+            let changed =
+                "cache = \"1MiB\"\nbuffer_target = \"5p\"\nmin_rto = \"123ms\"\ncontroller = \"cubic\"";
+            for options in ["", changed] {
+                let config = with_options(profile.settings(), options).unwrap();
+                let again = with_options(profile.settings(), &options_of(&config)).unwrap();
+                assert_eq!(*config, *again, "{profile:?}");
+            }
+        }
+        let fixed =
+            Settings { controller: Controller::Fixed(Rate::from_mbps(20)), ..Profile::Starhop.settings() };
+        let again = with_options(Profile::Starhop.settings(), &options_of(&fixed)).unwrap();
+        assert_eq!(again.controller, fixed.controller);
+    }
+
+    #[test]
+    fn an_unknown_option_is_refused_by_name() {
+        let problem = with_options(Profile::Starhop.settings(), "casche = \"1MiB\"").unwrap_err();
+        assert!(problem.contains("casche"), "{problem}");
+    }
+}

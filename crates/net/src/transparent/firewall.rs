@@ -1,0 +1,99 @@
+//! What diverts packets to the relay: one table of nftables, and one routing rule for each IP version.
+
+use super::rules;
+use super::socket::INTERCEPTED;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+
+/// Marks diverted packets, and names the routing table that delivers them here: "SH", and the port.
+const MARK: u32 = 0x5348_0000;
+
+/// The firewall of a relay for one UDP port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Firewall {
+    port: u16,
+}
+
+impl Firewall {
+    pub(super) fn new(port: u16) -> Self {
+        Self { port }
+    }
+
+    fn mark(self) -> u32 {
+        MARK | u32::from(self.port)
+    }
+
+    fn table(self) -> String {
+        format!("inet starhop_relay_{}", self.port)
+    }
+
+    /// The table. A datagram is diverted if it comes from or goes to the port and begins with our version and one of
+    /// our kinds (the first byte of PROTOCOL.md's header: 01, then 00, 01 or 10); the relay itself looks closer, and
+    /// passes on what is not Starhop's. Without a socket that takes it, `tproxy` lets a packet pass.
+    fn script(self) -> String {
+        let (Self { port }, mark) = (self, self.mark());
+        let mut rules = String::new();
+        for side in ["dport", "sport"] {
+            for address in INTERCEPTED {
+                let (family, to) = match address {
+                    IpAddr::V4(v4) => ("ip", v4.to_string()),
+                    IpAddr::V6(v6) => ("ip6", format!("[{v6}]")),
+                };
+                let version = if address.is_ipv4() { "ipv4" } else { "ipv6" };
+                rules += &format!(
+                    "    meta nfproto {version} udp {side} {port} @th,64,4 4-6 tproxy {family} to {to}:{port} \
+                     meta mark set {mark} accept\n"
+                );
+            }
+        }
+        let table = self.table();
+        format!(
+            "table {table} {{\n  chain divert {{\n    type filter hook prerouting priority mangle; policy accept;\n    \
+             fib daddr type local return\n{rules}  }}\n}}\n"
+        )
+    }
+
+    /// Diverts packets from now on.
+    pub(super) fn install(self) -> io::Result<()> {
+        self.remove()?;
+        rules::add(self.mark())?;
+        nft(&self.script())
+    }
+
+    /// Lets packets pass. What is not there need not be removed.
+    pub(super) fn remove(self) -> io::Result<()> {
+        let table = self.table();
+        // Adding what is there already changes nothing, and makes the deletion succeed.
+        nft(&format!("add table {table}\ndelete table {table}\n"))?;
+        rules::remove(self.mark())
+    }
+}
+
+fn nft(script: &str) -> io::Result<()> {
+    let mut command = Command::new("nft");
+    command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            io::Error::other("there is no `nft` here, which diverts packets: install nftables")
+        }
+        _ => error,
+    })?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(script.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("nft refused: {}", said.trim())))
+}
+
+/// Whether packets can be diverted here: `nft` is there, and the kernel knows `tproxy`. Leaves nothing behind.
+pub fn can_divert() -> io::Result<()> {
+    // A port that nobody sends from.
+    let firewall = Firewall::new(1);
+    let done = firewall.install();
+    firewall.remove().and(done)
+}

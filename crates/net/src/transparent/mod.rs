@@ -1,0 +1,231 @@
+//! A relay that end points do not know of (the papers' deployment).
+//!
+//! It stands on a router. A firewall rule diverts Starhop's packets to it; it answers the client as the server, asks
+//! the server as the client, and keeps both end points' addresses, so that IP routes everything. Whatever is not
+//! Starhop's, or not for it, goes on as it came. A watchdog sees to it that packets pass when the relay does not work.
+
+mod firewall;
+mod node;
+mod pairs;
+mod rules;
+mod socket;
+mod watchdog;
+
+pub use firewall::can_divert;
+pub use watchdog::watch;
+
+use crate::clock;
+use crate::daemon::Signals;
+use crate::driver::{DriverStats, Timer};
+use firewall::Firewall;
+use node::{Interceptor, Verdict};
+use pairs::Pair;
+use socket::{INTERCEPTED, Listener, Senders};
+use starhop_proto::relay::{Relay, RelayStats};
+use starhop_proto::time::Duration;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+use watchdog::{HEARTBEAT, Watchdog};
+
+/// Datagrams received in one go, so that a flood cannot keep the relay from sending.
+const RECEIVED_AT_ONCE: usize = 64;
+/// Bytes taken from the relay before they are sent.
+const SEND_AHEAD: usize = 256 * 1024;
+/// What one GSO send may hold: the length field of IPv4 counts headers too.
+const RUN_BYTES: usize = 65_000;
+/// Between two timeouts, at least: see the driver's.
+const COALESCE: Duration = Duration::from_micros(100);
+
+/// What a transparent relay is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The UDP port of servers, whose packets are diverted.
+    pub port: u16,
+    /// The program that [watches](watch), and its arguments.
+    pub watchdog: (PathBuf, Vec<String>),
+}
+
+/// Counters of a transparent relay.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Of the relay.
+    pub relay: RelayStats,
+    /// Of its sockets.
+    pub sockets: DriverStats,
+    /// Datagrams that went on as they came.
+    pub passed_on: u64,
+}
+
+/// A relay at work.
+pub struct Transparent {
+    node: Interceptor,
+    listeners: [Listener; 2],
+    senders: Senders,
+    watchdog: Watchdog,
+    timer: Timer,
+    stats: DriverStats,
+    passed_on: u64,
+    buffer: Vec<u8>,
+    out: Vec<u8>,
+    runs: Vec<Run>,
+    fired_at: starhop_proto::time::Instant,
+}
+
+/// Datagrams of one size, but for the last, between the same two.
+struct Run {
+    pair: Pair,
+    start: usize,
+    end: usize,
+    segment: usize,
+    count: usize,
+}
+
+impl Transparent {
+    /// Listens, and then has packets diverted. Call within a tokio runtime.
+    ///
+    /// # Errors
+    /// When this is not permitted here, or the kernel or `nft` lacks what it takes.
+    pub fn start(relay: Relay, options: &Options) -> io::Result<Self> {
+        let allowed = |error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => io::Error::other(
+                "transparent sockets are not permitted here: run as root or with CAP_NET_ADMIN",
+            ),
+            _ => error,
+        };
+        let [v4, v6] = INTERCEPTED.map(|address| Listener::bind(address, options.port).map_err(allowed));
+        let listeners = [v4?, v6?];
+        let (program, arguments) = &options.watchdog;
+        let watchdog = Watchdog::start(program, arguments, Firewall::new(options.port))?;
+        Ok(Self {
+            node: Interceptor::new(relay, clock::now()),
+            listeners,
+            senders: Senders::default(),
+            watchdog,
+            timer: Timer::new()?,
+            stats: DriverStats::default(),
+            passed_on: 0,
+            buffer: vec![0; 65_536],
+            out: Vec::new(),
+            runs: Vec::new(),
+            fired_at: clock::now(),
+        })
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> Counters {
+        Counters { relay: self.node.relay().stats(), sockets: self.stats, passed_on: self.passed_on }
+    }
+
+    /// Relays until SIGINT or SIGTERM; SIGUSR1 lets packets pass until SIGUSR2. Calls `tick` every so often.
+    ///
+    /// # Errors
+    /// When a socket fails, or the watchdog is gone.
+    pub async fn run(
+        &mut self,
+        every: Option<std::time::Duration>,
+        mut tick: impl FnMut(Counters),
+    ) -> io::Result<()> {
+        let mut signals = Signals::new()?;
+        let mut aside = signal(SignalKind::user_defined1())?;
+        let mut back = signal(SignalKind::user_defined2())?;
+        let mut divert = true;
+        let mut beats = tokio::time::interval(HEARTBEAT);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = tokio::time::interval(every.unwrap_or(std::time::Duration::from_secs(3600)));
+        ticks.tick().await;
+        loop {
+            let deadline = self.node.poll_timeout().map(|at| at.max(self.fired_at + COALESCE));
+            self.timer.arm(deadline)?;
+            tokio::select! {
+                biased;
+                () = signals.recv() => return Ok(()),
+                _ = beats.tick() => self.watchdog.beat(divert)?,
+                _ = aside.recv() => { divert = false; self.watchdog.beat(divert)?; }
+                _ = back.recv() => { divert = true; self.watchdog.beat(divert)?; }
+                _ = ticks.tick(), if every.is_some() => tick(self.counters()),
+                ready = self.listeners[0].readable() => { ready?; self.receive(0)?; }
+                ready = self.listeners[1].readable() => { ready?; self.receive(1)?; }
+                fired = self.timer.expired(), if deadline.is_some() => {
+                    fired?;
+                    self.fired_at = clock::now();
+                    self.node.handle_timeout(self.fired_at);
+                }
+            }
+            self.transmit();
+        }
+    }
+
+    fn receive(&mut self, listener: usize) -> io::Result<()> {
+        for _ in 0..RECEIVED_AT_ONCE {
+            let (len, from, to) = match self.listeners[listener].receive(&mut self.buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            self.stats.rx_calls += 1;
+            self.stats.rx_datagrams += 1;
+            self.stats.rx_bytes += len as u64;
+            let now = clock::now();
+            if self.node.handle(now, from, to, &mut self.buffer[..len]) == Verdict::PassedOn {
+                self.passed_on += 1;
+                self.pass_on(from, to, len);
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_on(&mut self, from: SocketAddr, to: SocketAddr, len: usize) {
+        let sent = self.senders.send(Pair { peer: to, local: from }, &self.buffer[..len], len.max(1));
+        self.note(sent, 1, len);
+    }
+
+    fn note(&mut self, sent: io::Result<()>, datagrams: u64, bytes: usize) {
+        match sent {
+            Ok(()) => {
+                self.stats.tx_calls += 1;
+                self.stats.tx_datagrams += datagrams;
+                self.stats.tx_bytes += bytes as u64;
+            }
+            // The path's fault, or a full socket's: to the protocol it is a lost packet.
+            Err(error) => {
+                self.stats.tx_refused += datagrams;
+                self.stats.last_errno = error.raw_os_error();
+            }
+        }
+    }
+
+    fn transmit(&mut self) {
+        loop {
+            let now = clock::now();
+            while self.out.len() < SEND_AHEAD {
+                let start = self.out.len();
+                let Some((pair, len)) = self.node.poll_transmit(now, &mut self.out) else { break };
+                self.append(pair, start, len);
+            }
+            if self.runs.is_empty() {
+                return;
+            }
+            for run in std::mem::take(&mut self.runs) {
+                let sent = self.senders.send(run.pair, &self.out[run.start..run.end], run.segment);
+                self.note(sent, run.count as u64, run.end - run.start);
+            }
+            self.out.clear();
+        }
+    }
+
+    fn append(&mut self, pair: Pair, start: usize, len: usize) {
+        if let Some(run) = self.runs.last_mut() {
+            let is_even = run.end - run.start == run.segment * run.count;
+            let fits = run.end - run.start + len <= RUN_BYTES && run.count < self.senders.segments(pair);
+            if run.pair == pair && is_even && len <= run.segment && fits {
+                run.end = start + len;
+                run.count += 1;
+                return;
+            }
+        }
+        self.runs.push(Run { pair, start, end: start + len, segment: len, count: 1 });
+    }
+}

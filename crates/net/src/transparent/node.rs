@@ -1,0 +1,160 @@
+//! A relay between end points that do not know of it.
+
+use super::pairs::{Pair, Pairs};
+use starhop_proto::Node;
+use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::relay::Relay;
+use starhop_proto::time::{Duration, Instant};
+use starhop_proto::wire::{Interest, Packet};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// What becomes of an intercepted datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// The relay took it.
+    Taken,
+    /// It goes on as it came.
+    PassedOn,
+}
+
+/// A client that has not asked for this long has gone, or has another address now.
+const SILENT: Duration = Duration::from_millis(500);
+/// A client that asks again after this long was away: its packets took a path past this relay, on which they and the
+/// answers went on. What both ends know of this relay, and it of them, holds no more. Longer than what passes between two
+/// questions over a path that is silent.
+const AWAY: Duration = Duration::from_millis(800);
+/// What was asked for before a relay came has arrived after this time, or is lost.
+const INHERITED: Duration = Duration::from_secs(3);
+/// Pairs and routes are forgotten after this time.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// In whose name the relay asks for a flow.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    /// The client.
+    client: Pair,
+    last_heard: Instant,
+    /// Until then, data may arrive that the client asked for before this relay was there.
+    inherited_until: Instant,
+}
+
+/// A [`Relay`] that answers each end point under the address of the other.
+///
+/// To the relay, a neighbour is a pair of addresses: a client and the server that it speaks to, or that server and the
+/// client in whose name it is asked. So every hop keeps both end points' addresses, and when the relay goes, the end
+/// points go on where it stood.
+pub(super) struct Interceptor {
+    relay: Relay,
+    pairs: Pairs,
+    askers: BTreeMap<FlowId, Asker>,
+    next_sweep: Instant,
+}
+
+impl Interceptor {
+    pub(super) fn new(relay: Relay, now: Instant) -> Self {
+        Self { relay, pairs: Pairs::default(), askers: BTreeMap::new(), next_sweep: now + IDLE }
+    }
+
+    pub(super) fn relay(&self) -> &Relay {
+        &self.relay
+    }
+
+    /// A datagram on its way from `from` to `to` was intercepted.
+    pub(super) fn handle(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        to: SocketAddr,
+        datagram: &mut [u8],
+    ) -> Verdict {
+        self.sweep(now);
+        let pair = Pair { peer: from, local: to };
+        let is_taken = match Packet::parse(datagram) {
+            Ok(Packet::Interest(interest)) => {
+                self.route(now, &interest, pair);
+                true
+            }
+            Ok(Packet::Data(header, payload)) => {
+                self.is_ours(now, header.flow, pair, header.range(payload.len()))
+            }
+            Ok(Packet::Notice(notice)) => self.is_ours(now, notice.flow, pair, notice.range.prefix(0)),
+            // Sealed, of a later version, or not Starhop's at all.
+            Err(_) => false,
+        };
+        if !is_taken {
+            return Verdict::PassedOn;
+        }
+        let name = self.pairs.name(now, pair);
+        self.relay.handle_datagram(now, name, datagram);
+        Verdict::Taken
+    }
+
+    /// Whether an answer of `server` is for this relay, which asks for the flow in the name of the same client. What it
+    /// did not ask for is a copy, and ends here, unless it was asked for before the relay came.
+    fn is_ours(&self, now: Instant, flow: FlowId, server: Pair, range: ByteRange) -> bool {
+        let asker = self.askers.get(&flow).filter(|asker| asker.client.reversed() == server);
+        asker.is_some_and(|asker| now >= asker.inherited_until || self.relay.expects(flow, range))
+    }
+
+    /// The flow is asked of whom its client asks; of several clients, the first that is still there.
+    fn route(&mut self, now: Instant, interest: &Interest, client: Pair) {
+        let flow = interest.flow;
+        match self.askers.get_mut(&flow) {
+            Some(asker) if asker.client == client && now.since(asker.last_heard) < AWAY => {
+                asker.last_heard = now;
+            }
+            Some(asker) if now.since(asker.last_heard) < SILENT => {}
+            _ => {
+                let is_away = |asker: &Asker| now.since(asker.last_heard) >= AWAY;
+                let mut own = self.askers.values().filter(|asker| asker.client == client).peekable();
+                if own.peek().is_some() && own.all(is_away) {
+                    self.pairs.rename(client);
+                    self.pairs.rename(client.reversed());
+                }
+                // A client that knows nothing of its neighbour yet has not asked for anything.
+                let inherited = if interest.cold { Duration::ZERO } else { INHERITED };
+                let asker = Asker { client, last_heard: now, inherited_until: now + inherited };
+                self.askers.insert(flow, asker);
+                let upstream = self.pairs.name(now, client.reversed());
+                self.relay.set_route(now, flow, upstream);
+            }
+        }
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        if now < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now + IDLE;
+        let silent = self.askers.iter().filter(|(_, asker)| now.since(asker.last_heard) >= IDLE);
+        let silent: Vec<FlowId> = silent.map(|(flow, _)| *flow).collect();
+        for flow in silent {
+            self.askers.remove(&flow);
+            self.relay.clear_route(now, flow);
+        }
+        self.pairs.forget(now, IDLE.scaled(2, 1));
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.relay.handle_timeout(now);
+    }
+
+    /// Appends at most one datagram to `out` and says between whom it travels.
+    pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<(Pair, usize)> {
+        loop {
+            let start = out.len();
+            let transmit = self.relay.poll_transmit(now, out)?;
+            if let Some(pair) = self.pairs.pair(transmit.to) {
+                self.pairs.name(now, pair);
+                return Some((pair, transmit.len));
+            }
+            // For a neighbour that was forgotten.
+            out.truncate(start);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.relay.poll_timeout()
+    }
+}

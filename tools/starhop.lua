@@ -1,0 +1,197 @@
+-- Wireshark dissector for Starhop (docs/PROTOCOL.md).
+--
+--   tshark -X lua_script:tools/starhop.lua -r capture.pcapng
+--   cp tools/starhop.lua ~/.local/lib/wireshark/plugins/      (for Wireshark, every time)
+--
+-- Filters: starhop.kind == 1, starhop.flow == ab:ab:…, starhop.repair, starhop.seal.counter, …
+-- A sealed packet shows its seal only: what is in it needs the key. Captures of plain ones come from nodes that run
+-- with --insecure, which `starhop emulate` does unless told otherwise.
+
+local starhop = Proto("starhop", "Starhop")
+
+local KINDS = { [0] = "Interest", [1] = "Data", [2] = "Notice" }
+local ALGORITHMS = { [0] = "AES-128-GCM", [1] = "ChaCha20-Poly1305" }
+local VERSION_PLAIN = 1
+local VERSION_SEALED = 2
+local HEADER = 23
+local SEAL = 16
+local TAG = 16
+local UNBOUNDED = 0xffff
+-- Bytes of a varint by its two leading bits.
+local VARINT = { [0] = 1, [1] = 3, [2] = 5, [3] = 8 }
+
+local f = starhop.fields
+f.version = ProtoField.uint8("starhop.version", "Version", base.DEC, nil, 0xc0)
+f.kind = ProtoField.uint8("starhop.kind", "Kind", base.DEC, KINDS, 0x30)
+f.flags = ProtoField.uint8("starhop.flags", "Flags", base.HEX, nil, 0x0f)
+f.repair = ProtoField.bool("starhop.repair", "Repair", 8, nil, 0x01)
+f.cold = ProtoField.bool("starhop.cold", "Cold", 8, nil, 0x02)
+f.last = ProtoField.bool("starhop.end", "End", 8, nil, 0x01)
+f.unknown = ProtoField.bool("starhop.no_such_name", "No such name", 8, nil, 0x02)
+f.backlog = ProtoField.bool("starhop.backlog", "Backlog", 8, nil, 0x04)
+f.volatile = ProtoField.bool("starhop.volatile", "Volatile", 8, nil, 0x08)
+f.counter = ProtoField.uint16("starhop.counter", "Counter")
+f.time = ProtoField.uint32("starhop.time", "Time (µs)")
+f.echo = ProtoField.uint32("starhop.echo", "Echo (µs)")
+f.flow = ProtoField.bytes("starhop.flow", "Flow id")
+f.hop_limit = ProtoField.uint8("starhop.hop_limit", "Hop limit")
+f.link_rate = ProtoField.uint64("starhop.link_rate", "Link rate (bit/s)")
+f.flow_rate = ProtoField.uint64("starhop.flow_rate", "Flow rate (bit/s)")
+f.range = ProtoField.string("starhop.range", "Range")
+f.start = ProtoField.uint64("starhop.start", "Start")
+f.length = ProtoField.uint64("starhop.length", "Length")
+f.offset = ProtoField.uint64("starhop.offset", "Offset")
+f.payload = ProtoField.bytes("starhop.payload", "Payload")
+f.payload_length = ProtoField.uint32("starhop.payload_length", "Payload length")
+f.algorithm = ProtoField.uint8("starhop.seal.algorithm", "Algorithm", base.DEC, ALGORITHMS, 0x20)
+f.hint = ProtoField.uint8("starhop.seal.hint", "Key hint", base.DEC, nil, 0x1f)
+f.boot = ProtoField.bytes("starhop.seal.boot", "Boot id")
+f.link = ProtoField.uint16("starhop.seal.link", "Link")
+f.epoch = ProtoField.uint16("starhop.seal.epoch", "Epoch (4 s)")
+f.nonce = ProtoField.uint24("starhop.seal.counter", "Counter")
+f.sealed = ProtoField.bytes("starhop.seal.packet", "Sealed packet")
+f.tag = ProtoField.bytes("starhop.seal.tag", "Tag")
+
+local malformed = ProtoExpert.new("starhop.malformed", "Malformed packet", expert.group.MALFORMED, expert.severity.ERROR)
+starhop.experts = { malformed }
+
+starhop.prefs.ports = Pref.range("UDP ports", "4433-4448", "Ports of Starhop nodes", 65535)
+
+-- A varint at `at`: its value as UInt64 and its length; nil where it ends too early.
+local function varint(buffer, at)
+    if at >= buffer:len() then return nil end
+    local length = VARINT[bit.rshift(buffer(at, 1):uint(), 6)]
+    if at + length > buffer:len() then return nil end
+    local value = buffer(at, length):uint64()
+    return value:band(UInt64.max():rshift(66 - 8 * length)), length
+end
+
+-- A rate in bit/s: mantissa << exponent, 5 bits of exponent and 11 of mantissa.
+local function rate(buffer)
+    local bits = buffer:uint()
+    if bits == UNBOUNDED then return nil end
+    return UInt64(bit.band(bits, 0x7ff)):lshift(bit.rshift(bits, 11))
+end
+
+local function add_rate(tree, field, buffer)
+    local value = rate(buffer)
+    if value then
+        tree:add(field, buffer, value)
+    else
+        tree:add(field, buffer, UInt64.max()):append_text(" (no bound)")
+    end
+end
+
+-- A range at `at`: its text, and where it ends.
+local function add_range(tree, buffer, at)
+    local start, start_length = varint(buffer, at)
+    if not start then return nil end
+    local length, length_length = varint(buffer, at + start_length)
+    if not length then return nil end
+    local text = string.format("[%s, %s)", tostring(start), tostring(start + length))
+    local branch = tree:add(f.range, buffer(at, start_length + length_length), text)
+    branch:add(f.start, buffer(at, start_length), start)
+    branch:add(f.length, buffer(at + start_length, length_length), length)
+    return text, at + start_length + length_length
+end
+
+local function interest(buffer, tree)
+    tree:add(f.repair, buffer(0, 1))
+    tree:add(f.cold, buffer(0, 1))
+    if buffer:len() < HEADER + 5 then return nil end
+    tree:add(f.hop_limit, buffer(HEADER, 1))
+    add_rate(tree, f.link_rate, buffer(HEADER + 1, 2))
+    add_rate(tree, f.flow_rate, buffer(HEADER + 3, 2))
+    local at, texts = HEADER + 5, {}
+    while at < buffer:len() do
+        local text, after = add_range(tree, buffer, at)
+        if not text then return nil end
+        texts[#texts + 1], at = text, after
+    end
+    if #texts == 0 then return "feedback" end
+    return table.concat(texts, " ")
+end
+
+local function data(buffer, tree)
+    tree:add(f.last, buffer(0, 1))
+    tree:add(f.unknown, buffer(0, 1))
+    tree:add(f.backlog, buffer(0, 1))
+    tree:add(f.volatile, buffer(0, 1))
+    local offset, length = varint(buffer, HEADER)
+    if not offset then return nil end
+    tree:add(f.offset, buffer(HEADER, length), offset)
+    local at = HEADER + length
+    local count = buffer:len() - at
+    tree:add(f.payload_length, count):set_generated()
+    if count > 0 then tree:add(f.payload, buffer(at, count)) end
+    return string.format("[%s, %s)", tostring(offset), tostring(offset + UInt64(count)))
+end
+
+local function plain(buffer, tree, pinfo)
+    if buffer:len() < HEADER then return false end
+    local kind = bit.band(bit.rshift(buffer(0, 1):uint(), 4), 3)
+    if not KINDS[kind] then return false end
+    tree:add(f.version, buffer(0, 1))
+    tree:add(f.kind, buffer(0, 1))
+    tree:add(f.flags, buffer(0, 1))
+    tree:add(f.counter, buffer(1, 2))
+    tree:add(kind == 0 and f.time or f.echo, buffer(3, 4))
+    tree:add(f.flow, buffer(7, 16))
+    local what
+    if kind == 0 then
+        what = interest(buffer, tree)
+    elseif kind == 1 then
+        what = data(buffer, tree)
+    else
+        what = add_range(tree, buffer, HEADER)
+    end
+    if not what then
+        tree:add_proto_expert_info(malformed)
+        what = "malformed"
+    end
+    local flow = tostring(buffer(7, 4):bytes()):lower()
+    pinfo.cols.info = string.format("%s %d flow %s %s", KINDS[kind], buffer(1, 2):uint(), flow, what)
+    return true
+end
+
+local function sealed(buffer, tree, pinfo)
+    if buffer:len() <= SEAL + TAG then return false end
+    tree:add(f.version, buffer(0, 1))
+    tree:add(f.algorithm, buffer(0, 1))
+    tree:add(f.hint, buffer(0, 1))
+    tree:add(f.boot, buffer(1, 8))
+    tree:add(f.link, buffer(9, 2))
+    tree:add(f.epoch, buffer(11, 2))
+    tree:add(f.nonce, buffer(13, 3))
+    local length = buffer:len() - SEAL - TAG
+    tree:add(f.sealed, buffer(SEAL, length))
+    tree:add(f.tag, buffer(SEAL + length, TAG))
+    local boot = tostring(buffer(1, 4):bytes()):lower()
+    pinfo.cols.info = string.format("sealed %d by %s, %d bytes", buffer(13, 3):uint(), boot, length)
+    return true
+end
+
+function starhop.dissector(buffer, pinfo, root)
+    if buffer:len() == 0 then return 0 end
+    local version = bit.rshift(buffer(0, 1):uint(), 6)
+    local dissect = version == VERSION_PLAIN and plain or version == VERSION_SEALED and sealed
+    if not dissect then return 0 end
+    local tree = root:add(starhop, buffer())
+    if not dissect(buffer, tree, pinfo) then
+        tree:add_proto_expert_info(malformed)
+    end
+    pinfo.cols.protocol = "Starhop"
+    return buffer:len()
+end
+
+local table_of_ports = DissectorTable.get("udp.port")
+local registered = starhop.prefs.ports
+
+function starhop.prefs_changed()
+    if registered == starhop.prefs.ports then return end
+    table_of_ports:remove(registered, starhop)
+    registered = starhop.prefs.ports
+    table_of_ports:add(registered, starhop)
+end
+
+table_of_ports:add(registered, starhop)

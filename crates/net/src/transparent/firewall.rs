@@ -28,9 +28,9 @@ impl Firewall {
         format!("inet starhop_relay_{}", self.port)
     }
 
-    /// The table. A datagram is diverted if it comes from or goes to the port and begins with our version and one of
-    /// our kinds (the first byte of PROTOCOL.md's header: 01, then 00, 01 or 10); the relay itself looks closer, and
-    /// passes on what is not Starhop's. Without a socket that takes it, `tproxy` lets a packet pass.
+    /// The table. A datagram is diverted if it comes from or goes to the port and begins as a packet of ours: plain
+    /// (the first bits of PROTOCOL.md's header: 01, then 00, 01 or 10, which is 4 to 6) or sealed (10, then any: 8 to
+    /// 11). The relay itself looks closer, and passes on what is not Starhop's, or not for it. Without a socket that takes it, `tproxy` lets a packet pass.
     fn script(self) -> String {
         let (Self { port }, mark) = (self, self.mark());
         let mut rules = String::new();
@@ -42,7 +42,7 @@ impl Firewall {
                 };
                 let version = if address.is_ipv4() { "ipv4" } else { "ipv6" };
                 rules += &format!(
-                    "    meta nfproto {version} udp {side} {port} @th,64,4 4-6 tproxy {family} to {to}:{port} \
+                    "    meta nfproto {version} udp {side} {port} @th,64,4 4-11 tproxy {family} to {to}:{port} \
                      meta mark set {mark} accept\n"
                 );
             }

@@ -316,6 +316,7 @@ fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {
         stop: Instant::ZERO + flow.stop,
         transport: flow.how.clone(),
         splits: Vec::new(),
+        exchange: flow.exchange,
     }
 }
 

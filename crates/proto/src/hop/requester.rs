@@ -33,6 +33,9 @@ pub struct Requester {
     /// When a gap in the counter is a loss even if nothing follows.
     gap_deadline: Option<Instant>,
     reorder_time: Duration,
+    /// When the last packet came, and after how long without any the neighbour may have forgotten us.
+    last_arrival: Instant,
+    forgotten_after: Duration,
     /// Largest packet seen. Smaller ones take less time on the wire, and would pass for an emptier queue.
     full_packet: u64,
 }
@@ -53,6 +56,8 @@ impl Requester {
             reported_warm: false,
             gap_deadline: None,
             reorder_time: config.reorder_time,
+            last_arrival: Instant::ZERO,
+            forgotten_after: config.flow_idle,
             full_packet: 0,
         }
     }
@@ -108,6 +113,11 @@ impl Requester {
         wire_bytes: u64,
         backlog: bool,
     ) -> Arrival {
+        // A neighbour that was not asked for long has forgotten the hop, and counts from anywhere.
+        if now.since(self.last_arrival) >= self.forgotten_after {
+            self.resume();
+        }
+        self.last_arrival = now;
         let arrival = self.arrivals.on_arrival(counter);
         self.unreported += wire_bytes;
         self.full_packet = self.full_packet.max(wire_bytes);

@@ -32,7 +32,7 @@ impl Body {
                 varint::write(packet.bytes.len() as u64, &mut out);
                 out.extend_from_slice(&packet.bytes);
             }
-            Self::Datagram(_) | Self::Segment(_) => return None,
+            Self::Datagram(_) | Self::Segment(_) | Self::Split(_) => return None,
         }
         if out.len() < self.ip_len() as usize {
             out.resize(self.ip_len() as usize, 0);

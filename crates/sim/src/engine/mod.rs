@@ -14,7 +14,7 @@ mod routes;
 mod segment;
 mod world;
 
-pub use host::{Host, HostId, HostReport, TcpStats, WindowSample};
+pub use host::{Backlog, Host, HostId, HostReport, TcpStats, WindowSample};
 pub use network::{LinkId, Network, NodeId};
 pub use packet::{Body, IP_HEADER, Opaque, Segment, UDP_HEADER};
 pub(crate) use segment::XCP_HEADER;

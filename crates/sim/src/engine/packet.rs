@@ -3,6 +3,7 @@
 use super::HostId;
 use super::segment::{TcpKind, TcpSegment, XCP_HEADER};
 use crate::link::XcpHeader;
+use starhop_proto::gateway::Segment as SplitSegment;
 
 /// The contents of a packet.
 #[derive(Clone, PartialEq, Debug)]
@@ -13,6 +14,8 @@ pub enum Body {
     Segment(Segment),
     /// A TCP segment. Boxed, so that other packets stay small.
     Tcp(Box<TcpSegment>),
+    /// A segment between a gateway that splits connections by rate and a client.
+    Split(Box<SplitSegment>),
     /// A packet into which nobody on the way can look.
     Opaque(Box<Opaque>),
 }
@@ -72,6 +75,7 @@ impl Body {
             Self::Datagram(bytes) => bytes.len() as u32 + UDP_HEADER + IP_HEADER,
             Self::Segment(segment) => segment.header + segment.len + IP_HEADER,
             Self::Tcp(segment) => segment.header() + segment.len + IP_HEADER,
+            Self::Split(segment) => segment.header() + segment.payload() + IP_HEADER,
             Self::Opaque(packet) => {
                 let xcp = if packet.xcp.is_some() { XCP_HEADER } else { 0 };
                 IP_HEADER + xcp + packet.header + packet.bytes.len() as u32

@@ -107,6 +107,12 @@ pub struct FlowResult {
     pub name: String,
     /// Its transport.
     pub transport: String,
+    /// When it began.
+    #[serde(default)]
+    pub start_s: f64,
+    /// When it ends if it is not done.
+    #[serde(default)]
+    pub stop_s: f64,
     /// Every byte was handed over.
     pub completed: bool,
     /// From its start to its last byte.
@@ -308,6 +314,7 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
         record: handle.record,
         transport: scenario.flows[index].transport.clone(),
         start: handle.start,
+        stop: handle.stop,
         end: handle.stop.min(simulation.world().now()),
         ideal_mbps: over_sky.as_ref().map_or(built.ideal_mbps[index], |sky| sky.ideal_bps * 1e-6),
         propagation_ms: over_sky.as_ref().map_or(propagation_ms, |sky| sky.path.mean_propagation_ms),
@@ -325,6 +332,8 @@ pub(crate) struct FlowFacts {
     pub(crate) record: usize,
     pub(crate) transport: String,
     pub(crate) start: Instant,
+    /// When it stops if it is not done before.
+    pub(crate) stop: Instant,
     /// When it ends if it is not done before.
     pub(crate) end: Instant,
     pub(crate) ideal_mbps: f64,
@@ -354,6 +363,8 @@ pub(crate) fn flow_result(
     FlowResult {
         name: spec.name.clone(),
         transport: facts.transport,
+        start_s: facts.start.since(Instant::ZERO).as_secs_f64(),
+        stop_s: facts.stop.since(Instant::ZERO).as_secs_f64(),
         completed: record.finished.is_some(),
         completion_s: record.finished.map(|at| at.since(facts.start).as_secs_f64()),
         delivered_bytes: record.in_order_bytes,

@@ -17,7 +17,7 @@ const EDGES: [(&str, &[&str]); 6] = [
 ];
 
 /// All that proto is built on.
-const PROTO_USES: [&str; 3] = ["foldhash", "hashbrown", "libm"];
+const PROTO_USES: [&str; 4] = ["foldhash", "hashbrown", "libm", "reed-solomon-simd"];
 
 /// What belongs to the real world, and the crates that live there.
 const OF_THE_REAL_WORLD: [&str; 3] = ["blake3", "quinn-udp", "tokio"];

@@ -240,6 +240,14 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The same with another controller.
+    ///
+    /// # Errors
+    /// When the controller cannot work.
+    pub fn with_controller(&self, controller: Controller) -> Result<Self, ConfigError> {
+        Self::new(Settings { controller, ..self.0.clone() })
+    }
+
     /// Fresh bytes that one more Interest asks for.
     pub fn step_bytes(&self) -> u64 {
         u64::from(self.interest_step) * self.payload as u64

@@ -12,6 +12,7 @@ pub mod cache;
 pub mod config;
 pub mod consumer;
 pub mod deadlines;
+pub mod fec;
 pub mod hop;
 pub mod name;
 pub mod node;

@@ -40,16 +40,9 @@ fn plan(transport: Transport, loss: f64) -> Plan {
         splits: Vec::new(),
     };
     Plan {
-        network,
         relays: nodes[1..HOPS].to_vec(),
-        flows: vec![flow],
-        sky: None,
-        actions: Vec::new(),
-        seed: 1,
         warm_up: Instant::ZERO + Duration::from_secs(5),
-        end,
-        step: Duration::from_millis(100),
-        udp_checksum: true,
+        ..Plan::new(network, vec![flow], end)
     }
 }
 

@@ -107,16 +107,8 @@ impl Setting {
             splits: Vec::new(),
         });
         let mut simulation = Simulation::new(Plan {
-            network,
-            relays: Vec::new(),
-            flows: specs.collect(),
-            actions: Vec::new(),
-            seed: 1,
             warm_up: at(self.warm_up),
-            end: at(self.seconds),
-            step: ms(100),
-            udp_checksum: true,
-            sky: None,
+            ..Plan::new(network, specs.collect(), at(self.seconds))
         });
         simulation.run(|_| ());
         Outcome { seconds: (self.seconds - self.warm_up) as f64, warm_up: self.warm_up, simulation }

@@ -48,18 +48,7 @@ fn probe(from: NodeId, to: NodeId) -> FlowSpec {
 }
 
 fn plan(network: Network, flows: Vec<FlowSpec>) -> Plan {
-    Plan {
-        network,
-        relays: Vec::new(),
-        flows,
-        sky: None,
-        actions: Vec::new(),
-        seed: 1,
-        warm_up: Instant::ZERO,
-        end: at(10_000),
-        step: ms(100),
-        udp_checksum: true,
-    }
+    Plan::new(network, flows, at(10_000))
 }
 
 fn run(plan: Plan) -> Simulation {

@@ -188,6 +188,7 @@ impl Run<'_> {
             record: index,
             transport: self.controls.get(&index).unwrap_or(&self.scenario.flows[index].transport).clone(),
             start: flow.start,
+            stop: flow.stop,
             end: flow.stop.min(self.end),
             ideal_mbps: self.blueprint.ideal_mbps[index] * real / planned,
             propagation_ms: self.blueprint.propagation[index].as_millis_f64(),

@@ -40,7 +40,11 @@ fn bounded(data: &PanelData<'_>, claim: &ClaimSpec) -> Result<Judgement, String>
     if claim.least.is_none() && claim.most.is_none() {
         return Err("has no bound: give least, most or rising".to_owned());
     }
-    let values = if claim.slope { vec![slope_compared(data, claim)?] } else { compared(data, claim)? };
+    let values = match claim.cases_within {
+        Some(range) => vec![cases_within(data, claim, range)?],
+        None if claim.slope => vec![slope_compared(data, claim)?],
+        None => compared(data, claim, &claim.series)?,
+    };
     let (least, most) = (claim.least.unwrap_or(f64::NEG_INFINITY), claim.most.unwrap_or(f64::INFINITY));
     // A number that is missing holds nothing up.
     let holds = !values.is_empty() && values.iter().all(|value| *value >= least && *value <= most);
@@ -58,9 +62,20 @@ fn bound_words(claim: &ClaimSpec) -> String {
     }
 }
 
+/// In how many cases the number lies within a range, its ends included.
+fn cases_within(data: &PanelData<'_>, claim: &ClaimSpec, range: (f64, f64)) -> Result<f64, String> {
+    let all = data.panel.series.iter().map(|series| &series.name);
+    let mut count = 0;
+    for series in all.filter(|name| claim.series.is_empty() || **name == claim.series) {
+        let values = compared(data, claim, series)?;
+        count += values.iter().filter(|value| (range.0..=range.1).contains(*value)).count();
+    }
+    Ok(count as f64)
+}
+
 /// The number at every value of x that the claim is about, divided by or less its other side.
-fn compared(data: &PanelData<'_>, claim: &ClaimSpec) -> Result<Vec<f64>, String> {
-    let series = data.series_named(&claim.series)?;
+fn compared(data: &PanelData<'_>, claim: &ClaimSpec, series: &str) -> Result<Vec<f64>, String> {
+    let series = data.series_named(series)?;
     let at = claim.at.as_ref().map(written);
     let cells: Vec<&Cell> =
         data.of_series(series).filter(|cell| at.as_ref().is_none_or(|at| *at == cell.x)).collect();

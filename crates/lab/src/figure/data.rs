@@ -108,7 +108,7 @@ pub fn csv(data: &PanelData<'_>) -> Result<String, String> {
 }
 
 /// Everything that the panel's plots, claims and data name, once.
-fn metrics(panel: &Panel) -> Vec<Metric> {
+pub(super) fn metrics(panel: &Panel) -> Vec<Metric> {
     use super::spec::PlotKind;
     let mut all: Vec<Metric> = Vec::new();
     for plot in &panel.plots {

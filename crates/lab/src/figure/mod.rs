@@ -18,6 +18,7 @@ pub use page::{index, page};
 use crate::report::plot::Plot;
 use crate::result::RunResult;
 use crate::scenario::{Change, Scenario};
+use crate::sweep::Metric;
 use data::PanelData;
 use spec::{Figure, Panel, PlotKind, written};
 use std::path::{Path, PathBuf};
@@ -178,9 +179,10 @@ fn finish_panel(figure: &Figure, panel: &Panel, results: &[RunResult]) -> Result
 }
 
 impl Figure {
-    /// Some plot shows a time series: the results need to keep theirs.
+    /// Some plot shows a time series, or some number is a part of one: the results need to keep theirs.
     pub fn needs_series(&self) -> bool {
-        self.panels.iter().flat_map(|panel| &panel.plots).any(|plot| plot.kind == PlotKind::Time)
+        let drawn = |panel: &Panel| panel.plots.iter().any(|plot| plot.kind == PlotKind::Time);
+        self.panels.iter().any(|panel| drawn(panel) || data::metrics(panel).iter().any(Metric::needs_series))
     }
 }
 

@@ -184,6 +184,8 @@ pub struct ClaimSpec {
     pub per: Option<Operand>,
     /// What is taken from it.
     pub minus: Option<Operand>,
+    /// In place of the number itself: in how many cases, of all series where none is named, it lies between these.
+    pub cases_within: Option<(f64, f64)>,
     /// At least this.
     pub least: Option<f64>,
     /// At most this.

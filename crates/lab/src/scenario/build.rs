@@ -2,13 +2,14 @@
 
 use super::units::QueueRoom;
 use super::{Relays, Scenario, Split, What};
+use starhop_proto::config::Controller;
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::{LinkId, Network, NodeId};
 use starhop_sim::link::{LinkConfig, QueueLimit};
 use starhop_sim::run::{Action, FlowSpec, Plan, Simulation};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A scenario as a simulated world.
 pub struct Built {
@@ -86,6 +87,7 @@ pub fn blueprint(scenario: &Scenario) -> Blueprint {
     let plan = Plan {
         network: draft,
         relays: relays(scenario),
+        controllers: controllers(scenario),
         flows,
         sky: super::sky::plan(scenario),
         actions,
@@ -295,6 +297,11 @@ fn relays(scenario: &Scenario) -> Vec<NodeId> {
             drawn.into_iter().map(|(_, node)| node).collect()
         }
     }
+}
+
+fn controllers(scenario: &Scenario) -> BTreeMap<NodeId, Controller> {
+    let named = scenario.topology.controllers.iter();
+    named.map(|(name, &controller)| (node(scenario, name), controller)).collect()
 }
 
 fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {

@@ -50,9 +50,25 @@ pub struct Flow {
     pub content: String,
     /// Which nodes split its connection.
     pub split: Split,
+    /// It stands for so many flows alike, named NAME-1, NAME-2, …; `None` is one of its own name.
+    pub count: Option<u32>,
 }
 
+/// The most flows that one `count` makes.
+const MOST_COPIES: u32 = 1000;
+
 impl Flow {
+    /// The flows that it stands for.
+    pub(super) fn copies(self) -> Vec<Self> {
+        let Some(count) = self.count else { return vec![self] };
+        let copy = |number| {
+            let name = format!("{}-{number}", self.name);
+            let content = if self.content == self.name { name.clone() } else { self.content.clone() };
+            Self { name, content, count: None, ..self.clone() }
+        };
+        (1..=count).map(copy).collect()
+    }
+
     pub(super) fn parse(mut fields: Fields<'_>, duration: Duration) -> Result<Self, ScenarioError> {
         let transport: String = fields.optional("transport")?.unwrap_or_else(|| "starhop".to_owned());
         let name: String = fields.required("name")?;
@@ -64,6 +80,10 @@ impl Flow {
         };
         let how = how(&transport, &mut options, &fields)?;
         let split = split(&mut fields, &how)?;
+        let count = fields.optional("count")?;
+        if count.is_some_and(|count| !(1..=MOST_COPIES).contains(&count)) {
+            return Err(fields.error("count", &format!("must lie between 1 and {MOST_COPIES}")));
+        }
         let flow = Self {
             from: fields.optional("from")?.unwrap_or_else(|| "server".to_owned()),
             to: fields.optional("to")?.unwrap_or_else(|| "client".to_owned()),
@@ -75,6 +95,7 @@ impl Flow {
             transport,
             how,
             split,
+            count,
         };
         if flow.start >= flow.stop {
             return Err(fields.error("start", "must lie before the flow's stop and the scenario's duration"));
@@ -249,7 +270,7 @@ fn arq(options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, Scen
 
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum ControllerName {
+pub(super) enum ControllerName {
     Starhop,
     Leotp,
     Reno,
@@ -326,7 +347,7 @@ fn put<T>(value: Option<T>, place: &mut T) {
     }
 }
 
-fn controller(name: ControllerName) -> Controller {
+pub(super) fn controller(name: ControllerName) -> Controller {
     match name {
         ControllerName::Starhop => Controller::Starhop,
         ControllerName::Leotp => Controller::Leotp,

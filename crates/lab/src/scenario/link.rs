@@ -8,7 +8,7 @@ use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use starhop_sim::link::{
     DelayModel, Disorder, GilbertElliott, LinkConfig, LossModel, Opportunities, Outage, QueueLimit,
-    RateSchedule, XcpOptions,
+    RateSchedule, XcpOptions, XcpTraffic,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -46,6 +46,19 @@ enum RouterName {
     Droptail,
     /// Tells XCP's senders their windows.
     Xcp,
+    /// The same, and does so as if traffic without XCP's header were not there.
+    XcpOwn,
+}
+
+impl RouterName {
+    fn xcp(self) -> Option<XcpOptions> {
+        let speaks = |traffic| Some(XcpOptions { traffic, ..XcpOptions::default() });
+        match self {
+            Self::Droptail => None,
+            Self::Xcp => speaks(XcpTraffic::All),
+            Self::XcpOwn => speaks(XcpTraffic::Own),
+        }
+    }
 }
 
 /// A quantity, or a table for what a quantity cannot say.
@@ -247,7 +260,7 @@ impl LinkSpec {
                 duplicate: self.duplicate.unwrap_or(0.0),
                 corrupt: self.corrupt.unwrap_or(0.0),
             },
-            xcp: (self.router == Some(RouterName::Xcp)).then(XcpOptions::default),
+            xcp: self.router.and_then(RouterName::xcp),
         })
     }
 }

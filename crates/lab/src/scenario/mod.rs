@@ -153,6 +153,12 @@ fn flows(
             flows.push(flow);
         }
     }
+    let flows: Vec<Flow> = flows.into_iter().flat_map(Flow::copies).collect();
+    let mut names = std::collections::BTreeSet::new();
+    if let Some(twice) = flows.iter().find(|flow| !names.insert(&flow.name)) {
+        let problem = format!("two flows are called \"{}\", one of them by its count", twice.name);
+        return Err(fields.error("flow", &problem));
+    }
     if flows.is_empty() { Err(fields.error("flow", "is missing: nothing would be sent")) } else { Ok(flows) }
 }
 

@@ -152,6 +152,18 @@ fn a_clock_that_would_begin_before_its_epoch_is_refused() {
 }
 
 #[test]
+fn a_count_makes_flows_of_one_description() {
+    let many = CHAIN.replace("name = \"a\"", "name = \"a\"\ncount = 3");
+    let names = parse(&many)
+        .map(|scenario| scenario.flows.into_iter().map(|flow| (flow.name, flow.content)).collect::<Vec<_>>());
+    let expected = ["a-1", "a-2", "a-3"].map(|name| (name.to_owned(), name.to_owned()));
+    assert_eq!(names.as_deref(), Ok(&expected[..]));
+    assert_eq!(error(&many.replace("count = 3", "count = 0")).field, "flow.0.count");
+    let twice = format!("{many}\n[[flow]]\nname = \"a-2\"\nsize = \"unlimited\"\n");
+    assert!(error(&twice).problem.contains("\"a-2\""), "{}", error(&twice).problem);
+}
+
+#[test]
 fn a_link_has_the_router_that_its_file_says() {
     let with = |router: &str| {
         CHAIN.replace("queue = \"1000p\"", &format!("queue = \"1000p\"\nrouter = \"{router}\""))

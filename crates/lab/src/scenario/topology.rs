@@ -2,8 +2,10 @@
 
 use super::constellation::{Constellation, check_relays};
 use super::fields::{Fields, ScenarioError};
+use super::flow::{ControllerName, controller};
 use super::link::{Direction, LinkSpec, ReadFile};
 use super::units::{Share, SignedSpan, Span};
+use starhop_proto::config::{Config, Controller};
 use starhop_proto::time::Duration;
 use starhop_sim::engine::CLOCK_BASE;
 use std::collections::BTreeMap;
@@ -58,6 +60,8 @@ pub struct Topology {
     pub links: Vec<NamedLink>,
     /// Which middle nodes run a relay.
     pub relays: Relays,
+    /// Nodes that control the hop above them by another controller than their flows' settings name.
+    pub controllers: BTreeMap<String, Controller>,
     /// Clocks that are not the world's, nanoseconds ahead.
     pub clocks: BTreeMap<String, i64>,
     /// `parallel` only.
@@ -71,6 +75,7 @@ impl Topology {
         let kind: String = fields.required("kind")?;
         let relays = relays(&mut fields)?;
         let clocks: BTreeMap<String, SignedSpan> = fields.optional("clock")?.unwrap_or_default();
+        let controllers = controllers(&mut fields)?;
         let default = match fields.table("link")? {
             Some(mut table) => finished(LinkSpec::parse(&mut table, read)?, table)?,
             None => LinkSpec::default(),
@@ -80,6 +85,7 @@ impl Topology {
             nodes: Vec::new(),
             links: Vec::new(),
             relays,
+            controllers,
             clocks: clocks.into_iter().map(|(node, offset)| (node, offset.nanos)).collect(),
             switching: None,
             sky: None,
@@ -283,9 +289,14 @@ impl Topology {
             Relays::Named(names) if self.sky.is_none() => names.as_slice(),
             _ => &[],
         };
-        match named.iter().chain(self.clocks.keys()).find(|name| self.node_named(name).is_none()) {
-            Some(name) => Err(fields
-                .error("relays", &format!("\"{name}\" is no node; nodes are {}", self.nodes.join(", ")))),
+        let named = named.iter().map(|name| ("relays", name));
+        let named = named.chain(self.clocks.keys().map(|name| ("clock", name)));
+        let mut named = named.chain(self.controllers.keys().map(|name| ("controllers", name)));
+        match named.find(|(_, name)| self.node_named(name).is_none()) {
+            Some((field, name)) => {
+                let problem = format!("\"{name}\" is no node; nodes are {}", self.nodes.join(", "));
+                Err(fields.error(field, &problem))
+            }
             None => Ok(()),
         }
     }
@@ -294,6 +305,16 @@ impl Topology {
 fn finished<T>(value: T, table: Fields<'_>) -> Result<T, ScenarioError> {
     table.finish()?;
     Ok(value)
+}
+
+fn controllers(fields: &mut Fields<'_>) -> Result<BTreeMap<String, Controller>, ScenarioError> {
+    let named: BTreeMap<String, ControllerName> = fields.optional("controllers")?.unwrap_or_default();
+    let named: BTreeMap<_, _> = named.into_iter().map(|(node, name)| (node, controller(name))).collect();
+    for (node, &controller) in &named {
+        let works = Config::default().with_controller(controller);
+        works.map_err(|e| fields.error(&format!("controllers.{node}"), e.problem))?;
+    }
+    Ok(named)
 }
 
 #[derive(serde::Deserialize)]

@@ -7,7 +7,11 @@ use serde_json::Value;
 ///
 /// A name is a path into the document: `jain`, `link_packets`; `flow.NAME.FIELD` with a flow's name or its number
 /// from 0; `flows.sum.FIELD`, `flows.mean.FIELD`, `flows.min.FIELD`, `flows.max.FIELD` over all flows;
-/// `link.NAME.DIRECTION.FIELD`; `relays.sum.FIELD`. Nested fields have dots: `flow.a.owd_ms.p99`.
+/// `link.NAME.DIRECTION.FIELD`; `relays.sum.FIELD`. Nested fields have dots: `flow.a.owd_ms.p99`. In place of all
+/// flows, those of a group that was made with `count`: `flows.NAME.sum.FIELD`.
+///
+/// A time series becomes a number by its mean from second A to B: `flow.a.series.goodput_mbps@20..40`. Jain's index of
+/// these means, over the flows that run throughout, is `jain@20..40`.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Metric {
@@ -51,9 +55,70 @@ impl std::fmt::Display for Metric {
     }
 }
 
+/// A stretch of a run, seconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Window {
+    from_s: f64,
+    to_s: f64,
+}
+
+impl std::str::FromStr for Window {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ends = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+        match ends {
+            Some((from_s, to_s)) if from_s < to_s => Ok(Self { from_s, to_s }),
+            _ => Err(format!("`@{text}`: write two times in seconds, the earlier first: @20..40")),
+        }
+    }
+}
+
+/// One number of several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fold {
+    Sum,
+    Mean,
+    Min,
+    Max,
+}
+
+impl Fold {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "sum" => Some(Self::Sum),
+            "mean" => Some(Self::Mean),
+            "min" => Some(Self::Min),
+            "max" => Some(Self::Max),
+            _ => None,
+        }
+    }
+
+    fn of(self, values: &[f64]) -> f64 {
+        match self {
+            Self::Sum => values.iter().sum(),
+            Self::Mean => values.iter().sum::<f64>() / values.len().max(1) as f64,
+            Self::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
+            Self::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+}
+
+/// A flow `NAME-7` is of the group NAME, which a scenario made with `count`.
+fn is_of_group(item: &Value, group: &str) -> bool {
+    let number = item["name"].as_str().and_then(|name| name.strip_prefix(group)?.strip_prefix('-'));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// A result document that is read by name.
 #[derive(Clone, Debug)]
 pub struct Document(Value);
+
+impl Metric {
+    /// It is read from a time series: results need to keep theirs.
+    pub fn needs_series(&self) -> bool {
+        [Some(&self.value), self.over.as_ref()].into_iter().flatten().any(|name| name.contains('@'))
+    }
+}
 
 impl Document {
     /// Of a run.
@@ -88,6 +153,10 @@ impl Document {
     }
 
     fn at(&self, name: &str) -> Result<f64, String> {
+        if let Some((name, window)) = name.rsplit_once('@') {
+            let window = window.parse()?;
+            return if name == "jain" { self.jain_within(window) } else { self.mean_within(name, window) };
+        }
         let mut parts = name.splitn(3, '.');
         if let (Some(list @ ("flows" | "links" | "relays")), Some(fold), Some(field)) =
             (parts.next(), parts.next(), parts.next())
@@ -98,16 +167,50 @@ impl Document {
     }
 
     fn folded(&self, list: &str, fold: &str, field: &str) -> Result<f64, String> {
+        let (group, fold, field) = match field.split_once('.') {
+            Some((inner, field)) if Fold::named(fold).is_none() && Fold::named(inner).is_some() => {
+                (Some(fold), inner, field)
+            }
+            _ => (None, fold, field),
+        };
+        let Some(fold) = Fold::named(fold) else {
+            return Err(format!("`{list}.{fold}`: there are sum, mean, min and max"));
+        };
         let items = self.0[list].as_array().map(Vec::as_slice).unwrap_or_default();
-        let values = items.iter().map(|item| number(field_of(item, field)?, field));
+        let items = items.iter().filter(|item| group.is_none_or(|group| is_of_group(item, group)));
+        let values = items.map(|item| number(field_of(item, field)?, field));
         let values = values.collect::<Result<Vec<f64>, String>>()?;
-        match fold {
-            "sum" => Ok(values.iter().sum()),
-            "mean" => Ok(values.iter().sum::<f64>() / values.len().max(1) as f64),
-            "min" => Ok(values.iter().copied().fold(f64::INFINITY, f64::min)),
-            "max" => Ok(values.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
-            other => Err(format!("`{list}.{other}`: there are sum, mean, min and max")),
+        match group {
+            Some(group) if values.is_empty() => Err(format!("`{list}` has no group `{group}`")),
+            _ => Ok(fold.of(&values)),
         }
+    }
+
+    /// The mean of a time series within a window.
+    fn mean_within(&self, name: &str, window: Window) -> Result<f64, String> {
+        let step: f64 = number(self.lookup("series.step_s")?, "series.step_s")?;
+        let values = self.numbers(name)?;
+        let within = values.iter().enumerate().filter(|(index, value)| {
+            let ends = (*index as f64 + 1.0) * step;
+            value.is_finite() && ends > window.from_s + 1e-9 && ends <= window.to_s + 1e-9
+        });
+        let within: Vec<f64> = within.map(|(_, value)| *value).collect();
+        Ok(if within.is_empty() { f64::NAN } else { Fold::Mean.of(&within) })
+    }
+
+    fn jain_within(&self, window: Window) -> Result<f64, String> {
+        let items = self.0["flows"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut means = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let (start, stop) = (
+                number(field_of(item, "start_s")?, "start_s")?,
+                number(field_of(item, "stop_s")?, "stop_s")?,
+            );
+            if start <= window.from_s && stop >= window.to_s {
+                means.push(self.mean_within(&format!("flow.{index}.series.goodput_mbps"), window)?);
+            }
+        }
+        Ok(if means.is_empty() { f64::NAN } else { crate::result::jain(&means) })
     }
 
     fn lookup(&self, name: &str) -> Result<&Value, String> {
@@ -175,11 +278,20 @@ mod tests {
         Document(json!({
             "jain": 0.5,
             "flows": [
-                {"name": "a", "goodput_mbps": 3.0, "owd_ms": {"p99": 7.0}, "completion_s": null},
-                {"name": "b", "goodput_mbps": 1.0, "owd_ms": {"p99": 9.0}, "completion_s": 2.0},
+                {"name": "a", "goodput_mbps": 3.0, "owd_ms": {"p99": 7.0}, "completion_s": null,
+                    "start_s": 0.0, "stop_s": 2.0},
+                {"name": "b", "goodput_mbps": 1.0, "owd_ms": {"p99": 9.0}, "completion_s": 2.0,
+                    "start_s": 1.0, "stop_s": 2.0},
             ],
             "links": [{"name": "x-y", "direction": "forward", "dropped": 4}],
-            "series": {"flows": [{"owd_ms": [1.0, null]}, {"owd_ms": []}], "links": [{}]},
+            "series": {
+                "step_s": 0.5,
+                "flows": [
+                    {"owd_ms": [1.0, null], "goodput_mbps": [1.0, 2.0, 3.0, 5.0]},
+                    {"owd_ms": [], "goodput_mbps": [0.0, 0.0, 1.0, 1.0]},
+                ],
+                "links": [{}],
+            },
         }))
     }
 
@@ -210,5 +322,26 @@ mod tests {
     fn series_keep_their_gaps() {
         let series = document().numbers("flow.a.series.owd_ms").unwrap_or_default();
         assert!(series[0] == 1.0 && series[1].is_nan());
+    }
+
+    #[test]
+    fn a_window_of_a_series_is_a_number() {
+        assert_eq!(at("flow.a.series.goodput_mbps@0.5..1.5"), Ok(2.5));
+        assert!(at("flow.a.series.goodput_mbps@7..8").is_ok_and(f64::is_nan));
+        // In the first second only one flow runs; in the second 4 to 1.
+        assert_eq!(at("jain@0..1"), Ok(1.0));
+        assert!(at("jain@1..2").is_ok_and(|jain| (jain - 25.0 / 34.0).abs() < 1e-12));
+        assert!(at("jain@2..1").is_err_and(|problem| problem.contains("@2..1")));
+    }
+
+    #[test]
+    fn a_group_is_folded_by_itself() {
+        let flow = |name: &str, rate: f64| json!({"name": name, "goodput_mbps": rate});
+        let flows = [flow("x-1", 1.0), flow("x-2", 2.0), flow("y-1", 5.0), flow("x-up", 9.0)];
+        let document = Document(json!({ "flows": flows }));
+        let at = |name: &str| name.parse().and_then(|metric| document.number(&metric));
+        assert_eq!(at("flows.x.sum.goodput_mbps"), Ok(3.0));
+        assert_eq!(at("flows.y.mean.goodput_mbps / flows.x.mean.goodput_mbps"), Ok(5.0 / 1.5));
+        assert!(at("flows.z.sum.goodput_mbps").is_err_and(|problem| problem.contains("`z`")));
     }
 }

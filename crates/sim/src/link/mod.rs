@@ -18,7 +18,7 @@ pub use loss::{GilbertElliott, Loss, LossModel};
 pub use outage::{Outage, Window};
 pub use queue::{DropTail, QueueLimit};
 pub use rate::{Opportunities, RateSchedule, Service, Transmitter};
-pub use xcp::{XcpHeader, XcpOptions, XcpRouter};
+pub use xcp::{XcpHeader, XcpOptions, XcpRouter, XcpTraffic};
 
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};

@@ -38,11 +38,30 @@ pub struct XcpOptions {
     pub gamma: f64,
     /// The first control interval, before packets told a round trip.
     pub first_interval: Duration,
+    /// What counts as traffic.
+    pub traffic: XcpTraffic,
+}
+
+/// What an XCP router takes into account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum XcpTraffic {
+    /// All packets. Flows that speak XCP then yield to those that do not, which take what is left until they lose.
+    #[default]
+    All,
+    /// Packets with XCP's header, as if the rest were not there. Where it takes a share of the link, XCP's windows grow
+    /// beyond use, and a sender that takes the smaller of two windows competes by its end-to-end half (SatERN).
+    Own,
 }
 
 impl Default for XcpOptions {
     fn default() -> Self {
-        Self { alpha: 0.4, beta: 0.226, gamma: 0.1, first_interval: Duration::from_millis(50) }
+        Self {
+            alpha: 0.4,
+            beta: 0.226,
+            gamma: 0.1,
+            first_interval: Duration::from_millis(50),
+            traffic: XcpTraffic::All,
+        }
     }
 }
 
@@ -58,10 +77,25 @@ const LEAST_QUEUE_WATCH: Duration = Duration::from_millis(2);
 struct Sums {
     /// Bytes that arrived.
     bytes: f64,
+    /// Those of them with a header.
+    own_bytes: f64,
     /// Σ rtt·s/cwnd, seconds: each flow adds its round trip once per round trip.
     rtt_by_cwnd: f64,
     /// Σ rtt²·s/cwnd, square seconds.
     rtt_square_by_cwnd: f64,
+}
+
+impl Sums {
+    /// What the controllers are shown of the traffic and of a queue. In a queue that is served in the order of arrival
+    /// every kind of traffic has its share of the arrivals.
+    fn counted(mut self, traffic: XcpTraffic, queue_bytes: f64) -> (Self, f64) {
+        if traffic == XcpTraffic::All || self.bytes == 0.0 {
+            return (self, queue_bytes);
+        }
+        let share = self.own_bytes / self.bytes;
+        self.bytes = self.own_bytes;
+        (self, queue_bytes * share)
+    }
 }
 
 /// What may be handed out until the next control interval.
@@ -121,6 +155,7 @@ impl XcpRouter {
         }
         self.queue.see(now, queue_bytes, capacity, self.interval);
         self.sums.bytes += f64::from(bytes);
+        self.sums.own_bytes += if header.is_some() { f64::from(bytes) } else { 0.0 };
         if let Some(header) = header.filter(|header| has_word(header)) {
             let rtt = header.rtt.as_secs_f64();
             let turn = rtt * f64::from(bytes) / header.cwnd_bytes;
@@ -160,8 +195,8 @@ impl XcpRouter {
             let mean = Duration::from_secs_f64(sums.rtt_square_by_cwnd / sums.rtt_by_cwnd);
             self.interval = mean.clamp(LEAST_INTERVAL, LONGEST_INTERVAL);
         }
-        self.grants =
-            Grants::new(&self.options, &sums, lasted, self.interval, capacity, self.queue.standing());
+        let (counted, queue) = sums.counted(self.options.traffic, self.queue.standing());
+        self.grants = Grants::new(&self.options, &counted, lasted, self.interval, capacity, queue);
     }
 }
 
@@ -321,6 +356,35 @@ mod tests {
             .sum();
         // Spare: 0.8 Mbyte/s; 0.4 of it over 0.1 s, and a packet's rounding.
         assert!(granted < 0.4 * 0.8e6 * 0.1 * 1.1, "{granted}");
+    }
+
+    /// Half of the traffic has no header: what is the window's change of a flow of 40 kB that makes up the other half?
+    fn beside_others(traffic: XcpTraffic, queue: f64) -> f64 {
+        let mut router = XcpRouter::new(XcpOptions { first_interval: RTT, traffic, ..XcpOptions::default() });
+        let mut change = 0.0;
+        for index in 0..80_u64 {
+            let at = Instant::ZERO + RTT.scaled(index, 40);
+            router.on_arrival(at, None, 1000, queue, CAPACITY);
+            let mut header = XcpHeader { cwnd_bytes: 40_000.0, rtt: RTT, feedback_bytes: 1e9 };
+            router.on_arrival(at, Some(&header), 1000, queue, CAPACITY);
+            router.on_departure(&mut header, 1000);
+            change += if index >= 40 { header.feedback_bytes } else { 0.0 };
+        }
+        change
+    }
+
+    #[test]
+    fn what_counts_as_traffic_decides_what_is_spare() {
+        // 8 Mbit/s are 100 kB per round trip: 20 kB are spare, or 60 kB where only own traffic counts.
+        let (all, own) = (beside_others(XcpTraffic::All, 0.0), beside_others(XcpTraffic::Own, 0.0));
+        assert!(
+            (all - 0.4 * 20_000.0).abs() < 900.0 && (own - 0.4 * 60_000.0).abs() < 1_500.0,
+            "{all} {own}"
+        );
+        // And half of the queue is theirs.
+        let (all, own) = (beside_others(XcpTraffic::All, 20_000.0), beside_others(XcpTraffic::Own, 20_000.0));
+        assert!((all - (8_000.0 - 4_520.0)).abs() < 900.0, "{all}");
+        assert!((own - (24_000.0 - 2_260.0)).abs() < 1_500.0, "{own}");
     }
 
     #[test]

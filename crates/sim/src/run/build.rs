@@ -1,6 +1,6 @@
 //! From a plan to a simulation.
 
-use super::overlay::{Member, Overlay, Stack};
+use super::overlay::{Member, Overlay, Stack, config_at};
 use super::sky::{FlowAccount, Sky, SkyPlan};
 use super::{Action, FlowHandle, Series, Simulation, Step};
 use crate::engine::{HostId, IP_HEADER, Network, NodeId, UDP_HEADER, World};
@@ -10,7 +10,7 @@ use crate::host::{
     ProducerHost, RelayHost,
 };
 use crate::record::{Recorder, SharedRecorder};
-use starhop_proto::config::Config;
+use starhop_proto::config::{Config, Controller};
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -95,6 +95,8 @@ pub struct Plan {
     pub network: Network,
     /// The nodes that run relays.
     pub relays: Vec<NodeId>,
+    /// Nodes that control the hop above them by another controller than their flows' settings name.
+    pub controllers: BTreeMap<NodeId, Controller>,
     /// The flows.
     pub flows: Vec<FlowSpec>,
     /// The sky that finds the ways between the hosts; without one, ways are those of the least delay.
@@ -113,6 +115,25 @@ pub struct Plan {
     pub udp_checksum: bool,
 }
 
+impl Plan {
+    /// Flows over a network without relays until `end`, with seed 1, no warm-up and a step of 100 ms.
+    pub fn new(network: Network, flows: Vec<FlowSpec>, end: Instant) -> Self {
+        Self {
+            network,
+            relays: Vec::new(),
+            controllers: BTreeMap::new(),
+            flows,
+            sky: None,
+            actions: Vec::new(),
+            seed: 1,
+            warm_up: Instant::ZERO,
+            end,
+            step: Duration::from_millis(100),
+            udp_checksum: true,
+        }
+    }
+}
+
 impl Simulation {
     /// Sets a world up in which nothing has happened yet.
     pub fn new(plan: Plan) -> Self {
@@ -123,7 +144,7 @@ impl Simulation {
         let mut builder = Builder {
             world,
             recorder,
-            overlay: Overlay::default(),
+            overlay: Overlay::new(plan.controllers),
             pattern: Pattern::default(),
             rng: Rng::new(plan.seed).fork(u64::MAX),
         };
@@ -191,7 +212,8 @@ impl Builder {
                 flows.iter().filter(|other| other.transport == flow.transport).collect();
             let producers = self.add_producers(config, &alike);
             let relays = relays.iter().map(|&node| {
-                let relay = RelayHost::new(config.clone(), self.rng.next_u64());
+                let config = config_at(&self.overlay.controllers, node, config);
+                let relay = RelayHost::new(config, self.rng.next_u64());
                 (node, self.world.add_host(node, Box::new(relay), false))
             });
             let relays = relays.collect();
@@ -252,8 +274,8 @@ impl Builder {
             clock_offset: self.world.network().clock_offset(spec.to),
             seed: self.rng.next_u64(),
         };
-        let consumer =
-            ConsumerHost::new(config.clone(), consumer, self.recorder.clone(), self.pattern.clone());
+        let config = config_at(&self.overlay.controllers, spec.to, config);
+        let consumer = ConsumerHost::new(config, consumer, self.recorder.clone(), self.pattern.clone());
         let consumer = self.world.add_host(spec.to, Box::new(consumer), false);
         self.overlay.members.push(Member { flow: spec.content, stack, consumer, server: spec.from });
         (consumer, consumer, Vec::new())

@@ -2,7 +2,7 @@
 
 use crate::engine::{HostId, NodeId, Observer, World};
 use crate::host::RelayHost;
-use starhop_proto::config::Config;
+use starhop_proto::config::{Config, Controller};
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,21 +24,33 @@ pub(crate) struct Member {
     pub(crate) server: NodeId,
 }
 
+/// The settings of a stack at a node. A controller that cannot work changes nothing.
+pub(crate) fn config_at(controllers: &BTreeMap<NodeId, Controller>, node: NodeId, config: &Config) -> Config {
+    let changed = controllers.get(&node).and_then(|&controller| config.with_controller(controller).ok());
+    changed.unwrap_or_else(|| config.clone())
+}
+
 /// All stacks and the routes between their hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     pub(crate) stacks: Vec<Stack>,
     pub(crate) members: Vec<Member>,
+    /// Nodes that control the hop above them by another controller than their stack's.
+    pub(crate) controllers: BTreeMap<NodeId, Controller>,
     /// Nodes whose relays are left out of every path.
     pub(crate) bypassed: BTreeSet<NodeId>,
     told: BTreeMap<(HostId, FlowId), HostId>,
 }
 
 impl Overlay {
+    pub(crate) fn new(controllers: BTreeMap<NodeId, Controller>) -> Self {
+        Self { controllers, ..Self::default() }
+    }
+
     /// Puts relays on a node that was not there before, one per stack.
     pub(crate) fn add_relays<O: Observer>(&mut self, node: NodeId, rng: &mut Rng, world: &mut World<O>) {
         for stack in &mut self.stacks {
-            let relay = RelayHost::new(stack.config.clone(), rng.next_u64());
+            let relay = RelayHost::new(config_at(&self.controllers, node, &stack.config), rng.next_u64());
             stack.relays.insert(node, world.add_host(node, Box::new(relay), false));
         }
     }

@@ -81,18 +81,7 @@ impl Chain {
             transport: Transport::Tcp(config),
             splits: if self.is_split { nodes[1..self.hops].to_vec() } else { Vec::new() },
         };
-        Simulation::new(Plan {
-            network,
-            relays: Vec::new(),
-            flows: vec![flow],
-            actions: Vec::new(),
-            seed: self.seed,
-            warm_up: Instant::ZERO,
-            end,
-            step: Duration::from_millis(100),
-            udp_checksum: true,
-            sky: None,
-        })
+        Simulation::new(Plan { seed: self.seed, ..Plan::new(network, vec![flow], end) })
     }
 
     /// A simulation that has run.

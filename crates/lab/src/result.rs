@@ -1,6 +1,11 @@
 //! The result document: what a run, simulated or emulated, says about its flows, links and relays.
 
+mod level;
+
+pub use level::{Level, Responses};
+
 use crate::scenario::{Built, Scenario};
+use level::{level, responses};
 use serde::{Deserialize, Serialize};
 use starhop_proto::time::Instant;
 use starhop_sim::engine::HostReport;
@@ -142,6 +147,18 @@ pub struct FlowResult {
     pub recovery_ms: MeanP99,
     /// Difference between the `owd` of successive arrivals.
     pub jitter_ms: MeanP99,
+    /// Segments under way from a TCP source.
+    #[serde(default)]
+    pub in_flight: Level,
+    /// Bytes that the first node which splits the connection has not sent on.
+    #[serde(default)]
+    pub backlog_bytes: Level,
+    /// Bytes at the client that wait for others before them.
+    #[serde(default)]
+    pub out_of_order_bytes: Level,
+    /// Where the client asks for one thing after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub responses: Option<Responses>,
     /// Payload bytes that the source sent, repairs included; flows of equal content share them.
     pub source_bytes: u64,
     /// Bytes of the IP packets that the client sent.
@@ -252,6 +269,18 @@ pub struct FlowSeries {
     /// Its smoothed round trip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub srtt_ms: Vec<Option<f64>>,
+    /// Segments under way from the TCP source.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_flight: Vec<Option<f64>>,
+    /// Bytes that the first node which splits the connection has not sent on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backlog_bytes: Vec<Option<f64>>,
+    /// Bytes at the client that wait for others before them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub out_of_order_bytes: Vec<Option<f64>>,
+    /// Bytes handed over in order so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delivered_bytes: Vec<Option<f64>>,
 }
 
 /// The series of one direction of a link.
@@ -323,7 +352,13 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
         repairs,
         timeouts,
     };
-    flow_result(scenario, index, &simulation.recorder().borrow(), facts)
+    let level = |value: fn(&FlowSample) -> f64| level(scenario, built, index, value);
+    FlowResult {
+        in_flight: level(|s| s.in_flight),
+        backlog_bytes: level(|s| s.backlog_bytes),
+        out_of_order_bytes: level(|s| s.out_of_order_bytes),
+        ..flow_result(scenario, index, &simulation.recorder().borrow(), facts)
+    }
 }
 
 /// What a recorder does not know of a flow.
@@ -382,6 +417,10 @@ pub(crate) fn flow_result(
             p99: if has_losses { recovery(retransmitted.quantile(0.99)) } else { 0.0 },
         },
         jitter_ms: mean_p99(jitter),
+        in_flight: Level::default(),
+        backlog_bytes: Level::default(),
+        out_of_order_bytes: Level::default(),
+        responses: responses(&record.responses),
         source_bytes: recorder.source_bytes(facts.record),
         return_bytes: facts.return_bytes,
         repairs: facts.repairs,
@@ -404,9 +443,12 @@ fn path(path: &starhop_sim::run::PathResult) -> PathResult {
     }
 }
 
-/// Segments sent again and retransmission timeouts of all TCP senders between source and client.
+/// Segments sent again and retransmission timeouts of all TCP senders between source and client, and of a gateway that
+/// splits the connection by rate.
 fn tcp_counts(built: &Built, handle: &FlowHandle) -> (u64, u64) {
-    let reports = handle.senders.iter().map(|&sender| built.simulation.world().report(sender));
+    let world = built.simulation.world();
+    let flow = handle.record as u32;
+    let reports = handle.senders.iter().chain(&handle.gateway).map(|&sender| world.flow_report(sender, flow));
     reports.fold((0, 0), |(repairs, timeouts), report| match report {
         HostReport::Tcp(stats) => (repairs + stats.retransmitted, timeouts + stats.timeouts),
         _ => (repairs, timeouts),
@@ -527,12 +569,21 @@ pub(crate) fn flow_series(samples: &[FlowSample]) -> FlowSeries {
         cwnd: sender_column(samples, |s| s.cwnd),
         ssthresh: sender_column(samples, |s| s.ssthresh),
         srtt_ms: sender_column(samples, |s| s.srtt_ms),
+        in_flight: sender_column(samples, |s| s.in_flight),
+        backlog_bytes: known_column(samples, |s| s.backlog_bytes),
+        out_of_order_bytes: known_column(samples, |s| s.out_of_order_bytes),
+        delivered_bytes: column(samples, |s| s.delivered_bytes),
     }
 }
 
 /// Only flows with a window have one.
 fn sender_column(samples: &[FlowSample], value: impl Fn(&FlowSample) -> f64) -> Vec<Option<f64>> {
     if samples.iter().all(|s| s.cwnd.is_nan()) { Vec::new() } else { column(samples, value) }
+}
+
+/// Only flows of which it is known at some time have one.
+fn known_column(samples: &[FlowSample], value: impl Fn(&FlowSample) -> f64) -> Vec<Option<f64>> {
+    if samples.iter().all(|s| value(s).is_nan()) { Vec::new() } else { column(samples, value) }
 }
 
 /// JSON knows no NaN and no infinity.

@@ -63,7 +63,7 @@ fn how_fast(result: &RunResult) -> String {
     )
 }
 
-fn how_true(result: &RunResult, accuracy: &AccuracyResult) -> String {
+pub(crate) fn how_true(result: &RunResult, accuracy: &AccuracyResult) -> String {
     let priority = if accuracy.is_real_time { "real-time" } else { "ordinary" };
     let verdict = if accuracy.is_good { "" } else { "  NOT TO BE TRUSTED: the machine was too slow.\n" };
     format!(

@@ -113,3 +113,20 @@ fn a_path_that_is_used_again_does_not_fetch_what_was_asked_of_it_before() {
     // 75 % where the relay still fetches, on the client's return, what it had been asked before.
     assert!(result.flows[0].efficiency >= 0.85, "{}", result.flows[0].efficiency);
 }
+
+/// A satellite hop that loses 5 % behind a ground hop of the same rate: its repairs come on top of what the ground
+/// brings, so a queue grows although no sender is ever held by its grant. The bound is a tenth above the delay when the
+/// lossy hop alone repairs, ground delay + d (1 + p) / (1 - p), of packets that take 0.57 ms per hop.
+#[test]
+fn repairs_on_top_of_a_full_link_do_not_leave_a_standing_queue() {
+    for (delay, d) in [("10ms", 10.0), ("50ms", 50.0), ("100ms", 100.0), ("150ms", 150.0)] {
+        let delay_is = format!("topology.override.0.delay={delay}");
+        let result = run("lossy-satellite-hop.toml", &[&delay_is, "duration=40s"]);
+        let flow = &result.flows[0];
+        show(&format!("satellite hop of {delay}"), flow);
+        let bound = 25.0 + d * (1.0 + 0.05) / (1.0 - 0.05) + 2.0 * 0.57;
+        println!("mean delay {:.1} ms, repaired by the hop alone {bound:.1} ms", flow.owd_ms.mean);
+        assert!(flow.owd_ms.mean <= 1.2 * bound, "{delay}: {}", flow.owd_ms.mean);
+        assert!(flow.efficiency >= 0.98, "{delay}: {}", flow.efficiency);
+    }
+}

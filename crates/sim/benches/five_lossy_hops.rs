@@ -38,6 +38,7 @@ fn plan(transport: Transport, loss: f64) -> Plan {
         stop: end,
         transport,
         splits: Vec::new(),
+        exchange: None,
     };
     Plan {
         relays: nodes[1..HOPS].to_vec(),

@@ -105,6 +105,7 @@ impl Setting {
             stop: at(self.seconds),
             transport,
             splits: Vec::new(),
+            exchange: None,
         });
         let mut simulation = Simulation::new(Plan {
             warm_up: at(self.warm_up),

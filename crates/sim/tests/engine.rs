@@ -44,6 +44,7 @@ fn probe(from: NodeId, to: NodeId) -> FlowSpec {
         stop: at(10_000),
         transport: Transport::Cbr { rate: Rate::from_bps(9_776_000), payload: 1222 },
         splits: Vec::new(),
+        exchange: None,
     }
 }
 

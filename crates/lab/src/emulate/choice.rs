@@ -16,11 +16,15 @@ use std::sync::Arc;
 pub(super) fn controls(scenario: &Scenario, options: &Options) -> Result<BTreeMap<usize, String>, LabError> {
     let mut controls = BTreeMap::new();
     for (index, flow) in scenario.flows.iter().enumerate() {
+        if flow.exchange.is_some() {
+            let problem = format!("flow {}: `requests` exist in the simulator only", flow.name);
+            return Err(LabError::Scenario(problem));
+        }
         let wanted = match (options.kernel.get(&flow.name), &flow.how) {
             (Some(wanted), _) => wanted,
             (None, Transport::Tcp(_)) => &flow.transport,
             (None, Transport::Starhop(_)) => continue,
-            (None, Transport::Cbr { .. } | Transport::Arq { .. }) => {
+            (None, Transport::Cbr { .. } | Transport::Arq { .. } | Transport::Split(_)) => {
                 let problem = format!("flow {}: {} exists in the simulator only", flow.name, flow.transport);
                 return Err(LabError::Scenario(problem));
             }

@@ -107,7 +107,9 @@ fn tell(recorder: &mut SharedRecorder, event: &Event) {
 
 fn sample(recorder: &SharedRecorder, step: Duration, series: &mut [Vec<FlowSample>]) {
     for (index, samples) in series.iter_mut().enumerate() {
-        let sums = std::mem::take(&mut recorder.borrow_mut().flow_mut(index).step);
+        let mut recorder = recorder.borrow_mut();
+        let record = recorder.flow_mut(index);
+        let sums = std::mem::take(&mut record.step);
         samples.push(FlowSample {
             goodput_mbps: sums.in_order_bytes as f64 * 8e-6 / step.as_secs_f64(),
             owd_ms: sums.owd / sums.owd_bytes as f64 * 1e-6,
@@ -116,6 +118,10 @@ fn sample(recorder: &SharedRecorder, step: Duration, series: &mut [Vec<FlowSampl
             cwnd: f64::NAN,
             ssthresh: f64::NAN,
             srtt_ms: f64::NAN,
+            in_flight: f64::NAN,
+            backlog_bytes: f64::NAN,
+            out_of_order_bytes: record.out_of_order() as f64,
+            delivered_bytes: record.in_order_bytes as f64,
         });
     }
 }

@@ -47,8 +47,10 @@ fn lines(data: &PanelData<'_>, spec: &PlotSpec, title: &str) -> Result<Plot, Str
         let (mut means, mut ranges) = (Vec::new(), Vec::new());
         for cell in data.of_series(series) {
             let Some(mean) = cell.mean(&metric)? else { continue };
-            means.push((cell.position, mean.mean));
-            if mean.half_width > 0.0 {
+            let Some(unit) = unit(data, spec, &metric, cell)? else { continue };
+            means.push((cell.position, mean.mean / unit));
+            // How far a quotient may be off is not known from its parts.
+            if mean.half_width > 0.0 && spec.per.is_none() {
                 ranges.push((cell.position, mean.mean - mean.half_width));
                 ranges.push((cell.position, mean.mean + mean.half_width));
             }
@@ -58,6 +60,16 @@ fn lines(data: &PanelData<'_>, spec: &PlotSpec, title: &str) -> Result<Plot, Str
         plot.add("", series, Shape::Ranges, ranges);
     }
     Ok(plot)
+}
+
+/// What a line is divided by at the x of a cell: 1 without `per`; `None` where it has no number.
+fn unit(data: &PanelData<'_>, spec: &PlotSpec, metric: &Metric, cell: &Cell) -> Result<Option<f64>, String> {
+    let Some(per) = &spec.per else { return Ok(Some(1.0)) };
+    let series = data.series_named(per)?;
+    match data.of_series(series).find(|other| other.x == cell.x) {
+        Some(other) => Ok(other.mean(metric)?.map(|mean| mean.mean)),
+        None => Ok(None),
+    }
 }
 
 fn scatter(data: &PanelData<'_>, spec: &PlotSpec, title: &str) -> Result<Plot, String> {

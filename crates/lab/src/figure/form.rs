@@ -26,6 +26,9 @@ pub struct Form {
     /// Payload of a segment, bytes.
     #[serde(default)]
     pub mss: f64,
+    /// Header bytes of a segment on the wire.
+    #[serde(default)]
+    pub overhead: f64,
     /// The share of a quantile, 0 to 1.
     #[serde(default)]
     pub share: f64,
@@ -52,6 +55,9 @@ pub enum FormKind {
     EndToEndThroughput,
     /// Throughput with hop-by-hop retransmission, Mbit/s: b·(1−p) (LEOTP, equation 5).
     HopByHopThroughput,
+    /// Payload that a link delivers, Mbit/s, where each of its bits is lost by itself: b·s/(s+h)·(1−p)^8(s+h) for
+    /// payloads of s bytes in packets of s+h.
+    BitErrors,
     /// Throughput of NewReno, Mbit/s: MSS/RTT·√(3/2P), RTT = 2·N·d, but at most b (Mathis et al. 1997, equation 3).
     Mathis,
 }
@@ -90,6 +96,7 @@ impl Form {
             FormKind::HopByHopOwd | FormKind::HopByHopQuantile => "closed form, hop by hop",
             FormKind::EndToEndThroughput => "b(1-P)",
             FormKind::HopByHopThroughput => "b(1-p)",
+            FormKind::BitErrors => "bound",
             FormKind::Mathis => "Mathis",
         };
         if self.name.is_empty() { default.to_owned() } else { self.name.clone() }
@@ -105,6 +112,10 @@ impl Form {
             FormKind::HopByHopQuantile => n * d + 2.0 * d * failures(n, p, self.share),
             FormKind::EndToEndThroughput => b * (1.0 - path_loss),
             FormKind::HopByHopThroughput => b * (1.0 - p),
+            FormKind::BitErrors => {
+                let packet = self.mss + self.overhead;
+                b * self.mss / packet * (1.0 - p).powf(8.0 * packet)
+            }
             FormKind::Mathis => (self.mss * 8e-3 / (2.0 * n * d) * (1.5 / path_loss).sqrt()).min(b),
         }
     }
@@ -141,6 +152,7 @@ mod tests {
             loss: 0.005,
             rate_mbps: 20.0,
             mss: 1448.0,
+            overhead: 52.0,
             share: 0.99,
             x: None,
             x_scale: 1.0,
@@ -165,6 +177,14 @@ mod tests {
             let exact = form(mean).value(None);
             assert!((sampled / exact - 1.0).abs() < 0.002, "{sampled} {exact}");
         }
+    }
+
+    #[test]
+    fn bit_errors_take_whole_packets() {
+        let bits = Form { loss: 1e-5, ..form(FormKind::BitErrors) };
+        // 12000 bits a packet: e^-0.12 of them arrive.
+        let expected = 20.0 * 1448.0 / 1500.0 * (-0.12f64).exp();
+        assert!((bits.value(None) / expected - 1.0).abs() < 1e-5, "{} {expected}", bits.value(None));
     }
 
     #[test]

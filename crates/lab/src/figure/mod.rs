@@ -116,7 +116,7 @@ fn check(panel: &Panel) -> Result<(), String> {
         let own = (!claim.series.is_empty()).then_some(&claim.series);
         sides.chain(own).chain(&claim.rising)
     });
-    let mut named = claims.chain(panel.plots.iter().flat_map(|plot| &plot.only));
+    let mut named = claims.chain(panel.plots.iter().flat_map(|plot| plot.only.iter().chain(&plot.per)));
     match named.find(|name| !known(name)) {
         Some(name) => Err(format!("there is no series \"{name}\"")),
         None => Ok(()),

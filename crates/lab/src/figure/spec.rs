@@ -128,6 +128,9 @@ pub struct PlotSpec {
     /// The series that are drawn; all by default.
     #[serde(default)]
     pub only: Vec<String>,
+    /// What a line draws is divided by this series at the same x.
+    #[serde(default)]
+    pub per: Option<String>,
     /// The value of x whose runs are drawn, for plots over time and distributions.
     pub at: Option<toml::Value>,
     /// Closed forms beside the measured curves.

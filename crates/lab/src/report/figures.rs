@@ -1,14 +1,15 @@
 //! Which plots a report has.
 
 use super::plot::{Axis, Plot, Shape};
+use super::traces;
 use crate::result::{FlowResult, LinkResult, RunResult};
 
 /// Everything that is plotted of one flow.
-struct Curve<'a> {
-    name: String,
-    run: &'a RunResult,
-    index: usize,
-    flow: &'a FlowResult,
+pub(super) struct Curve<'a> {
+    pub(super) name: String,
+    pub(super) run: &'a RunResult,
+    pub(super) index: usize,
+    pub(super) flow: &'a FlowResult,
 }
 
 /// More curves in one plot cannot be told apart.
@@ -18,7 +19,10 @@ const MOST_CURVES: usize = 8;
 pub(super) fn figures(results: &[RunResult]) -> Vec<Plot> {
     let curves = curves(results);
     let mut plots = vec![throughput(results, &curves), delay(results, &curves), distribution(&curves)];
+    plots.push(traces::retransmitted(&curves));
     plots.push(queues(results, &curves));
+    plots.push(traces::windows(&curves));
+    plots.push(traces::fairness(results));
     if curves.len() > 1 {
         plots.push(shares(&curves));
         plots.push(trade(&curves));
@@ -58,7 +62,7 @@ pub(crate) fn over_time(step: f64, values: &[Option<f64>]) -> Vec<(f64, f64)> {
     values.chunks(width).enumerate().map(point).collect()
 }
 
-fn time_axis() -> Axis {
+pub(super) fn time_axis() -> Axis {
     Axis::linear("time, s").from(0.0)
 }
 

@@ -2,8 +2,10 @@
 
 mod figures;
 pub mod plot;
+mod traces;
 
 use crate::result::{FlowResult, LinkResult, RelayResult, RunResult};
+use crate::text::how_true;
 pub(crate) use figures::over_time;
 use plot::escape;
 use std::fmt::Write;
@@ -51,6 +53,10 @@ fn introduction(run: &RunResult) -> String {
     );
     for problem in &run.problems {
         let _ = write!(html, "<p class=\"bad\">This run failed: {}</p>", escape(problem));
+    }
+    if let Some(accuracy) = &run.accuracy {
+        let class = if accuracy.is_good { "" } else { " class=\"bad\"" };
+        let _ = write!(html, "<p{class}>{}</p>", escape(how_true(run, accuracy).trim()));
     }
     html
 }

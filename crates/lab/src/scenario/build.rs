@@ -7,6 +7,7 @@ use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::{LinkId, Network, NodeId};
+use starhop_sim::host::Middle;
 use starhop_sim::link::{LinkConfig, QueueLimit};
 use starhop_sim::run::{Action, FlowSpec, Plan, Simulation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +90,7 @@ pub fn blueprint(scenario: &Scenario) -> Blueprint {
         relays: relays(scenario),
         controllers: controllers(scenario),
         flows,
+        middles: middles(scenario),
         sky: super::sky::plan(scenario),
         actions,
         seed: scenario.seed,
@@ -314,7 +316,17 @@ fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {
         stop: Instant::ZERO + flow.stop,
         transport: flow.how.clone(),
         splits: Vec::new(),
+        exchange: flow.exchange,
     }
+}
+
+/// By number of the flow the programs through which its packets go.
+fn middles(scenario: &Scenario) -> BTreeMap<usize, Vec<(NodeId, Middle)>> {
+    let flows = scenario.flows.iter().enumerate().filter(|(_, flow)| !flow.middles.is_empty());
+    let of = |flow: &super::Flow| {
+        flow.middles.in_order().map(|(name, middle)| (node(scenario, name), middle)).collect()
+    };
+    flows.map(|(index, flow)| (index, of(flow))).collect()
 }
 
 /// The nodes that split a flow's connection, from the source on: on its first path in the order of the path, others

@@ -3,7 +3,7 @@
 use super::fields::{Fields, ScenarioError};
 use super::link::{LinkSpec, ReadFile};
 use super::topology::{InFlight, Relays, Topology};
-use super::units::{Bitrate, QueueRoom, Span};
+use super::units::{Bitrate, QueueRoom, Size, Span};
 use starhop_orbit::frame::Geodetic;
 use starhop_orbit::ground::{self, Station};
 use starhop_orbit::link::{GroundPolicy, Selection};
@@ -35,6 +35,8 @@ pub struct Constellation {
     pub uplink: SkyLink,
     /// From satellites to stations.
     pub downlink: SkyLink,
+    /// Bytes that relays at stations keep, where not as much as the satellites.
+    pub station_cache: Option<u64>,
     /// What happens when a station changes its satellite.
     pub handover: Handover,
 }
@@ -49,6 +51,7 @@ impl PartialEq for Constellation {
                 c.has_ground_relays,
                 c.start,
                 c.has_access,
+                c.station_cache,
                 c.handover,
                 c.network.selection,
             )
@@ -71,6 +74,9 @@ pub struct SkyLink {
     /// Its rate over a pass, in place of the one in `spec`.
     pub curve: Option<VCurve>,
 }
+
+/// A relay needs so much for what passes through it, bytes.
+const LEAST_CACHE: u64 = 256 * 1024;
 
 /// The name of the node that a station itself is; its hosts have the station's name.
 pub fn gateway(station: &str) -> String {
@@ -129,6 +135,7 @@ impl Constellation {
             isl: sky_link(fields, "isl_link", default, read)?,
             uplink: sky_link(fields, "uplink", default, read)?,
             downlink: sky_link(fields, "downlink", default, read)?,
+            station_cache: station_cache(fields)?,
             handover: handover(fields)?,
             network: Arc::new(network),
             shell,
@@ -325,6 +332,15 @@ fn selection(fields: &mut Fields<'_>) -> Result<Selection, ScenarioError> {
         return Err(fields.error("reselect", "must be at least 10ms"));
     }
     Ok(Selection { policy, every_s })
+}
+
+fn station_cache(fields: &mut Fields<'_>) -> Result<Option<u64>, ScenarioError> {
+    match fields.optional::<Size>("station_cache")? {
+        Some(Size(bytes)) if bytes < LEAST_CACHE => {
+            Err(fields.error("station_cache", "must be at least 256 KiB, the data in transit"))
+        }
+        cache => Ok(cache.map(|Size(bytes)| bytes)),
+    }
 }
 
 fn start(fields: &mut Fields<'_>) -> Result<Duration, ScenarioError> {

@@ -1,15 +1,18 @@
 //! The flows of a scenario.
 
 use super::fields::{Fields, ScenarioError};
-use super::units::{Bitrate, FlowSize, PacketsOrSize, Size, Span};
+use super::middle::Middles;
+use super::split::{RATE_SPLIT, exchange, rate_split};
+use super::units::{Bitrate, PacketsOrSize, Size, Span};
 use starhop_proto::config::{Config, Controller, Notices, Profile, Settings};
 use starhop_proto::time::Duration;
+use starhop_sim::host::Exchange;
 use starhop_sim::host::tcp::congestion::Control;
 use starhop_sim::host::tcp::{LossDetection, TcpConfig, TcpSettings};
 use starhop_sim::run::Transport;
 
 /// The transports beside TCP's congestion controls.
-const OTHERS: [&str; 6] = ["starhop", "leotp", "intcp", "intcp-uni", "cbr", "arq"];
+const OTHERS: [&str; 7] = ["starhop", "leotp", "intcp", "intcp-uni", "cbr", "arq", RATE_SPLIT];
 
 /// The names of all transports.
 pub fn transports() -> Vec<&'static str> {
@@ -50,6 +53,10 @@ pub struct Flow {
     pub content: String,
     /// Which nodes split its connection.
     pub split: Split,
+    /// Its client asks for one thing after the other; the length is that of all answers.
+    pub exchange: Option<Exchange>,
+    /// What its packets go through on their way.
+    pub middles: Middles,
     /// It stands for so many flows alike, named NAME-1, NAME-2, …; `None` is one of its own name.
     pub count: Option<u32>,
 }
@@ -58,13 +65,14 @@ pub struct Flow {
 const MOST_COPIES: u32 = 1000;
 
 impl Flow {
-    /// The flows that it stands for.
-    pub(super) fn copies(self) -> Vec<Self> {
+    /// The flows that it stands for, each `stagger` after the one before.
+    pub(super) fn copies(self, stagger: Duration) -> Vec<Self> {
         let Some(count) = self.count else { return vec![self] };
         let copy = |number| {
+            let start = self.start + stagger.scaled(u64::from(number) - 1, 1);
             let name = format!("{}-{number}", self.name);
             let content = if self.content == self.name { name.clone() } else { self.content.clone() };
-            Self { name, content, count: None, ..self.clone() }
+            Self { name, content, start, count: None, ..self.clone() }
         };
         (1..=count).map(copy).collect()
     }
@@ -75,11 +83,15 @@ impl Flow {
         let mut options = fields.table("options")?;
         let content = match &mut options {
             // TCP has no cache in which content could be shared.
-            Some(options) if Control::named(&transport).is_none() => options.optional("content")?,
+            Some(options) if Control::named(&transport).is_none() && transport != RATE_SPLIT => {
+                options.optional("content")?
+            }
             _ => None,
         };
         let how = how(&transport, &mut options, &fields)?;
         let split = split(&mut fields, &how)?;
+        let (size, exchange) = exchange(&mut fields, &how)?;
+        let middles = Middles::parse(&mut fields, &how, split == Split::None)?;
         let count = fields.optional("count")?;
         if count.is_some_and(|count| !(1..=MOST_COPIES).contains(&count)) {
             return Err(fields.error("count", &format!("must lie between 1 and {MOST_COPIES}")));
@@ -87,7 +99,7 @@ impl Flow {
         let flow = Self {
             from: fields.optional("from")?.unwrap_or_else(|| "server".to_owned()),
             to: fields.optional("to")?.unwrap_or_else(|| "client".to_owned()),
-            size: fields.optional::<FlowSize>("size")?.and_then(|size| size.0),
+            size,
             start: fields.optional::<Span>("start")?.map_or(Duration::ZERO, |span| span.0),
             stop: fields.optional::<Span>("stop")?.map_or(duration, |span| span.0).min(duration),
             content: content.unwrap_or_else(|| name.clone()),
@@ -95,6 +107,8 @@ impl Flow {
             transport,
             how,
             split,
+            exchange,
+            middles,
             count,
         };
         if flow.start >= flow.stop {
@@ -117,6 +131,7 @@ fn how(
         "intcp-uni" => Profile::IntcpUni,
         "cbr" => return cbr(options.take(), flow),
         "arq" => return arq(options.take(), flow),
+        RATE_SPLIT => return rate_split(options.take(), flow),
         other => match Control::named(other) {
             Some(control) => return tcp(control, options.take(), flow),
             None => {
@@ -137,7 +152,18 @@ fn how(
 
 /// `"none"`, `"every-hop"` or a list of nodes.
 fn split(fields: &mut Fields<'_>, how: &Transport) -> Result<Split, ScenarioError> {
-    let split = match fields.optional::<SplitName>("split")? {
+    let name = fields.optional::<SplitName>("split")?;
+    if matches!(how, Transport::Split(_)) {
+        return match name {
+            Some(SplitName::Nodes(nodes)) if (1..=2).contains(&nodes.len()) => Ok(Split::Named(nodes)),
+            _ => {
+                let problem = "names the gateway of a rate-split flow, and the terminal if the client is behind one: \
+                     split = [\"gateway\", \"terminal\"]";
+                Err(fields.error("split", problem))
+            }
+        };
+    }
+    let split = match name {
         None => return Ok(Split::None),
         Some(SplitName::Word(word)) if word == "none" => return Ok(Split::None),
         Some(SplitName::Word(word)) if word == "every-hop" => Split::EveryHop,
@@ -174,7 +200,7 @@ fn tcp(control: Control, options: Option<Fields<'_>>, flow: &Fields<'_>) -> Resu
     config.map(Transport::Tcp)
 }
 
-fn set_tcp(settings: &mut TcpSettings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
+pub(super) fn set_tcp(settings: &mut TcpSettings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
     let s = settings;
     put(options.optional("mss")?, &mut s.mss);
     put(options.optional("initial_window")?, &mut s.initial_window);
@@ -341,7 +367,7 @@ pub(super) fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(
     Ok(())
 }
 
-fn put<T>(value: Option<T>, place: &mut T) {
+pub(super) fn put<T>(value: Option<T>, place: &mut T) {
     if let Some(value) = value {
         *place = value;
     }

@@ -6,8 +6,10 @@ mod event;
 mod fields;
 mod flow;
 mod link;
+mod middle;
 mod settings;
 mod sky;
+mod split;
 mod topology;
 pub mod units;
 
@@ -17,11 +19,14 @@ pub use event::{Event, What};
 pub use fields::ScenarioError;
 pub use flow::{Flow, Split, transports};
 pub use link::{Direction, LinkSpec, LossDirection, ReadFile};
+pub use middle::Middles;
 pub use settings::{options_of, with_options};
 pub use topology::{InFlight, NamedLink, Relays, Switching, Topology};
 
 use fields::{Fields, Text};
 use starhop_proto::time::Duration;
+use starhop_proto::units::Rate;
+use starhop_sim::run::Transport;
 use toml::de::DeTable;
 use units::Span;
 
@@ -143,26 +148,24 @@ fn flows(
         let stagger = table.optional::<Span>("stagger")?.map(|span| span.0);
         let errors = FlowErrors::of(&table);
         let flow = Flow::parse(table, duration)?;
-        if stagger.is_some() && !flow.to.ends_with('*') {
-            return Err(
-                errors.of_field("stagger", "is for a flow to several nodes, as `to = \"user*\"`".into())
-            );
+        let is_to_several = flow.to.ends_with('*');
+        if stagger.is_some() && !is_to_several && flow.count.is_none() {
+            let problem = "is for a flow to several nodes, as `to = \"user*\"`, or with a `count`";
+            return Err(errors.of_field("stagger", problem.into()));
         }
-        for flow in copies(flow, stagger.unwrap_or(Duration::ZERO), topology) {
+        let stagger = stagger.unwrap_or(Duration::ZERO);
+        let (by_node, by_count) =
+            if is_to_several { (stagger, Duration::ZERO) } else { (Duration::ZERO, stagger) };
+        for flow in copies(flow, by_node, topology).into_iter().flat_map(|flow| flow.copies(by_count)) {
             errors.check(&flow, &flows, topology)?;
             flows.push(flow);
         }
     }
-    let flows: Vec<Flow> = flows.into_iter().flat_map(Flow::copies).collect();
-    let mut names = std::collections::BTreeSet::new();
-    if let Some(twice) = flows.iter().find(|flow| !names.insert(&flow.name)) {
-        let problem = format!("two flows are called \"{}\", one of them by its count", twice.name);
-        return Err(fields.error("flow", &problem));
-    }
     if flows.is_empty() { Err(fields.error("flow", "is missing: nothing would be sent")) } else { Ok(flows) }
 }
 
-/// A flow to `user*` is one to user1, user2, … each, `stagger` after the one before, all of one content.
+/// A flow to `user*` is one to user1, user2, … each, `stagger` after the one before, all of one content, or each of its
+/// own where the content's name has a `*` for the node's.
 fn copies(flow: Flow, stagger: Duration, topology: &Topology) -> Vec<Flow> {
     let Some(prefix) = flow.to.strip_suffix('*') else { return vec![flow] };
     let is_meant = |node: &&String| {
@@ -176,6 +179,7 @@ fn copies(flow: Flow, stagger: Duration, topology: &Topology) -> Vec<Flow> {
     let copy = |(index, node): (u64, &&String)| Flow {
         name: format!("{}-{node}", flow.name),
         to: (*node).clone(),
+        content: flow.content.replace('*', node),
         start: flow.start + stagger.scaled(index, 1),
         ..flow.clone()
     };
@@ -202,11 +206,19 @@ impl FlowErrors {
         }
         let splits = if let Split::Named(nodes) = &flow.split { &nodes[..] } else { &[] };
         let nodes = [("from", &flow.from), ("to", &flow.to)];
-        for (field, node) in nodes.into_iter().chain(splits.iter().map(|node| ("split", node))) {
+        let splits = splits.iter().map(|node| ("split", node));
+        for (field, node) in nodes.into_iter().chain(splits).chain(flow.middles.nodes()) {
             if topology.node_named(node).is_none() {
                 let problem = format!("\"{node}\" is no node; nodes are {}", topology.nodes.join(", "));
                 return Err(self.of_field(field, problem));
             }
+        }
+        if others
+            .iter()
+            .any(|other| shares_gateway(flow, other) && satellite_rate(flow) != satellite_rate(other))
+        {
+            let problem = "is another than that of a flow through the same gateway: it sends for all of them at one rate";
+            return Err(self.of_field("options.rate", problem.into()));
         }
         if flow.start >= flow.stop {
             return Err(self.of_field("stagger", "starts the last copy after its stop".into()));
@@ -220,6 +232,19 @@ impl FlowErrors {
         }
         Ok(())
     }
+}
+
+fn shares_gateway(flow: &Flow, other: &Flow) -> bool {
+    let gateway = |flow: &Flow| match &flow.split {
+        Split::Named(nodes) => satellite_rate(flow).and(nodes.first().cloned()),
+        Split::None | Split::EveryHop => None,
+    };
+    gateway(flow).is_some_and(|gateway_of_flow| gateway(other) == Some(gateway_of_flow))
+}
+
+/// What the gateway of a flow may send.
+fn satellite_rate(flow: &Flow) -> Option<Rate> {
+    if let Transport::Split(split) = &flow.how { Some(split.satellite.rate) } else { None }
 }
 
 /// Over a sky, flows go from one station to another.

@@ -39,6 +39,7 @@ pub(super) fn plan(scenario: &Scenario) -> Option<SkyPlan> {
         uplink: link(&sky.uplink),
         downlink: link(&sky.downlink),
         relays: satellites(scenario, sky),
+        station_cache: sky.station_cache,
         handover: sky.handover,
     })
 }

@@ -1,6 +1,7 @@
 //! Scenario files as users write them, right and wrong.
 
 use super::*;
+use starhop_proto::gateway::{Buffer, Release};
 use starhop_sim::run::Transport;
 
 const CHAIN: &str = r#"
@@ -161,6 +162,75 @@ fn a_count_makes_flows_of_one_description() {
     assert_eq!(error(&many.replace("count = 3", "count = 0")).field, "flow.0.count");
     let twice = format!("{many}\n[[flow]]\nname = \"a-2\"\nsize = \"unlimited\"\n");
     assert!(error(&twice).problem.contains("\"a-2\""), "{}", error(&twice).problem);
+}
+
+/// A chain whose second relay is a gateway that splits by rate.
+fn rate_split(options: &str) -> String {
+    let flow =
+        format!("name = \"a\"\ntransport = \"rate-split\"\nsplit = [\"r2\"]\noptions = {{ {options} }}");
+    CHAIN.replace("name = \"a\"", &flow)
+}
+
+#[test]
+fn a_gateway_that_splits_by_rate_takes_its_options() {
+    let scenario = parse(&rate_split(
+        "rate = \"3Mbit\", peak_rate = \"900kbit\", receive_window = \"256KiB\", release = \"cumulative\", \
+         terrestrial = { control = \"newreno\", initial_window = 2 }",
+    ));
+    let Ok(scenario) = scenario else { panic!("{scenario:?}") };
+    let Transport::Split(split) = &scenario.flows[0].how else { panic!("{:?}", scenario.flows[0].how) };
+    let satellite = &split.satellite;
+    assert_eq!((satellite.receive_window, satellite.release), (512, Release::Cumulative));
+    assert_eq!(satellite.buffer, Buffer::PeakRate(Rate::from_bps(900_000)));
+    assert_eq!((split.terrestrial.initial_window, split.terrestrial.mss), (2, 512));
+    let built = build(&scenario);
+    assert!(built.simulation.flows()[0].gateway.is_some());
+    // 512 bytes in packets of 552 over the satellite.
+    assert_eq!(scenario.flows[0].how.full_packet(), 552);
+}
+
+#[test]
+fn a_gateway_that_cannot_be_is_refused_by_field() {
+    let field = |options: &str| error(&rate_split(options)).field;
+    assert_eq!(field("mss = 512"), "flow.0.options.rate");
+    assert_eq!(field("rate = \"3Mbit\", buffer = \"41kB\", peak_rate = \"1Mbit\""), "flow.0.options.buffer");
+    assert_eq!(field("rate = \"3Mbit\", receive_window = \"70000p\""), "flow.0.options.receive_window");
+    assert_eq!(
+        field("rate = \"3Mbit\", terrestrial = { control = \"none\" }"),
+        "flow.0.options.terrestrial.control"
+    );
+    assert_eq!(
+        field("rate = \"3Mbit\", terrestrial = { handshake = false }"),
+        "flow.0.options.terrestrial.handshake"
+    );
+    let whole = rate_split("rate = \"3Mbit\"");
+    assert_eq!(error(&whole.replace("split = [\"r2\"]\n", "")).field, "flow.0.split");
+    let other = whole.replace("name = \"a\"", "name = \"b\"").replace("3Mbit", "4Mbit");
+    let (_, second) = other.split_once("[[flow]]").unwrap_or_default();
+    assert_eq!(error(&format!("{whole}\n[[flow]]{second}")).field, "flow.1.options.rate");
+}
+
+#[test]
+fn a_client_asks_for_one_thing_after_another() {
+    let asks =
+        |fields: &str| rate_split("rate = \"3Mbit\"").replace("[[flow]]", &format!("[[flow]]\n{fields}"));
+    let sized =
+        |text: String, size: &str| text.replace("size = \"unlimited\"", &format!("size = \"{size}\""));
+    let scenario = parse(&sized(asks("requests = 3\nthink = \"1s\""), "5120B"));
+    let Ok(scenario) = scenario else { panic!("{scenario:?}") };
+    let flow = &scenario.flows[0];
+    let exchange = flow.exchange.map(|e| (e.requests, e.request, e.response, e.think));
+    assert_eq!((flow.size, exchange), (Some(15_360), Some((3, 300, 5120, Duration::from_secs(1)))));
+    assert_eq!(error(&sized(asks("requests = 3"), "5000B")).field, "flow.0.size");
+    assert_eq!(error(&asks("think = \"1s\"")).field, "flow.0.think");
+}
+
+#[test]
+fn flows_by_count_begin_one_after_the_other() {
+    let many = CHAIN.replace("name = \"a\"", "name = \"a\"\ncount = 3\nstagger = \"2s\"");
+    let starts =
+        parse(&many).map(|scenario| scenario.flows.iter().map(|flow| flow.start).collect::<Vec<_>>());
+    assert_eq!(starts, Ok([0, 2, 4].map(Duration::from_secs).to_vec()));
 }
 
 #[test]

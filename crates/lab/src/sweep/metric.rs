@@ -7,8 +7,9 @@ use serde_json::Value;
 ///
 /// A name is a path into the document: `jain`, `link_packets`; `flow.NAME.FIELD` with a flow's name or its number
 /// from 0; `flows.sum.FIELD`, `flows.mean.FIELD`, `flows.min.FIELD`, `flows.max.FIELD` over all flows;
-/// `link.NAME.DIRECTION.FIELD`; `relays.sum.FIELD`. Nested fields have dots: `flow.a.owd_ms.p99`. In place of all
-/// flows, those of a group that was made with `count`: `flows.NAME.sum.FIELD`.
+/// `link.NAME.DIRECTION.FIELD`; `relays.sum.FIELD`. Nested fields have dots: `flow.a.owd_ms.p99`; entries of a list are
+/// counted from 0: `flow.a.owd_quantiles_ms.160` is the delay that 160 of 200 parts of the bytes stay below. In place of
+/// all flows, those of a group that was made with `count`: `flows.NAME.sum.FIELD`.
 ///
 /// A time series becomes a number by its mean from second A to B: `flow.a.series.goodput_mbps@20..40`. Jain's index of
 /// these means, over the flows that run throughout, is `jain@20..40`.
@@ -251,7 +252,8 @@ impl Document {
 
 fn field_of<'a>(mut value: &'a Value, path: &str) -> Result<&'a Value, String> {
     for part in path.split('.') {
-        value = value.get(part).ok_or_else(|| {
+        let entry = part.parse::<usize>().ok().and_then(|index| value.get(index));
+        value = value.get(part).or(entry).ok_or_else(|| {
             let names: Vec<&str> = value.as_object().into_iter().flatten().map(|(k, _)| k.as_str()).collect();
             format!("there is no `{part}` of `{path}`; there are {}", names.join(", "))
         })?;
@@ -279,7 +281,7 @@ mod tests {
             "jain": 0.5,
             "flows": [
                 {"name": "a", "goodput_mbps": 3.0, "owd_ms": {"p99": 7.0}, "completion_s": null,
-                    "start_s": 0.0, "stop_s": 2.0},
+                    "quantiles": [1.0, 5.0], "start_s": 0.0, "stop_s": 2.0},
                 {"name": "b", "goodput_mbps": 1.0, "owd_ms": {"p99": 9.0}, "completion_s": 2.0,
                     "start_s": 1.0, "stop_s": 2.0},
             ],
@@ -307,6 +309,8 @@ mod tests {
         assert_eq!(at("flows.sum.goodput_mbps"), Ok(4.0));
         assert_eq!(at("flows.max.owd_ms.p99"), Ok(9.0));
         assert_eq!(at("link.x-y.forward.dropped"), Ok(4.0));
+        assert_eq!(at("flow.a.quantiles.1"), Ok(5.0));
+        assert!(at("flow.a.quantiles.2").is_err());
         assert!(at("flow.a.completion_s").is_ok_and(f64::is_nan));
     }
 

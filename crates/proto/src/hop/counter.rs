@@ -5,6 +5,9 @@ const WINDOW: u64 = 1024;
 const WORDS: usize = WINDOW as usize / 64;
 /// A counter further than this from the newest one is a neighbour that started anew.
 const PLAUSIBLE_JUMP: i16 = 4096;
+/// So many packets in a row, all of numbers that had been before, are no copies: their sender counts anew, and its first
+/// number happened to lie close behind the last of before.
+const MOST_COPIES: u32 = 16;
 
 /// What the counter of one arrival says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +38,8 @@ pub struct Arrivals {
     reorder_limit: u64,
     /// What is missing before the next arrival is nobody's loss.
     resumes: bool,
+    /// Packets in a row whose numbers had been before.
+    copies: u32,
 }
 
 impl Arrivals {
@@ -48,6 +53,7 @@ impl Arrivals {
             reorder: u64::from(reorder),
             reorder_limit: u64::from(limit).min(WINDOW / 2),
             resumes: false,
+            copies: 0,
         }
     }
 
@@ -59,7 +65,8 @@ impl Arrivals {
 
     /// A packet with the wire counter `counter` arrived.
     pub fn on_arrival(&mut self, counter: u16) -> Arrival {
-        if self.next == 0 || core::mem::take(&mut self.resumes) {
+        let resumes = core::mem::take(&mut self.resumes);
+        if self.next == 0 || resumes {
             return self.restart(counter);
         }
         let ahead = counter.wrapping_sub((self.next - 1) as u16) as i16;
@@ -67,10 +74,15 @@ impl Arrivals {
             return Arrival { is_new_neighbour: true, ..self.restart(counter) };
         }
         if ahead > 0 {
+            self.copies = 0;
             return self.advance(self.next + ahead as u64 - 1);
         }
         let number = self.next.saturating_sub(1 + u64::from(ahead.unsigned_abs()));
         let is_duplicate = number + WINDOW < self.next || self.has(number);
+        self.copies = if is_duplicate { self.copies + 1 } else { 0 };
+        if self.copies > MOST_COPIES {
+            return Arrival { is_new_neighbour: true, ..self.restart(counter) };
+        }
         if !is_duplicate {
             self.mark(number);
             // A repair has a number of its own: this one was overtaken.
@@ -120,6 +132,7 @@ impl Arrivals {
         self.seen = [u64::MAX; WORDS];
         self.next += 1;
         self.judged = self.next;
+        self.copies = 0;
         Arrival { number: self.next - 1, advance: 1, lost: 0, is_duplicate: false, is_new_neighbour: false }
     }
 
@@ -201,6 +214,26 @@ mod tests {
         let mut arrivals = Arrivals::new(2, 4);
         let is_new = [10, 11, 40_000, 40_001].map(|c| arrivals.on_arrival(c).is_new_neighbour);
         assert_eq!(is_new, [false, false, true, false]);
+    }
+
+    #[test]
+    fn a_neighbour_that_restarts_just_behind_is_believed_before_long() {
+        for behind in [1, 500, 1500, 4000] {
+            let mut arrivals = Arrivals::new(3, 32);
+            for counter in 0..6000 {
+                arrivals.on_arrival(counter);
+            }
+            let first = 6000 - behind;
+            let ignored = (first..first + 100).filter(|&c| arrivals.on_arrival(c).advance == 0).count();
+            assert!(ignored <= MOST_COPIES as usize, "{behind} behind: {ignored}");
+        }
+    }
+
+    #[test]
+    fn copies_among_new_packets_restart_nothing() {
+        let mut arrivals = Arrivals::new(3, 32);
+        let lost: u32 = (0..6000u16).map(|c| arrivals.on_arrival(c).lost + arrivals.on_arrival(c).lost).sum();
+        assert_eq!((lost, arrivals.next & 0xffff), (0, 6000));
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub struct Requester {
     reorder_time: Duration,
     /// When another node was last found at the neighbour's address.
     renewed_at: Instant,
+    /// When the last packet came, and after how long without any the neighbour may have forgotten us.
+    last_arrival: Instant,
+    forgotten_after: Duration,
     /// Largest packet seen. Smaller ones take less time on the wire, and would pass for an emptier queue.
     full_packet: u64,
 }
@@ -59,6 +62,8 @@ impl Requester {
             gap_deadline: None,
             reorder_time: config.reorder_time,
             renewed_at: Instant::ZERO,
+            last_arrival: Instant::ZERO,
+            forgotten_after: config.flow_idle,
             full_packet: 0,
         }
     }
@@ -114,11 +119,18 @@ impl Requester {
         wire_bytes: u64,
         backlog: bool,
     ) -> Arrival {
+        // A neighbour that was not asked for long has forgotten the hop, and counts from anywhere.
+        if now.since(self.last_arrival) >= self.forgotten_after {
+            self.resume();
+        }
+        self.last_arrival = now;
         let mut arrival = self.arrivals.on_arrival(counter);
         // While two nodes' last and first packets mix, one change is enough.
         arrival.is_new_neighbour &= now.since(self.renewed_at) > self.rtt.smoothed().max(MIN_TENURE);
         if arrival.is_new_neighbour {
             self.renewed_at = now;
+            // Its path may be longer, which must not pass for a queue.
+            self.rtt.rebase(Duration::MAX);
         }
         self.unreported += wire_bytes;
         self.full_packet = self.full_packet.max(wire_bytes);

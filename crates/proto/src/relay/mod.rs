@@ -140,6 +140,18 @@ impl<C: Suite> Relay<C> {
         state.is_some_and(|flow| range.is_empty() || flow.intake.expected().overlaps(range))
     }
 
+    /// Takes `range` of a flow for asked by `client`, who asked for it past this relay: when it comes it goes on to the
+    /// client as this relay's own answer.
+    pub fn adopt(&mut self, flow: FlowId, range: ByteRange, client: SocketAddr) {
+        let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get_mut(slot)) else { return };
+        let downlinks = &self.downlinks;
+        let is_client = |link| downlinks.get(link).is_some_and(|responder| responder.addr == client);
+        if let Some(subscriber) = flow.subscribers.iter_mut().find(|subscriber| is_client(subscriber.link)) {
+            subscriber.wanted.insert(range);
+            flow.intake.adopt(range);
+        }
+    }
+
     /// Counters since the start.
     pub fn stats(&self) -> RelayStats {
         RelayStats { cache_bytes: self.cache.used_bytes(), flows: self.flows.len() as u64, ..self.stats }

@@ -1,6 +1,7 @@
 //! The trace hash: two runs that differ anywhere have different hashes.
 
 use super::packet::Body;
+use starhop_proto::gateway::Message;
 use starhop_proto::time::Instant;
 
 /// Mixes every event that a host sees: who, when, how long, and the header bytes. Payload is left out: it is
@@ -31,17 +32,20 @@ impl TraceHash {
         self.mix(now.as_nanos(), u64::from(host) | 1 << 63);
     }
 
+    fn bytes(&mut self, now: Instant, host: u32, bytes: &[u8]) {
+        self.mix(now.as_nanos(), u64::from(host) | (bytes.len() as u64) << 32);
+        let mut header = [0; HEADER];
+        let len = bytes.len().min(HEADER);
+        header[..len].copy_from_slice(&bytes[..len]);
+        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[8 * i + byte]));
+        self.mix(word(0), word(1));
+        self.mix(word(2), word(3));
+    }
+
     pub(crate) fn packet(&mut self, now: Instant, host: u32, body: &Body) {
         match body {
-            Body::Datagram(bytes) => {
-                self.mix(now.as_nanos(), u64::from(host) | (bytes.len() as u64) << 32);
-                let mut header = [0; HEADER];
-                let len = bytes.len().min(HEADER);
-                header[..len].copy_from_slice(&bytes[..len]);
-                let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[8 * i + byte]));
-                self.mix(word(0), word(1));
-                self.mix(word(2), word(3));
-            }
+            Body::Datagram(bytes) => self.bytes(now, host, bytes),
+            Body::Opaque(packet) => self.bytes(now, host, &packet.bytes),
             Body::Segment(s) => {
                 self.mix(now.as_nanos(), u64::from(host) | u64::from(s.flow) << 32);
                 self.mix(s.offset, u64::from(s.len) | u64::from(s.header) << 32);
@@ -51,6 +55,24 @@ impl TraceHash {
                 self.mix(s.seq, u64::from(s.len) | (s.kind as u64) << 32);
                 self.mix(s.ack, s.window);
                 for block in s.sack.as_slice() {
+                    self.mix(block.start, block.end);
+                }
+            }
+            Body::Split(s) => {
+                self.mix(now.as_nanos(), u64::from(host) | u64::from(s.connection.0) << 32);
+                self.split_message(&s.message);
+            }
+        }
+    }
+
+    fn split_message(&mut self, message: &Message) {
+        match message {
+            Message::Open => self.mix(0, 0),
+            Message::Accept => self.mix(1, 0),
+            Message::Data { range, is_last } => self.mix(range.start << 1 | u64::from(*is_last), range.end),
+            Message::Ack(ack) | Message::Request { ack, .. } => {
+                self.mix(ack.next, u64::from(ack.window) | ack.asked << 16);
+                for block in ack.blocks.as_slice() {
                     self.mix(block.start, block.end);
                 }
             }

@@ -62,6 +62,19 @@ pub trait Host {
     fn window(&self) -> Option<WindowSample> {
         None
     }
+
+    /// What it holds of a flow, where it ends connections.
+    fn backlog(&self, _flow: u32) -> Option<Backlog> {
+        None
+    }
+
+    /// What it counted of a flow, where it serves several.
+    fn flow_report(&self, _flow: u32) -> HostReport {
+        self.report()
+    }
+
+    /// A flow that it serves among others is over.
+    fn close(&mut self, _now: Instant, _flow: u32) {}
 }
 
 /// What a TCP sender counted.
@@ -90,6 +103,17 @@ pub struct WindowSample {
     pub ssthresh: f64,
     /// Smoothed round trip; `None` before the first sample.
     pub srtt: Option<Duration>,
+    /// Segments that left and are neither acknowledged nor taken for lost.
+    pub in_flight: u32,
+}
+
+/// What a node that ends connections holds of one of them, bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Backlog {
+    /// Not sent on yet.
+    pub unsent: u64,
+    /// Of its buffer.
+    pub held: u64,
 }
 
 /// The counters of a host, by its role.

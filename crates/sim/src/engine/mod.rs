@@ -4,6 +4,7 @@
 //! arrival when it is sent. Links keep their packets in lines of their own, so the event queue holds one key
 //! per busy link and one per host with a timer.
 
+mod bytes;
 mod hash;
 mod host;
 mod network;
@@ -13,9 +14,9 @@ mod routes;
 mod segment;
 mod world;
 
-pub use host::{Host, HostId, HostReport, TcpStats, WindowSample};
+pub use host::{Backlog, Host, HostId, HostReport, TcpStats, WindowSample};
 pub use network::{LinkId, Network, NodeId};
-pub use packet::{Body, IP_HEADER, Segment, UDP_HEADER};
+pub use packet::{Body, IP_HEADER, Opaque, Segment, UDP_HEADER};
 pub(crate) use segment::XCP_HEADER;
 pub use segment::{MOST_SACK_BLOCKS, SackBlocks, TCP_HEADER, TCP_TIMESTAMPS, TcpKind, TcpSegment};
 pub(crate) use world::without_offset;

@@ -1,8 +1,9 @@
 //! What travels over links.
 
 use super::HostId;
-use super::segment::{TcpKind, TcpSegment};
+use super::segment::{TcpKind, TcpSegment, XCP_HEADER};
 use crate::link::XcpHeader;
+use starhop_proto::gateway::Segment as SplitSegment;
 
 /// The contents of a packet.
 #[derive(Clone, PartialEq, Debug)]
@@ -13,6 +14,22 @@ pub enum Body {
     Segment(Segment),
     /// A TCP segment. Boxed, so that other packets stay small.
     Tcp(Box<TcpSegment>),
+    /// A segment between a gateway that splits connections by rate and a client.
+    Split(Box<SplitSegment>),
+    /// A packet into which nobody on the way can look.
+    Opaque(Box<Opaque>),
+}
+
+/// An IP packet around bytes that mean something to its two ends only: a tunnel's ciphertext, or a frame of an erasure
+/// code.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Opaque {
+    /// XCP's header, outside as the congestion bits of IP are (RFC 6040): routers write into it.
+    pub xcp: Option<XcpHeader>,
+    /// Bytes of headers between IP's and the contents, beside XCP's.
+    pub header: u32,
+    /// The contents.
+    pub bytes: Vec<u8>,
 }
 
 /// A packet of a transport that exists as a model only.
@@ -38,6 +55,16 @@ impl Body {
     pub(crate) fn xcp_mut(&mut self) -> Option<&mut XcpHeader> {
         match self {
             Self::Tcp(segment) if segment.kind == TcpKind::Data => segment.xcp.as_mut(),
+            Self::Opaque(packet) => packet.xcp.as_mut(),
+            _ => None,
+        }
+    }
+
+    /// XCP's header as routers see it.
+    pub(crate) fn xcp(&self) -> Option<&XcpHeader> {
+        match self {
+            Self::Tcp(segment) if segment.kind == TcpKind::Data => segment.xcp.as_ref(),
+            Self::Opaque(packet) => packet.xcp.as_ref(),
             _ => None,
         }
     }
@@ -48,6 +75,11 @@ impl Body {
             Self::Datagram(bytes) => bytes.len() as u32 + UDP_HEADER + IP_HEADER,
             Self::Segment(segment) => segment.header + segment.len + IP_HEADER,
             Self::Tcp(segment) => segment.header() + segment.len + IP_HEADER,
+            Self::Split(segment) => segment.header() + segment.payload() + IP_HEADER,
+            Self::Opaque(packet) => {
+                let xcp = if packet.xcp.is_some() { XCP_HEADER } else { 0 };
+                IP_HEADER + xcp + packet.header + packet.bytes.len() as u32
+            }
         }
     }
 }

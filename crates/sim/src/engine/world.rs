@@ -1,7 +1,7 @@
 //! The event loop.
 
 use super::hash::TraceHash;
-use super::host::{Host, HostId, HostReport, WindowSample};
+use super::host::{Backlog, Host, HostId, HostReport, WindowSample};
 use super::network::{InFlight, LinkId, Network, NodeId};
 use super::packet::{Body, Buffers, Packet};
 use super::queue::{EventQueue, Key, Source};
@@ -245,7 +245,12 @@ impl<O: Observer> World<O> {
     }
 
     fn damage(&mut self, id: LinkId, body: &mut Body) {
-        if let Body::Datagram(bytes) = body {
+        let bytes = match body {
+            Body::Datagram(bytes) => Some(bytes),
+            Body::Opaque(packet) => Some(&mut packet.bytes),
+            Body::Segment(_) | Body::Tcp(_) => None,
+        };
+        if let Some(bytes) = bytes {
             let bit = self.network.links[id.0 as usize].rng.below(bytes.len() as u64 * 8);
             if let Some(byte) = bytes.get_mut(bit as usize / 8) {
                 *byte ^= 1 << (bit % 8);
@@ -343,6 +348,15 @@ impl<O: Observer> World<O> {
         self.arm(id);
     }
 
+    /// Tells a host that serves several flows that one of them is over.
+    pub fn close(&mut self, id: HostId, flow: u32) {
+        let state = &mut self.hosts[id.0 as usize];
+        let local = local_clock(&self.network, state.node, self.now);
+        state.host.close(local, flow);
+        self.drain(id);
+        self.arm(id);
+    }
+
     /// Kills a program: what is addressed to it is lost from now on.
     pub fn kill(&mut self, id: HostId) {
         let state = &mut self.hosts[id.0 as usize];
@@ -414,6 +428,16 @@ impl<O: Observer> World<O> {
     /// The window of a host that has one.
     pub fn window_of(&self, id: HostId) -> Option<WindowSample> {
         self.hosts[id.0 as usize].host.window()
+    }
+
+    /// What a host holds of a flow, where it ends connections.
+    pub fn backlog_of(&self, id: HostId, flow: u32) -> Option<Backlog> {
+        self.hosts[id.0 as usize].host.backlog(flow)
+    }
+
+    /// What a host counted of a flow.
+    pub fn flow_report(&self, id: HostId, flow: u32) -> HostReport {
+        self.hosts[id.0 as usize].host.flow_report(flow)
     }
 
     /// Packets and bytes (IP packets) that a host sent.

@@ -1,12 +1,17 @@
 //! The programs that run at the nodes.
 
 mod arq;
+mod asker;
 mod cbr;
 mod content;
+mod middle;
+pub mod split;
 mod starhop;
 pub mod tcp;
 
 pub use arq::{ArqRelay, ArqSink, ArqSource, ArqSpec};
+pub use asker::Exchange;
 pub use cbr::{CbrSink, CbrSource};
 pub use content::Pattern;
+pub use middle::{Middle, Side};
 pub use starhop::{ConsumerHost, ConsumerSpec, ProducerHost, RelayHost};

@@ -215,7 +215,7 @@ impl Link {
     fn count(&mut self, waited: Duration, bytes: u32) {
         self.counters.packets += 1;
         self.counters.bytes += u64::from(bytes);
-        self.counters.waited_ns += waited.as_nanos();
+        self.counters.waited_ns = self.counters.waited_ns.saturating_add(waited.as_nanos());
         self.counters.longest_wait_ns = self.counters.longest_wait_ns.max(waited.as_nanos());
     }
 

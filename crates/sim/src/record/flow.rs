@@ -57,6 +57,8 @@ pub struct FlowRecord {
     pub measured_bytes: u64,
     /// Since the last sample.
     pub step: StepSums,
+    /// From each question to the last byte of its answer, where the client asks for one thing after the other.
+    pub responses: Vec<Duration>,
 }
 
 impl FlowRecord {
@@ -74,6 +76,11 @@ impl FlowRecord {
     /// The first offset that has not arrived.
     pub fn in_order_end(&self) -> u64 {
         self.received.first().filter(|first| first.start == 0).map_or(0, |first| first.end)
+    }
+
+    /// Bytes that arrived and wait for others before them.
+    pub fn out_of_order(&self) -> u64 {
+        self.received.byte_count() - self.in_order_end()
     }
 
     /// Takes note of an arrival; the bytes that it completes. `None`: some of them arrived before.

@@ -7,8 +7,9 @@ mod sent;
 pub use flow::{Delays, FlowRecord, StepSums};
 pub use histogram::Histogram;
 
-use crate::engine::{Body, HostId, Observer};
+use crate::engine::{Body, HostId, Observer, TcpKind};
 use sent::{Sent, SentLog};
+use starhop_proto::gateway::Message;
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::Instant;
 use starhop_proto::wire::Packet;
@@ -156,8 +157,15 @@ impl Recorder {
             }
             Body::Tcp(segment) => {
                 let content = self.flows.get(segment.flow as usize)?.content;
-                (segment.len > 0).then(|| (content, segment.range()))
+                let has_data = segment.kind == TcpKind::Data && segment.len > 0;
+                has_data.then(|| (content, segment.range()))
             }
+            Body::Split(segment) => {
+                let content = self.flows.get(segment.connection.0 as usize)?.content;
+                if let Message::Data { range, .. } = segment.message { Some((content, range)) } else { None }
+            }
+            // Whose bytes it carries is for its ends to know.
+            Body::Opaque(_) => None,
             Body::Datagram(bytes) => {
                 let Ok(Packet::Data(header, payload)) = Packet::parse(bytes) else { return None };
                 let content = self.content_named(header.flow)?;

@@ -2,15 +2,16 @@
 
 use super::overlay::{Member, Overlay, Stack, config_at};
 use super::sky::{FlowAccount, Sky, SkyPlan};
+use super::split::{Served, SplitTransport};
 use super::{Action, FlowHandle, Series, Simulation, Step};
 use crate::engine::{HostId, IP_HEADER, Network, NodeId, UDP_HEADER, World};
 use crate::host::tcp::{OVERHEAD, TcpConfig, TcpSink, TcpSource, TcpSplice};
 use crate::host::{
-    ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Pattern,
-    ProducerHost, RelayHost,
+    ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Exchange, Middle,
+    Pattern, ProducerHost, RelayHost,
 };
 use crate::record::{Recorder, SharedRecorder};
-use starhop_proto::config::{Config, Controller};
+use starhop_proto::config::{Config, Controller, Settings};
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -27,6 +28,8 @@ pub enum Transport {
     Starhop(Config),
     /// TCP.
     Tcp(TcpConfig),
+    /// TCP to a gateway that splits the connection, and from there a satellite's own protocol.
+    Split(Box<SplitTransport>),
     /// Packets at a constant rate that nobody answers.
     Cbr {
         /// Of the payload.
@@ -54,12 +57,14 @@ impl Transport {
             Self::Starhop(config) => config.payload as u32,
             Self::Cbr { payload, .. } | Self::Arq { payload, .. } => *payload,
             Self::Tcp(config) => config.mss,
+            Self::Split(split) => split.satellite.mss,
         }
     }
 
-    /// Bytes of the IP packet around a full payload.
+    /// Bytes of the IP packet around a full payload; over the satellite, where a gateway splits the connection.
     pub fn full_packet(&self) -> u32 {
         let header = match self {
+            Self::Split(split) => return split.full_packet(),
             Self::Starhop(_) => DATA_HEADER + UDP_HEADER + IP_HEADER,
             Self::Tcp(_) => OVERHEAD,
             Self::Cbr { .. } | Self::Arq { .. } => UDP_HEADER + IP_HEADER,
@@ -87,6 +92,8 @@ pub struct FlowSpec {
     pub transport: Transport,
     /// The nodes that split its TCP connection, from the source on.
     pub splits: Vec<NodeId>,
+    /// Its client asks for one thing after the other, over TCP or a split connection.
+    pub exchange: Option<Exchange>,
 }
 
 /// A simulation to be.
@@ -99,6 +106,8 @@ pub struct Plan {
     pub controllers: BTreeMap<NodeId, Controller>,
     /// The flows.
     pub flows: Vec<FlowSpec>,
+    /// By the number of a TCP flow, the programs through which its packets go, from the source on.
+    pub middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
     /// The sky that finds the ways between the hosts; without one, ways are those of the least delay.
     pub sky: Option<SkyPlan>,
     /// What happens to the world.
@@ -123,6 +132,7 @@ impl Plan {
             relays: Vec::new(),
             controllers: BTreeMap::new(),
             flows,
+            middles: BTreeMap::new(),
             sky: None,
             actions: Vec::new(),
             seed: 1,
@@ -147,8 +157,12 @@ impl Simulation {
             overlay: Overlay::new(plan.controllers),
             pattern: Pattern::default(),
             rng: Rng::new(plan.seed).fork(u64::MAX),
+            served: BTreeMap::new(),
+            middles: plan.middles,
         };
-        builder.add_stacks(&plan.flows, &plan.relays);
+        let cache = plan.sky.as_ref().and_then(|sky| sky.station_cache);
+        builder.add_stacks(&plan.flows, &plan.relays, cache);
+        builder.add_gateways(&plan.flows);
         let flows: Vec<FlowHandle> = plan.flows.iter().map(|flow| builder.add_flow(flow)).collect();
         let accounts = |sky: &SkyPlan| {
             let account = |flow| account(flow, sky, plan.warm_up, plan.end);
@@ -192,17 +206,27 @@ fn account(flow: &FlowSpec, sky: &SkyPlan, warm_up: Instant, end: Instant) -> Fl
     FlowAccount::new(pair.unwrap_or_default(), window, packet)
 }
 
-struct Builder {
-    world: World<SharedRecorder>,
-    recorder: SharedRecorder,
+/// The settings with another cache; as they are where it would be too small to work.
+fn with_cache(config: &Config, cache: Option<u64>) -> Config {
+    let Some(cache_bytes) = cache else { return config.clone() };
+    Config::new(Settings { cache_bytes, ..(**config).clone() }).unwrap_or_else(|_| config.clone())
+}
+
+pub(super) struct Builder {
+    pub(super) world: World<SharedRecorder>,
+    pub(super) recorder: SharedRecorder,
     overlay: Overlay,
     pattern: Pattern,
-    rng: Rng,
+    pub(super) rng: Rng,
+    /// Flows that a gateway serves, by their numbers.
+    pub(super) served: BTreeMap<u32, Served>,
+    middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
 }
 
 impl Builder {
-    /// One set of relays and producers for all flows that speak with the same settings.
-    fn add_stacks(&mut self, flows: &[FlowSpec], relays: &[NodeId]) {
+    /// One set of relays and producers for all flows that speak with the same settings. `cache`: what the relays keep
+    /// in place of what the settings say, bytes.
+    fn add_stacks(&mut self, flows: &[FlowSpec], relays: &[NodeId], cache: Option<u64>) {
         for flow in flows {
             let Transport::Starhop(config) = &flow.transport else { continue };
             if self.stack_of(config).is_some() {
@@ -211,8 +235,9 @@ impl Builder {
             let alike: Vec<&FlowSpec> =
                 flows.iter().filter(|other| other.transport == flow.transport).collect();
             let producers = self.add_producers(config, &alike);
+            let roomy = with_cache(config, cache);
             let relays = relays.iter().map(|&node| {
-                let config = config_at(&self.overlay.controllers, node, config);
+                let config = config_at(&self.overlay.controllers, node, &roomy);
                 let relay = RelayHost::new(config, self.rng.next_u64());
                 (node, self.world.add_host(node, Box::new(relay), false))
             });
@@ -240,9 +265,10 @@ impl Builder {
 
     fn add_flow(&mut self, spec: &FlowSpec) -> FlowHandle {
         let record = self.recorder.borrow_mut().add_flow(spec.content);
-        let (driver, client, senders) = match &spec.transport {
+        let Ends { driver, client, senders, gateway } = match &spec.transport {
             Transport::Starhop(config) => self.add_consumer(config, spec, record),
             Transport::Tcp(config) => self.add_tcp(config, spec, record),
+            Transport::Split(split) => self.add_split(split, spec, record),
             Transport::Cbr { rate, payload } => self.add_cbr(*rate, *payload, spec, record),
             Transport::Arq { rate, payload, timeout, every_hop } => {
                 let (flow, rate, payload, timeout) = (record as u32, *rate, *payload, *timeout);
@@ -255,6 +281,7 @@ impl Builder {
             driver,
             client,
             senders,
+            gateway,
             is_connected: matches!(&spec.transport, Transport::Tcp(config) if !config.handshake),
             from,
             to,
@@ -278,7 +305,7 @@ impl Builder {
         let consumer = ConsumerHost::new(config, consumer, self.recorder.clone(), self.pattern.clone());
         let consumer = self.world.add_host(spec.to, Box::new(consumer), false);
         self.overlay.members.push(Member { flow: spec.content, stack, consumer, server: spec.from });
-        (consumer, consumer, Vec::new())
+        Ends::new(consumer, consumer)
     }
 
     fn add_cbr(&mut self, rate: Rate, payload: u32, spec: &FlowSpec, record: usize) -> Ends {
@@ -286,38 +313,59 @@ impl Builder {
         let sink = CbrSink::new(self.recorder.clone(), clock_offset, spec.length);
         let sink = self.world.add_host(spec.to, Box::new(sink), false);
         let source = CbrSource::new(sink.addr(), record as u32, payload, rate, spec.length);
-        (self.world.add_host(spec.from, Box::new(source), true), sink, Vec::new())
+        Ends::new(self.world.add_host(spec.from, Box::new(source), true), sink)
     }
 
-    /// A source, the nodes that split the connection, and the client: each asks the one before. Without a
-    /// handshake all connections are open, and each knows the one after it.
+    /// A source, the programs through which packets go, the nodes that split the connection, and the client: each asks
+    /// the one before. Without a handshake all connections are open, and each knows the one after it.
     fn add_tcp(&mut self, config: &TcpConfig, spec: &FlowSpec, record: usize) -> Ends {
         let flow = record as u32;
         let first = self.world.host_count() as u32;
         let downstream = |index: u32| (!config.handshake).then(|| HostId(first + index + 1).addr());
-        let mut source = TcpSource::new(config, flow, spec.length, self.rng.next_u64());
+        let mut source =
+            TcpSource::new(config, flow, spec.length, self.rng.next_u64()).answering(spec.exchange);
         if let Some(downstream) = downstream(0) {
             source = source.connected(downstream);
         }
         let mut senders = vec![self.world.add_host(spec.from, Box::new(source), true)];
-        for (index, &node) in spec.splits.iter().enumerate() {
-            let upstream = HostId(first + index as u32).addr();
+        let middles = self.middles.remove(&record).unwrap_or_default();
+        let next = middles.len() as u32;
+        for (index, (node, middle)) in middles.into_iter().enumerate() {
+            let upstream = HostId(first + index as u32);
+            let host = middle.host(upstream.addr(), HostId(upstream.0 + 2).addr(), u64::from(flow) + 1);
+            self.world.add_host(node, host, false);
+        }
+        for (index, &node) in (next..).zip(&spec.splits) {
+            let upstream = HostId(first + index).addr();
             let mut splice = TcpSplice::new(config, flow, upstream, self.rng.next_u64());
-            if let Some(downstream) = downstream(index as u32 + 1) {
+            if let Some(downstream) = downstream(index + 1) {
                 splice = splice.connected(downstream);
             }
             senders.push(self.world.add_host(node, Box::new(splice), false));
         }
-        let last = HostId(first + spec.splits.len() as u32).addr();
+        let last = HostId(first + next + spec.splits.len() as u32).addr();
         let clock_offset = self.world.network().clock_offset(spec.to);
         let sink = TcpSink::new(config, flow, self.recorder.clone(), clock_offset).upstream(last);
-        let sink = self.world.add_host(spec.to, Box::new(sink), false);
-        (sink, sink, senders)
+        let sink = self.world.add_host(spec.to, Box::new(sink.asking(spec.exchange)), false);
+        Ends { senders, ..Ends::new(sink, sink) }
     }
 }
 
-/// Who drives a flow, its client, and its TCP senders.
-type Ends = (HostId, HostId, Vec<HostId>);
+/// The programs of a flow.
+pub(super) struct Ends {
+    /// Who asks, or who sends where nobody asks.
+    pub(super) driver: HostId,
+    pub(super) client: HostId,
+    /// TCP senders, the source first.
+    pub(super) senders: Vec<HostId>,
+    pub(super) gateway: Option<HostId>,
+}
+
+impl Ends {
+    fn new(driver: HostId, client: HostId) -> Self {
+        Self { driver, client, senders: Vec::new(), gateway: None }
+    }
+}
 
 impl Builder {
     /// Source, relays where every hop repairs, and sink, along the path as it is now.
@@ -337,6 +385,6 @@ impl Builder {
             next = self.world.add_host(node, Box::new(relay), false);
         }
         let source = ArqSource::new(arq, next.addr(), spec.length);
-        (self.world.add_host(spec.from, Box::new(source), true), sink, Vec::new())
+        Ends::new(self.world.add_host(spec.from, Box::new(source), true), sink)
     }
 }

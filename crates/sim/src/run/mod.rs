@@ -4,10 +4,12 @@ mod build;
 mod overlay;
 mod series;
 mod sky;
+mod split;
 
 pub use build::{FlowSpec, Plan, Transport};
 pub use series::{FlowSample, LinkSample, PathSample, Series};
 pub use sky::{FlowPath, GroupResult, Handover, PathResult, SkyLinkConfig, SkyPair, SkyPlan, VCurve};
+pub use split::SplitTransport;
 
 use crate::engine::{HostId, LinkId, NodeId, WindowSample, World};
 use crate::link::LinkCounters;
@@ -57,6 +59,8 @@ pub struct FlowHandle {
     pub client: HostId,
     /// The TCP senders between source and client, the source first; empty for other transports.
     pub senders: Vec<HostId>,
+    /// The gateway that splits its connection by rate, among those of other flows.
+    pub gateway: Option<HostId>,
     /// Its TCP connections are open from the start, and their programs start with it.
     is_connected: bool,
     /// Where its content is.
@@ -183,6 +187,9 @@ impl Simulation {
             Step::Stop(flow) => {
                 let handle = &self.flows[flow];
                 handle.senders.iter().chain([&handle.driver]).for_each(|&host| self.world.kill(host));
+                if let Some(gateway) = handle.gateway {
+                    self.world.close(gateway, handle.record as u32);
+                }
             }
             Step::WarmedUp => {
                 self.at_warm_up = (self.world.now(), self.link_counters());
@@ -273,13 +280,21 @@ impl Simulation {
     fn sample(&mut self, step: Duration) {
         self.note_bases();
         for (flow, samples) in self.flows.iter().zip(&mut self.series.flows) {
-            let sums = std::mem::take(&mut self.recorder.borrow_mut().flow_mut(flow.record).step);
+            let mut recorder = self.recorder.borrow_mut();
+            let record = recorder.flow_mut(flow.record);
+            let sums = std::mem::take(&mut record.step);
+            let splitter = flow.gateway.or(flow.senders.get(1).copied());
+            let backlog = splitter.and_then(|host| self.world.backlog_of(host, flow.record as u32));
             let window = flow.senders.first().and_then(|&sender| self.world.window_of(sender));
             let in_window = |value: fn(WindowSample) -> f64| window.map_or(f64::NAN, value);
             samples.push(FlowSample {
                 cwnd: in_window(|window| window.cwnd),
                 ssthresh: in_window(|window| window.ssthresh),
                 srtt_ms: in_window(|window| window.srtt.map_or(f64::NAN, Duration::as_millis_f64)),
+                in_flight: in_window(|window| f64::from(window.in_flight)),
+                backlog_bytes: backlog.map_or(f64::NAN, |backlog| backlog.unsent as f64),
+                out_of_order_bytes: record.out_of_order() as f64,
+                delivered_bytes: record.in_order_bytes as f64,
                 goodput_mbps: sums.in_order_bytes as f64 * 8e-6 / step.as_secs_f64(),
                 owd_ms: sums.owd / sums.owd_bytes as f64 * 1e-6,
                 in_order_owd_ms: sums.in_order_owd / sums.in_order_owd_bytes as f64 * 1e-6,

@@ -17,6 +17,14 @@ pub struct FlowSample {
     pub ssthresh: f64,
     /// Its smoothed round trip, milliseconds; NaN before the first sample.
     pub srtt_ms: f64,
+    /// Its segments under way, neither acknowledged nor taken for lost; NaN for other transports.
+    pub in_flight: f64,
+    /// Bytes that the first node which splits the connection has not sent on; NaN where none does.
+    pub backlog_bytes: f64,
+    /// Bytes at the client that wait for others before them.
+    pub out_of_order_bytes: f64,
+    /// Bytes handed over in order so far.
+    pub delivered_bytes: f64,
 }
 
 /// The path of a flow through the sky at the end of a step.

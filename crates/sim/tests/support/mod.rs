@@ -80,6 +80,7 @@ impl Chain {
             stop: end,
             transport: Transport::Tcp(config),
             splits: if self.is_split { nodes[1..self.hops].to_vec() } else { Vec::new() },
+            exchange: None,
         };
         Simulation::new(Plan { seed: self.seed, ..Plan::new(network, vec![flow], end) })
     }

@@ -221,7 +221,9 @@ impl Starhop {
         // A sender that has no more to send says little about what the link could carry, even if it queues.
         self.rate = match (is_held, queue > target) {
             (true, _) => rate,
-            (false, true) => rate.max(self.rate * GENTLE_CUT).max(self.room_above(carried)).min(self.rate),
+            (false, true) => {
+                rate.max(self.rate * GENTLE_CUT).max(self.room_above(carried, queue)).min(self.rate)
+            }
             (false, false) => self.rate.max(rate),
         };
         self.leave_startup();
@@ -244,8 +246,10 @@ impl Starhop {
 
     /// The least that a sender keeps that does not use up its grant. In noise it has to lie above what arrives:
     /// hops that each give way to the one above would otherwise lower each other without end.
-    fn room_above(&self, carried: f64) -> f64 {
-        if !self.is_noisy(carried) {
+    /// A queue that noise does not explain is one: the repairs of a lossy hop on top of what a link of the same rate
+    /// brings make it grow without ever being held by the grant.
+    fn room_above(&self, carried: f64, queue: f64) -> f64 {
+        if !self.is_noisy(carried) || queue > 2.0 * self.target(carried) {
             return FLOOR * carried;
         }
         (LEAST_HEADROOM * carried).min(self.capacity.map_or(f64::INFINITY, |(capacity, _)| capacity))

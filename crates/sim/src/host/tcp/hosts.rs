@@ -3,7 +3,8 @@
 use super::config::TcpConfig;
 use super::receiver::Receiver;
 use super::sender::Sender;
-use crate::engine::{Body, Host, HostReport, TcpSegment, WindowSample};
+use crate::engine::{Backlog, Body, Host, HostReport, TcpSegment, WindowSample};
+use crate::host::asker::{Asker, Exchange};
 use crate::record::SharedRecorder;
 use starhop_proto::name::ByteRange;
 use starhop_proto::time::Instant;
@@ -20,6 +21,7 @@ fn put(segment: Option<TcpSegment>, to: Option<SocketAddr>, out: &mut Body) -> O
 pub struct TcpSource {
     sender: Sender,
     peer: Option<SocketAddr>,
+    exchange: Option<Exchange>,
 }
 
 impl TcpSource {
@@ -27,7 +29,17 @@ impl TcpSource {
     pub fn new(config: &TcpConfig, flow: u32, length: Option<u64>, seed: u64) -> Self {
         let mut sender = Sender::new(config, flow, seed);
         sender.provide(length.unwrap_or(u64::MAX / 2), length.is_some());
-        Self { sender, peer: None }
+        Self { sender, peer: None, exchange: None }
+    }
+
+    /// It gives what it is asked for, one thing after the other.
+    #[must_use]
+    pub fn answering(mut self, exchange: Option<Exchange>) -> Self {
+        self.exchange = exchange;
+        if exchange.is_some() {
+            self.sender.provide(0, false);
+        }
+        self
     }
 
     /// The connection to `peer` is open from the start.
@@ -43,6 +55,10 @@ impl Host for TcpSource {
         if let Body::Tcp(segment) = body {
             self.peer = Some(from);
             self.sender.on_segment(now, segment);
+            if let Some(exchange) = &self.exchange {
+                let (bytes, is_all) = exchange.given(self.sender.asked());
+                self.sender.provide(bytes, is_all);
+            }
         }
     }
 
@@ -79,6 +95,7 @@ pub struct TcpSink {
     recorder: SharedRecorder,
     record: u32,
     clock_offset: i64,
+    asker: Option<Asker>,
     is_done: bool,
 }
 
@@ -87,7 +104,7 @@ impl TcpSink {
     /// it learns it from the first segment.
     pub fn new(config: &TcpConfig, record: u32, recorder: SharedRecorder, clock_offset: i64) -> Self {
         let receiver = Receiver::new(config, record, config.receive_window);
-        Self { receiver, upstream: None, recorder, record, clock_offset, is_done: false }
+        Self { receiver, upstream: None, recorder, record, clock_offset, asker: None, is_done: false }
     }
 
     /// The neighbour to open the connection to.
@@ -95,6 +112,19 @@ impl TcpSink {
     pub fn upstream(mut self, upstream: SocketAddr) -> Self {
         self.upstream = Some(upstream);
         self
+    }
+
+    /// It asks for one thing after the other.
+    #[must_use]
+    pub fn asking(mut self, exchange: Option<Exchange>) -> Self {
+        self.asker = exchange.map(|e| Asker::new(e, self.recorder.clone(), self.record as usize));
+        self
+    }
+
+    fn ask(&mut self, now: Instant) {
+        if let Some(len) = self.asker.as_mut().and_then(|asker| asker.poll(now)) {
+            self.receiver.request(now, len);
+        }
     }
 }
 
@@ -110,20 +140,31 @@ impl Host for TcpSink {
             self.is_done = true;
             self.recorder.borrow_mut().on_finished(at, record);
         }
+        if let Some(asker) = &mut self.asker {
+            asker.on_progress(now, self.receiver.next());
+        }
+        self.ask(now);
     }
 
-    fn handle_timeout(&mut self, _now: Instant) {}
+    fn handle_timeout(&mut self, now: Instant) {
+        self.ask(now);
+    }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
         put(self.receiver.poll_transmit(now), self.upstream, out)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.receiver.poll_timeout()
+        let question = self.asker.as_ref().and_then(Asker::poll_timeout);
+        self.receiver.poll_timeout().into_iter().chain(question).min()
     }
 
     fn start(&mut self, now: Instant) {
         self.receiver.open(now);
+        if let Some(asker) = &mut self.asker {
+            asker.start(now);
+        }
+        self.ask(now);
     }
 }
 
@@ -186,6 +227,11 @@ impl Host for TcpSplice {
                 self.is_asking = true;
                 self.receiver.open(now);
             }
+            // What the client asks goes on to the server.
+            let more = self.sender.asked().saturating_sub(self.receiver.asked());
+            if more > 0 {
+                self.receiver.request(now, more as u32);
+            }
         }
         self.pass_on();
     }
@@ -215,5 +261,10 @@ impl Host for TcpSplice {
 
     fn window(&self) -> Option<WindowSample> {
         Some(self.sender.window())
+    }
+
+    fn backlog(&self, _flow: u32) -> Option<Backlog> {
+        let held = self.receiver.next() - self.sender.acknowledged();
+        Some(Backlog { unsent: self.sender.unsent(), held })
     }
 }

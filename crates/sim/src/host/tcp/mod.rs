@@ -15,4 +15,6 @@ mod tests;
 
 pub use config::{LossDetection, TcpConfig, TcpConfigError, TcpSettings};
 pub use hosts::{TcpSink, TcpSource, TcpSplice};
+pub(super) use receiver::Receiver;
 pub(crate) use sender::OVERHEAD;
+pub(super) use sender::Sender;

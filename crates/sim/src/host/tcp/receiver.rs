@@ -6,7 +6,7 @@ use super::sender::Rtt;
 use crate::engine::{SackBlocks, TcpKind, TcpSegment};
 use crate::link::XcpHeader;
 use starhop_proto::name::ByteRange;
-use starhop_proto::time::Instant;
+use starhop_proto::time::{Duration, Instant};
 
 /// Segments at the start that are acknowledged one by one (quick acknowledgements, as in Linux).
 const QUICK_ACKS: u32 = 16;
@@ -21,8 +21,11 @@ enum Link {
     Closed,
     /// Sends SYN, again at this time.
     Opens(Instant),
-    /// Sends the request, again at this time, until data comes.
-    Requests(Instant),
+    /// Sends the request, again at this time, until data beyond what had come before is there.
+    Requests {
+        at: Instant,
+        beyond: u64,
+    },
     Open,
 }
 
@@ -36,7 +39,7 @@ enum Due {
 
 /// The receiving half of a connection.
 #[derive(Debug)]
-pub(super) struct Receiver {
+pub(in crate::host) struct Receiver {
     config: TcpConfig,
     flow: u32,
     link: Link,
@@ -59,11 +62,16 @@ pub(super) struct Receiver {
     echo: Option<Instant>,
     marks: u64,
     xcp: Option<XcpHeader>,
+    /// Bytes that the client has asked with, and how many of them the last request had.
+    asked: u64,
+    last_request: u32,
+    /// Round trip of the handshake.
+    handshake_rtt: Option<Duration>,
 }
 
 impl Receiver {
     /// A receiver with a buffer of `buffer` bytes.
-    pub(super) fn new(config: &TcpConfig, flow: u32, buffer: u64) -> Self {
+    pub(in crate::host) fn new(config: &TcpConfig, flow: u32, buffer: u64) -> Self {
         let shift = (0..MOST_SHIFT).find(|shift| buffer >> shift <= WINDOW_FIELD).unwrap_or(MOST_SHIFT);
         Self {
             flow,
@@ -75,7 +83,7 @@ impl Receiver {
             duplicate: None,
             end: None,
             room: buffer,
-            advertised: buffer,
+            advertised: if config.handshake { 0 } else { buffer },
             shift,
             due: Due::Nothing,
             unacknowledged: 0,
@@ -84,40 +92,72 @@ impl Receiver {
             echo: None,
             marks: 0,
             xcp: None,
+            asked: 0,
+            last_request: 0,
+            handshake_rtt: None,
             config: config.clone(),
         }
     }
 
     /// Opens the connection, with a handshake or without.
-    pub(super) fn open(&mut self, now: Instant) {
+    pub(in crate::host) fn open(&mut self, now: Instant) {
         self.link = if self.config.handshake { Link::Opens(now) } else { Link::Open };
     }
 
+    /// The application asks with `len` bytes: at once, or as soon as the connection is open.
+    pub(in crate::host) fn request(&mut self, now: Instant, len: u32) {
+        self.asked += u64::from(len);
+        self.last_request = len;
+        if self.link == Link::Open {
+            self.link = Link::Requests { at: now, beyond: self.next };
+        }
+    }
+
+    /// Bytes that the application has asked with.
+    pub(in crate::host) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// The round trip of the handshake, once it is over.
+    pub(in crate::host) fn handshake_rtt(&self) -> Option<Duration> {
+        self.handshake_rtt
+    }
+
     /// The bytes up to here have arrived.
-    pub(super) fn next(&self) -> u64 {
+    pub(in crate::host) fn next(&self) -> u64 {
         self.next
     }
 
     /// All bytes of the flow have arrived.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(in crate::host) fn is_complete(&self) -> bool {
         self.end == Some(self.next)
     }
 
     /// A segment arrived; `new` hears of every range that had not arrived before.
-    pub(super) fn on_segment(&mut self, now: Instant, segment: &TcpSegment, new: impl FnMut(ByteRange)) {
+    pub(in crate::host) fn on_segment(
+        &mut self,
+        now: Instant,
+        segment: &TcpSegment,
+        new: impl FnMut(ByteRange),
+    ) {
         match (segment.kind, self.link) {
             (TcpKind::SynAck, Link::Opens(_)) => {
                 if let Some(echo) = segment.echo {
                     let rtt = now.since(echo);
                     self.rtt.on_sample(now, rtt, rtt);
+                    self.handshake_rtt = Some(rtt);
                 }
                 self.echo = Some(segment.timestamp);
-                self.link = Link::Requests(now);
+                self.link = Link::Requests { at: now, beyond: self.next };
             }
-            (TcpKind::SynAck, Link::Requests(_)) => self.link = Link::Requests(now),
+            (TcpKind::SynAck, Link::Requests { beyond, .. }) => {
+                self.link = Link::Requests { at: now, beyond };
+            }
             (TcpKind::SynAck, Link::Open) => self.due = Due::Now,
-            (TcpKind::Data, Link::Requests(_) | Link::Open) => {
-                self.link = Link::Open;
+            (TcpKind::Data, Link::Requests { .. } | Link::Open) => {
+                if matches!(self.link, Link::Requests { beyond, .. } if segment.range().end > beyond) {
+                    self.link = Link::Open;
+                }
                 self.on_data(now, segment, new);
             }
             _ => {}
@@ -187,7 +227,7 @@ impl Receiver {
     }
 
     /// The owner has room for `room` bytes beyond what has arrived in order.
-    pub(super) fn set_room(&mut self, room: u64) {
+    pub(in crate::host) fn set_room(&mut self, room: u64) {
         self.room = room;
         // A window that was nearly shut and opens is worth a segment (RFC 9293, section 3.8.6.2.2).
         let left = self.advertised.saturating_sub(self.next);
@@ -197,10 +237,19 @@ impl Receiver {
         }
     }
 
+    /// As [`Self::set_room`], of an owner whose room moves by its own clock: every two segments more are told of.
+    pub(in crate::host) fn open_room(&mut self, room: u64) {
+        self.room = room;
+        let right_edge = self.next + self.room;
+        if self.link == Link::Open && right_edge >= self.advertised + 2 * u64::from(self.config.mss) {
+            self.due = Due::Now;
+        }
+    }
+
     /// When to come back if nothing else happens.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(in crate::host) fn poll_timeout(&self) -> Option<Instant> {
         let handshake = match self.link {
-            Link::Opens(at) | Link::Requests(at) => Some(at),
+            Link::Opens(at) | Link::Requests { at, .. } => Some(at),
             Link::Closed | Link::Open => None,
         };
         let acknowledgement = if let Due::Later(at) = self.due { Some(at) } else { None };
@@ -208,18 +257,18 @@ impl Receiver {
     }
 
     /// The next segment to send.
-    pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<TcpSegment> {
+    pub(in crate::host) fn poll_transmit(&mut self, now: Instant) -> Option<TcpSegment> {
         match self.link {
             Link::Opens(at) if at <= now => {
                 self.link = Link::Opens(self.after_timeout(now));
                 Some(self.segment(now, TcpKind::Syn))
             }
-            Link::Requests(at) if at <= now => {
-                self.link = Link::Requests(self.after_timeout(now));
-                Some(self.segment(now, TcpKind::Ack))
+            Link::Requests { at, beyond } if at <= now => {
+                self.link = Link::Requests { at: self.after_timeout(now), beyond };
+                Some(TcpSegment { len: self.last_request, ..self.segment(now, TcpKind::Ack) })
             }
-            Link::Open => self.acknowledgement(now),
-            _ => None,
+            Link::Requests { .. } | Link::Open => self.acknowledgement(now),
+            Link::Opens(_) | Link::Closed => None,
         }
     }
 
@@ -257,6 +306,7 @@ impl Receiver {
         TcpSegment {
             flow: self.flow,
             kind,
+            seq: self.asked,
             ack: self.next,
             window: self.advertised - self.next,
             timestamp: now,

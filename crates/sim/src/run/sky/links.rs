@@ -163,7 +163,9 @@ impl Links {
             };
             for id in link.ids {
                 let last = world.network().link(id).schedule().at(now);
-                world.network_mut().link_mut(id).set_rate(RateSchedule::Constant(last), None);
+                let model = world.network_mut().link_mut(id);
+                model.set_rate(RateSchedule::Constant(last), None);
+                model.reset(now);
                 world.set_link_up(id, false, true);
             }
         }

@@ -34,6 +34,8 @@ pub struct SkyPlan {
     pub downlink: SkyLinkConfig,
     /// Which satellites run relays.
     pub relays: Vec<bool>,
+    /// Bytes that relays on the ground keep, where not as much as those in the sky.
+    pub station_cache: Option<u64>,
     /// What happens when a station changes its satellite.
     pub handover: Handover,
 }
@@ -98,6 +100,8 @@ pub struct VCurve {
 const STEP: Duration = Duration::from_millis(100);
 /// The most steps of a pass; longer passes have longer steps.
 const MOST_STEPS: u64 = 3_000;
+/// A link in use always carries a little: at a rate of nothing a packet would never leave.
+const LEAST_SHARE: f64 = 0.005;
 const NOISE_PERIOD: Duration = Duration::from_secs(1);
 
 impl VCurve {
@@ -107,6 +111,7 @@ impl VCurve {
         let step = STEP.max(life.scaled(1, MOST_STEPS));
         let height = self.max.as_bps().saturating_sub(self.floor.as_bps());
         let parabola = RatePolicy::VCurve(height as f64);
+        let least = LEAST_SHARE * self.max.as_bps() as f64;
         let (mut steps, mut at, mut redraw, mut noise) = (Vec::new(), from, from, 0.0);
         while at < until || steps.is_empty() {
             if at >= redraw {
@@ -118,9 +123,11 @@ impl VCurve {
             let until_s = life.as_secs_f64() - since_s;
             let view = LinkView { since_s, until_s, range_m: 0.0, elevation_deg: 0.0 };
             let bps = self.floor.as_bps() as f64 + parabola.bit_s(&view) + noise;
-            steps.push((at, Rate::from_bps(bps.max(0.0) as u64)));
+            steps.push((at, Rate::from_bps(bps.max(least) as u64)));
             at += step;
         }
+        // What waits when the pass is over leaves soon.
+        steps.push((until.max(at), self.max));
         RateSchedule::Steps(steps)
     }
 }
@@ -137,6 +144,19 @@ mod tests {
         let mean = schedule.bits_between(at(5), at(95)) / 90.0;
         assert!((mean - 8e6).abs() < 1e3, "{mean}");
         assert!(schedule.at(at(5)).as_mbps() < 4.1 && schedule.at(at(50)).as_mbps() > 9.99);
+    }
+
+    #[test]
+    fn at_a_floor_of_nothing_a_packet_still_leaves() {
+        let noise = Rate::from_bps(500_000);
+        let curve = VCurve { max: Rate::from_mbps(10), floor: Rate::ZERO, noise };
+        let at = |s| Instant::ZERO + Duration::from_secs(s);
+        let schedule = curve.over(at(0), at(60), &mut Rng::new(1));
+        for second in 0..60 {
+            assert!(schedule.at(at(second)) >= Rate::from_bps(50_000), "at {second} s");
+        }
+        // What still waits when the pass is over is gone soon after.
+        assert_eq!(schedule.at(at(61)), Rate::from_mbps(10));
     }
 
     #[test]

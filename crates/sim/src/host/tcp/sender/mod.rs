@@ -103,7 +103,7 @@ struct Data {
 
 /// The sending half of a connection.
 #[derive(Debug)]
-pub(super) struct Sender {
+pub(in crate::host) struct Sender {
     config: TcpConfig,
     flow: u32,
     link: Link,
@@ -131,12 +131,14 @@ pub(super) struct Sender {
     marks: u64,
     /// Losses that no acknowledgement was told of yet.
     untold_losses: u64,
+    /// Bytes that the peer has asked with.
+    asked: u64,
     stats: TcpStats,
 }
 
 impl Sender {
     /// A sender that waits for its peer to open, or for [`Self::open`].
-    pub(super) fn new(config: &TcpConfig, flow: u32, seed: u64) -> Self {
+    pub(in crate::host) fn new(config: &TcpConfig, flow: u32, seed: u64) -> Self {
         let setup = Setup {
             mss: config.mss,
             overhead: OVERHEAD,
@@ -167,13 +169,14 @@ impl Sender {
             echo: None,
             marks: 0,
             untold_losses: 0,
+            asked: 0,
             stats: TcpStats::default(),
             config: config.clone(),
         }
     }
 
     /// The connection is open without a handshake.
-    pub(super) fn open(&mut self) {
+    pub(in crate::host) fn open(&mut self) {
         self.link = Link::Open;
         // What every receiver of the connection has room for, as its first segment would have said.
         let room = self.config.split_buffer.unwrap_or(u64::MAX);
@@ -181,28 +184,43 @@ impl Sender {
     }
 
     /// Whether data may flow.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::host) fn is_open(&self) -> bool {
         self.link == Link::Open
     }
 
     /// The application has given `bytes` bytes in all, and no more will follow where `is_all`.
-    pub(super) fn provide(&mut self, bytes: u64, is_all: bool) {
+    pub(in crate::host) fn provide(&mut self, bytes: u64, is_all: bool) {
         self.data = Data { bytes, is_all };
     }
 
+    /// Bytes that the peer has asked with.
+    pub(in crate::host) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Bytes that the application gave and that were never sent.
+    pub(in crate::host) fn unsent(&self) -> u64 {
+        self.data.bytes.saturating_sub(self.board.next() * u64::from(self.config.mss))
+    }
+
     /// Everything below this byte is acknowledged.
-    pub(super) fn acknowledged(&self) -> u64 {
+    pub(in crate::host) fn acknowledged(&self) -> u64 {
         (self.board.first() * u64::from(self.config.mss)).min(self.data.bytes)
     }
 
     /// What it counted.
-    pub(super) fn stats(&self) -> TcpStats {
+    pub(in crate::host) fn stats(&self) -> TcpStats {
         self.stats
     }
 
     /// Its window now.
-    pub(super) fn window(&self) -> WindowSample {
-        WindowSample { cwnd: self.cwnd(), ssthresh: self.control.ssthresh(), srtt: self.rtt.srtt() }
+    pub(in crate::host) fn window(&self) -> WindowSample {
+        WindowSample {
+            cwnd: self.cwnd(),
+            ssthresh: self.control.ssthresh(),
+            srtt: self.rtt.srtt(),
+            in_flight: self.board.in_flight(),
+        }
     }
 
     /// The window in force, segments.
@@ -214,8 +232,9 @@ impl Sender {
     }
 
     /// A segment of the peer arrived.
-    pub(super) fn on_segment(&mut self, now: Instant, segment: &TcpSegment) {
+    pub(in crate::host) fn on_segment(&mut self, now: Instant, segment: &TcpSegment) {
         self.echo = Some(segment.timestamp);
+        self.asked = self.asked.max(segment.seq);
         match (segment.kind, self.link) {
             (TcpKind::Syn, Link::Listens | Link::Accepts(_)) => self.link = Link::Accepts(now),
             (TcpKind::Ack, Link::Accepts(_)) => {
@@ -232,7 +251,7 @@ impl Sender {
     }
 
     /// Time passed.
-    pub(super) fn on_timeout(&mut self, now: Instant) {
+    pub(in crate::host) fn on_timeout(&mut self, now: Instant) {
         let is_due = |timer: Option<Instant>| timer.is_some_and(|at| at <= now);
         if self.control.poll_timeout().is_some_and(|at| at <= now) {
             self.control.on_timer(now);
@@ -251,7 +270,7 @@ impl Sender {
     }
 
     /// When to come back if nothing else happens.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(in crate::host) fn poll_timeout(&self) -> Option<Instant> {
         match self.link {
             Link::Listens => None,
             Link::Accepts(at) => Some(at),
@@ -260,7 +279,7 @@ impl Sender {
     }
 
     /// The next segment to send.
-    pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<TcpSegment> {
+    pub(in crate::host) fn poll_transmit(&mut self, now: Instant) -> Option<TcpSegment> {
         match self.link {
             Link::Listens => return None,
             Link::Accepts(at) if at > now => return None,

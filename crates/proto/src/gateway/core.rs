@@ -1,0 +1,245 @@
+//! The gateway: connections on one satellite link.
+
+use super::ack_pacer::AckPacer;
+use super::config::SplitConfig;
+use super::room::Room;
+use super::scheduler::Scheduler;
+use super::segment::{Acknowledgement, ConnectionId, Message, Segment};
+use super::sender::{Sender, SenderStats};
+use crate::name::ByteRange;
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// IPv4 header without options, bytes (RFC 791).
+const IP_HEADER: u32 = 20;
+/// What one acknowledgement of the client frees is given out within this; a longer silence was no rhythm.
+const LONGEST_PACE: Duration = Duration::from_secs(1);
+/// A client without room is asked for it this often: what would have told of it may have been lost.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// What a segment of a client was to the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// Nothing that the owner needs to act on.
+    Nothing,
+    /// The connection is open since now: connect to its server.
+    Opened,
+}
+
+/// What a connection holds at the gateway, bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Backlog {
+    /// Not sent over the satellite yet.
+    pub unsent: u64,
+    /// In the buffer, as the flow control counts it.
+    pub held: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Link {
+    Listens,
+    /// Is to answer, or answered at this time.
+    Accepts(Option<Instant>),
+    Open,
+}
+
+#[derive(Debug)]
+struct Connection {
+    config: SplitConfig,
+    link: Link,
+    sender: Sender,
+    room: Room,
+    pacer: AckPacer,
+    /// Round trip to the server, once it is known.
+    to_server: Option<Duration>,
+    /// Bytes that the client has asked the server with.
+    asked: u64,
+    /// When a client without room is asked for it.
+    probe_at: Option<Instant>,
+}
+
+impl Connection {
+    fn on_message(&mut self, now: Instant, message: &Message, released: &mut Vec<ByteRange>) -> Heard {
+        match (message, self.link) {
+            (Message::Open, Link::Listens | Link::Accepts(_)) => self.link = Link::Accepts(None),
+            (Message::Ack(ack) | Message::Request { ack, .. }, Link::Accepts(Some(at))) => {
+                self.link = Link::Open;
+                self.sender.on_rtt(now.since(at));
+                self.on_ack(now, ack, released);
+                return Heard::Opened;
+            }
+            (Message::Ack(ack) | Message::Request { ack, .. }, Link::Open) => self.on_ack(now, ack, released),
+            _ => {}
+        }
+        Heard::Nothing
+    }
+
+    fn on_ack(&mut self, now: Instant, ack: &Acknowledgement, released: &mut Vec<ByteRange>) {
+        self.asked = self.asked.max(ack.asked);
+        self.sender.on_ack(now, ack, released);
+        let freed = self.room.on_received(self.sender.received(), self.sender.cumulative());
+        if self.config.pacing && freed > 0 {
+            self.pacer.on_freed(now, freed);
+        }
+        self.resize();
+        self.watch(now);
+    }
+
+    fn watch(&mut self, now: Instant) {
+        self.probe_at = self.sender.is_blocked().then(|| self.probe_at.unwrap_or(now + PROBE));
+    }
+
+    /// The buffer for the round trips as they are known now: the least ones, so that a handshake that took longer
+    /// because a part of it was lost does not count for ever.
+    fn resize(&mut self) {
+        if let (Some(to_client), Some(to_server)) = (self.sender.least_rtt(), self.to_server) {
+            let size = Room::size(self.config.buffer, to_client, to_server, self.config.mss);
+            self.room.resize(size);
+        }
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Message> {
+        match self.link {
+            Link::Accepts(None) => {
+                self.link = Link::Accepts(Some(now));
+                Some(Message::Accept)
+            }
+            Link::Open if self.probe_at.is_some_and(|at| at <= now) => {
+                self.probe_at = Some(now + PROBE);
+                Some(Message::Accept)
+            }
+            Link::Open => self.sender.poll(now),
+            Link::Listens | Link::Accepts(Some(_)) => None,
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.link == Link::Accepts(None) || (self.link == Link::Open && self.sender.has_work())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.sender.poll_timeout().into_iter().chain(self.pacer.poll_timeout()).min()
+    }
+}
+
+/// All split connections of a satellite link at its gateway.
+///
+/// Inputs are [`Self::listen`], [`Self::on_segment`] from clients, [`Self::give`] and [`Self::on_server_rtt`] from the
+/// terrestrial side, and [`Self::on_timeout`]. After each, [`Self::poll`] is drained towards the satellite, and
+/// [`Self::room`] says what the server may send. The owner keeps the payload and forgets it as it is released.
+#[derive(Debug)]
+pub struct Gateway {
+    connections: BTreeMap<ConnectionId, Connection>,
+    scheduler: Scheduler,
+    framing: u32,
+}
+
+impl Gateway {
+    /// A gateway to a satellite of `rate`, whose link adds `framing` bytes to every IP packet.
+    pub fn new(rate: Rate, framing: u32) -> Self {
+        Self { connections: BTreeMap::new(), scheduler: Scheduler::new(rate), framing }
+    }
+
+    /// A client may open the connection `id` from now on.
+    pub fn listen(&mut self, id: ConnectionId, config: &SplitConfig) {
+        let connection = Connection {
+            config: *config,
+            link: Link::Listens,
+            sender: Sender::new(config),
+            // Nothing is to come before both round trips are known.
+            room: Room::new(0, config.release),
+            pacer: AckPacer::new(u64::from(config.mss), LONGEST_PACE),
+            to_server: None,
+            asked: 0,
+            probe_at: None,
+        };
+        self.connections.insert(id, connection);
+        self.scheduler.add(id);
+    }
+
+    /// Forgets a connection.
+    pub fn close(&mut self, id: ConnectionId) {
+        self.connections.remove(&id);
+        self.scheduler.remove(id);
+    }
+
+    /// A client's segment arrived; the ranges that it has for the first time are added to `released`.
+    pub fn on_segment(&mut self, now: Instant, segment: &Segment, released: &mut Vec<ByteRange>) -> Heard {
+        let Some(connection) = self.connections.get_mut(&segment.connection) else { return Heard::Nothing };
+        connection.on_message(now, &segment.message, released)
+    }
+
+    /// The connection to the server is open, and its round trip known: the buffer is sized.
+    pub fn on_server_rtt(&mut self, id: ConnectionId, rtt: Duration) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.to_server = Some(rtt);
+        connection.resize();
+    }
+
+    /// The server has given `bytes` bytes in all, in order, and no more will follow where `is_all`.
+    pub fn give(&mut self, now: Instant, id: ConnectionId, bytes: u64, is_all: bool) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.sender.give(bytes, is_all);
+            connection.room.on_arrived(bytes);
+            connection.watch(now);
+        }
+    }
+
+    /// Bytes beyond those given that the server may send: the window to advertise.
+    pub fn room(&self, id: ConnectionId) -> u64 {
+        let connection = self.connections.get(&id);
+        connection.map_or(0, |c| c.room.free().saturating_sub(c.pacer.held()))
+    }
+
+    /// Bytes that the client has asked with: they go on to the server.
+    pub fn asked(&self, id: ConnectionId) -> u64 {
+        self.connections.get(&id).map_or(0, |connection| connection.asked)
+    }
+
+    /// Time passed.
+    pub fn on_timeout(&mut self, now: Instant) {
+        for connection in self.connections.values_mut() {
+            connection.sender.on_timeout(now);
+            connection.pacer.on_timeout(now);
+        }
+    }
+
+    /// The segment that leaves over the satellite next, if one may now.
+    pub fn poll(&mut self, now: Instant) -> Option<Segment> {
+        let connections = &mut self.connections;
+        let segment = self.scheduler.pick(now, |id| {
+            let message = connections.get_mut(&id)?.poll(now)?;
+            Some(Segment { connection: id, message })
+        })?;
+        self.scheduler.on_sent(now, segment.payload() + segment.header() + IP_HEADER + self.framing);
+        Some(segment)
+    }
+
+    /// When to come back if nothing else happens.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let timers = self.connections.values().filter_map(Connection::poll_timeout);
+        let has_work = self.connections.values().any(Connection::has_work);
+        let free_at = self.scheduler.free_at();
+        let probes = self.connections.values().filter_map(|connection| connection.probe_at);
+        let probes = probes.map(|at| at.max(free_at));
+        timers.chain(has_work.then_some(free_at)).chain(probes).min()
+    }
+
+    /// The client has all that the server will ever give: the connection can be closed.
+    pub fn is_done(&self, id: ConnectionId) -> bool {
+        self.connections.get(&id).is_some_and(|connection| connection.sender.is_done())
+    }
+
+    /// What a connection holds.
+    pub fn backlog(&self, id: ConnectionId) -> Backlog {
+        let of = |c: &Connection| Backlog { unsent: c.sender.unsent(), held: c.room.held() };
+        self.connections.get(&id).map_or(Backlog::default(), of)
+    }
+
+    /// What a connection's sender counted.
+    pub fn stats(&self, id: ConnectionId) -> SenderStats {
+        self.connections.get(&id).map_or(SenderStats::default(), |connection| connection.sender.stats())
+    }
+}

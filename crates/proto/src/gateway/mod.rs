@@ -1,0 +1,35 @@
+//! Rate-based connection splitting at the gateway of a geostationary satellite.
+//!
+//! A connection ends at the gateway and another begins there. The one towards the server is regular TCP and not part
+//! of this module. The one over the satellite is TCP's wire format with other machines behind it: the link's rate is
+//! known and its order is kept, so nothing needs to be probed and whatever was overtaken is lost.
+//!
+//! [`Gateway`] routes between the machines of its connections and of the link: [`Scheduler`] (whose turn it is, at the
+//! satellite's rate), [`Sender`] (what to send and what was lost, over a [`SentList`] and a [`RepairTimer`]), [`Room`]
+//! (what the server may send) and [`AckPacer`] (how evenly it hears of it). [`Receiver`] is the client.
+//!
+//! Source: the paper on rate-based connection splitting for satellite hybrid networks, sections II to IV.
+
+mod ack_pacer;
+mod config;
+mod core;
+mod receiver;
+mod repair_timer;
+mod room;
+mod scheduler;
+mod segment;
+mod sender;
+mod sent_list;
+#[cfg(test)]
+mod tests;
+
+pub use self::core::{Backlog, Gateway, Heard};
+pub use ack_pacer::AckPacer;
+pub use config::{Buffer, Release, SplitConfig, SplitConfigError, SplitSettings};
+pub use receiver::Receiver;
+pub use repair_timer::RepairTimer;
+pub use room::{Room, SteadyState, steady_state};
+pub use scheduler::Scheduler;
+pub use segment::{Acknowledgement, Blocks, ConnectionId, HEADER, MOST_BLOCKS, Message, Segment};
+pub use sender::{Sender, SenderStats};
+pub use sent_list::SentList;

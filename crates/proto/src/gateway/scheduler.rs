@@ -1,0 +1,125 @@
+//! Who may send over the satellite, and when.
+
+use super::segment::ConnectionId;
+use crate::time::Instant;
+use crate::units::Rate;
+use alloc::collections::VecDeque;
+
+/// Serves connections round robin at the satellite's rate: the whole of the congestion control (paper, section III.A).
+/// One segment a turn; a connection that has none is passed over.
+#[derive(Debug)]
+pub struct Scheduler {
+    rate: Rate,
+    /// When the link is free.
+    free_at: Instant,
+    turns: VecDeque<ConnectionId>,
+}
+
+impl Scheduler {
+    /// A scheduler of a link of `rate`.
+    pub fn new(rate: Rate) -> Self {
+        Self { rate, free_at: Instant::ZERO, turns: VecDeque::new() }
+    }
+
+    /// A connection takes part from now on.
+    pub fn add(&mut self, connection: ConnectionId) {
+        if !self.turns.contains(&connection) {
+            self.turns.push_back(connection);
+        }
+    }
+
+    /// A connection takes part no more.
+    pub fn remove(&mut self, connection: ConnectionId) {
+        self.turns.retain(|other| *other != connection);
+    }
+
+    /// When the link is free for the next segment.
+    pub fn free_at(&self) -> Instant {
+        self.free_at
+    }
+
+    /// What the first connection in turn has that has anything, where the link is free at `now`.
+    pub fn pick<T>(&mut self, now: Instant, mut take: impl FnMut(ConnectionId) -> Option<T>) -> Option<T> {
+        if self.free_at > now {
+            return None;
+        }
+        for passed in 0..self.turns.len() {
+            if let Some(taken) = take(self.turns[passed]) {
+                // Who was passed over keeps its place behind the one that was served.
+                self.turns.rotate_left(passed + 1);
+                return Some(taken);
+            }
+        }
+        None
+    }
+
+    /// `bytes` on the wire left at `now`.
+    pub fn on_sent(&mut self, now: Instant, bytes: u32) {
+        self.free_at = self.free_at.max(now) + self.rate.time_for(u64::from(bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Duration;
+    use alloc::vec::Vec;
+
+    fn scheduler(connections: u32) -> Scheduler {
+        let mut scheduler = Scheduler::new(Rate::from_mbps(1));
+        (0..connections).for_each(|id| scheduler.add(ConnectionId(id)));
+        scheduler
+    }
+
+    /// Serves for as long as anybody has segments; who was served, in order.
+    fn serve(scheduler: &mut Scheduler, queues: &mut [u32], most: usize) -> Vec<u32> {
+        let (mut now, mut served) = (Instant::ZERO, Vec::new());
+        while served.len() < most {
+            now = now.max(scheduler.free_at());
+            let take = |id: ConnectionId| {
+                let queue = &mut queues[id.0 as usize];
+                (*queue > 0).then(|| {
+                    *queue -= 1;
+                    id.0
+                })
+            };
+            let Some(id) = scheduler.pick(now, take) else { break };
+            served.push(id);
+            scheduler.on_sent(now, 1000);
+        }
+        served
+    }
+
+    #[test]
+    fn connections_with_work_share_evenly_and_empty_ones_are_passed_over() {
+        let mut scheduler = scheduler(5);
+        let served = serve(&mut scheduler, &mut [1000, 0, 1000, 1000, 0], 300);
+        let share = |id| served.iter().filter(|served| **served == id).count();
+        assert_eq!([0, 1, 2, 3, 4].map(share), [100, 0, 100, 100, 0]);
+    }
+
+    #[test]
+    fn a_newcomer_waits_for_one_round_at_most() {
+        let mut scheduler = scheduler(3);
+        serve(&mut scheduler, &mut [50, 50, 0], 99);
+        let served = serve(&mut scheduler, &mut [50, 50, 50], 3);
+        assert!(served.contains(&2), "{served:?}");
+    }
+
+    #[test]
+    fn the_link_is_never_asked_for_more_than_its_rate_and_never_idle_with_work_waiting() {
+        let mut scheduler = scheduler(2);
+        serve(&mut scheduler, &mut [60, 40], 100);
+        // 100 segments of 1000 bytes at 1 Mbit/s.
+        assert_eq!(scheduler.free_at(), Instant::ZERO + Duration::from_millis(800));
+    }
+
+    #[test]
+    fn an_idle_time_is_not_made_up_for() {
+        let mut scheduler = scheduler(1);
+        let now = Instant::ZERO + Duration::from_secs(5);
+        scheduler.on_sent(now, 1000);
+        assert_eq!(scheduler.pick(now, Some), None);
+        assert_eq!(scheduler.free_at(), now + Duration::from_millis(8));
+    }
+}

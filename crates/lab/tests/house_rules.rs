@@ -161,7 +161,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn proto_is_built_on_three_small_crates() {
+fn proto_is_built_on_four_small_crates() {
     let manifests = manifests();
     let proto = manifests.iter().find(|m| m.folder == "proto").expect("crates/proto/Cargo.toml");
     let used: BTreeSet<&str> =

@@ -8,7 +8,7 @@ use core::ops::Deref;
 pub struct FecSettings {
     /// The share of packets that may stay lost: as much parity is sent as this needs at the measured loss.
     pub residual: f64,
-    /// Parity packets per packet at most: a path that loses by congestion must not be flooded.
+    /// Parity packets per packet at most, three per block apart: a path that loses by congestion must not be flooded.
     pub most_overhead: f64,
     /// Packets of a block at most.
     pub most_block: u8,

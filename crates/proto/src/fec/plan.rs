@@ -7,6 +7,10 @@ use alloc::vec::Vec;
 /// short ones repair sooner. At this price the best block has some 64 packets at 0.1 % and 32 at 1 %.
 const PRICE_OF_WAITING: f64 = 0.25;
 
+/// Parity packets that a block may have however short it is: a lone packet is to arrive as surely as one of many, and short
+/// blocks are those of a path that has little to carry.
+const SHORT_BLOCKS: usize = 3;
+
 /// Length and parity of blocks.
 ///
 /// The path is taken for Gilbert's channel (Gilbert: Capacity of a burst-noise channel, Bell System Technical Journal
@@ -25,7 +29,8 @@ impl FecPlan {
     /// lost, and parity may be `most_overhead` per packet in blocks of up to `most_block`.
     pub fn new(share: f64, burst: f64, residual: f64, most_overhead: f64, most_block: u8) -> Self {
         let most = usize::from(most_block).max(1);
-        let most_parity = |packets: usize| ((packets as f64 * most_overhead) as usize).clamp(1, 127);
+        let most_parity =
+            |packets: usize| ((packets as f64 * most_overhead) as usize).clamp(SHORT_BLOCKS, 127);
         let unrepaired = unrepaired(share, burst, most + most_parity(most));
         let least_parity = |packets: usize| {
             let enough = (0..=most_parity(packets)).find(|&r| unrepaired[packets + r][r] <= residual);
@@ -144,6 +149,14 @@ mod tests {
         assert!(overheads[0] < 0.03 && (0.08..0.2).contains(&overheads[2]), "{overheads:?}");
         let blocks = plans.map(|p| p.block());
         assert!(blocks.is_sorted_by(|a, b| a >= b) && blocks[3] < blocks[0], "{blocks:?}");
+    }
+
+    #[test]
+    fn a_lone_packet_is_as_safe_as_one_of_many() {
+        let plan = plan(0.02, 1.0);
+        let stays_lost = |packets: i32| libm::pow(0.02, f64::from(packets));
+        let copies = 1 + i32::from(plan.parity(1));
+        assert!(stays_lost(copies) <= 1e-5 && stays_lost(copies - 1) > 1e-5, "{copies}");
     }
 
     #[test]

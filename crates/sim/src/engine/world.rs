@@ -248,7 +248,7 @@ impl<O: Observer> World<O> {
         let bytes = match body {
             Body::Datagram(bytes) => Some(bytes),
             Body::Opaque(packet) => Some(&mut packet.bytes),
-            Body::Segment(_) | Body::Tcp(_) => None,
+            Body::Segment(_) | Body::Tcp(_) | Body::Split(_) => None,
         };
         if let Some(bytes) = bytes {
             let bit = self.network.links[id.0 as usize].rng.below(bytes.len() as u64 * 8);

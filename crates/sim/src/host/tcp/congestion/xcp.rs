@@ -137,7 +137,7 @@ impl<C: CongestionControl> CongestionControl for WithXcp<C> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::harness::{Bottleneck, Pipe, loss, ms, setup};
+    use super::super::harness::{Bottleneck, Pipe, ack, loss, ms, setup};
     use super::super::{Fast, FastOptions, NewReno};
     use super::*;
     use starhop_proto::units::Rate;
@@ -185,6 +185,28 @@ mod tests {
             xcp.on_loss(&loss(LossKind::Acks, 5.0));
         }
         assert_eq!(xcp.cwnd(), 1.0);
+    }
+
+    #[test]
+    fn the_window_is_the_smaller_of_two_and_nothing_else_says_which() {
+        let (mut mixed, mut reno) = (WithXcp::new(&setup(), NewReno::new(&setup())), NewReno::new(&setup()));
+        let told = |mixed: &mut WithXcp<NewReno>, acks: u32, feedback: f64| {
+            for _ in 0..acks {
+                let ack = ack(Instant::ZERO + ms(600), mixed.cwnd(), ms(600), ms(600));
+                mixed.on_ack(&Ack { xcp_feedback: Some(feedback), ..ack });
+            }
+        };
+        // Nobody on the way speaks XCP: the sender's own wish comes back, and it is Reno.
+        told(&mut mixed, 50, 2.0);
+        (0..50).for_each(|_| reno.on_ack(&ack(Instant::ZERO + ms(600), reno.cwnd(), ms(600), ms(600))));
+        assert_eq!(mixed.cwnd(), reno.cwnd());
+        // The bottleneck moves to a router that does, and takes back: 10 + 50 · 2 - 80 · 1.
+        told(&mut mixed, 80, -1.0);
+        assert_eq!(mixed.cwnd(), 30.0);
+        assert!(mixed.end_to_end.cwnd() >= 60.0);
+        // And away again.
+        told(&mut mixed, 20, 5.0);
+        assert_eq!(mixed.cwnd(), mixed.end_to_end.cwnd());
     }
 
     fn fast_xcp() -> Box<dyn CongestionControl> {

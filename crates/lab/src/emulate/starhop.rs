@@ -113,7 +113,7 @@ impl Client {
 /// All processes of all stacks.
 pub(super) struct Processes {
     program: PathBuf,
-    scratch: PathBuf,
+    pub(super) scratch: PathBuf,
     pub(super) stacks: Vec<Stack>,
     pub(super) contents: BTreeMap<usize, Content>,
     /// The clients by flow.

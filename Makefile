@@ -4,7 +4,7 @@ CARGO ?= cargo
 # A cargo that rustup has just installed is not on the PATH of this shell yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: all build test demo bench chaos fuzz lint deny install bootstrap
+.PHONY: all build test demo bench chaos figures fuzz lint deny install bootstrap
 
 all: build
 
@@ -35,6 +35,10 @@ chaos: bootstrap
 bench: build
 	@scripts/bootstrap.sh iperf3
 	target/release/starhop bench $(ARGS)
+
+# Every figure of the papers that takes minutes, with its verdicts; FIGURES="all --long" for the days over the sky.
+figures: build
+	target/release/starhop figure $${FIGURES:-all} --out figures-out
 
 # Every property test with very many cases, and every fuzz target for FUZZ_SECONDS: parsers, sets, roles.
 fuzz: bootstrap

@@ -90,7 +90,7 @@ struct Client {
 
 impl Client {
     fn start(host: &Namespace, command: std::process::Command) -> std::io::Result<Self> {
-        let mut process = host.spawn(command)?;
+        let mut process = host.spawn_ahead(command)?;
         let stdout = process.child().and_then(|child| child.stdout.take());
         let received = Arc::new(AtomicU64::new(0));
         let count = received.clone();

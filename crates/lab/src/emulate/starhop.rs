@@ -264,7 +264,8 @@ impl Processes {
         self.stacks[number].relay_nodes.insert(node);
         let stack = &self.stacks[number];
         let mut relay = self.command("relay", node);
-        relay.args(["--listen", &format!("[::]:{}", stack.port)]).args(stack.mechanisms());
+        relay.args(["--listen", &format!("[::]:{}", stack.port)]);
+        relay.args(stack.mechanisms_at(node, scenario));
         match self.deployment {
             Deployment::Transparent => relay.arg("--transparent"),
             Deployment::Overlay => match self.routes(number, node, scenario, world).as_slice() {
@@ -313,9 +314,10 @@ impl Processes {
                 chain.get(1).copied().unwrap_or(node_of(scenario, &flow.from))
             }
         };
-        let mut get = self.command("get", node_of(scenario, &flow.to));
+        let client = node_of(scenario, &flow.to);
+        let mut get = self.command("get", client);
         get.arg(content.name()).arg("--from").arg(stack.address(upstream, world).to_string());
-        get.arg("--trace").arg(self.arrived(index)).args(stack.mechanisms());
+        get.arg("--trace").arg(self.arrived(index)).args(stack.mechanisms_at(client, scenario));
         // The emulator ends it.
         get.args(["--timeout", &format!("{}s", scenario.duration.as_secs_f64() + 10.0)]);
         get.args(["--tell-every", TELL]);
@@ -483,9 +485,18 @@ impl Stack {
     }
 
     fn mechanisms(&self) -> [String; 4] {
-        let words = ["--profile".to_owned(), self.profile.clone(), "--options".to_owned()];
-        let [a, b, c] = words;
-        [a, b, c, options_of(&self.config)]
+        self.told_as(&self.config)
+    }
+
+    /// What a process is told that asks: its node may control the hop above it by another controller.
+    fn mechanisms_at(&self, node: NodeId, scenario: &Scenario) -> [String; 4] {
+        let controller = scenario.topology.controllers.get(&scenario.topology.nodes[node.0 as usize]);
+        let changed = controller.and_then(|&controller| self.config.with_controller(controller).ok());
+        self.told_as(changed.as_ref().unwrap_or(&self.config))
+    }
+
+    fn told_as(&self, config: &Config) -> [String; 4] {
+        ["--profile".to_owned(), self.profile.clone(), "--options".to_owned(), options_of(config)]
     }
 
     fn address(&self, node: NodeId, world: &World) -> SocketAddr {

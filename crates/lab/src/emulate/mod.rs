@@ -42,6 +42,8 @@ pub struct Options {
     pub is_v6: bool,
     /// Where every link's packets are captured.
     pub captures: Option<PathBuf>,
+    /// Starhop's packets are plain, so that captures show what is in them; otherwise sealed with a key of the run.
+    pub insecure: bool,
 }
 
 /// How a run is going.

@@ -10,6 +10,7 @@ use super::tcp::{self, Connection};
 use super::world::{Means, Reports, Tick, World, on_machine};
 use super::{Options, Progress};
 use crate::error::LabError;
+use crate::process::Sealing;
 use crate::scenario::{Blueprint, Scenario, blueprint, link_configs};
 use starhop_net::clock;
 use starhop_net::emu::{self, Process};
@@ -58,6 +59,7 @@ pub(super) struct Run<'a> {
     pub(super) connections: BTreeMap<usize, Connection>,
     /// Their proxies.
     pub(super) splits: Splits,
+    sealing: Sealing,
     /// What the user runs in a node, while it runs.
     pub(super) guest: Option<Process>,
     /// A run with a shell in it has no end of its own.
@@ -95,8 +97,9 @@ impl<'a> Run<'a> {
         let deployment = deployment(&blueprint, options, &world, &mut problems)?;
         let scratch = emu::scratch(scratch_bytes(scenario))?;
         guest::name_nodes(scenario, &world, &scratch)?;
+        let sealing = Sealing::throw_away(options.insecure, &scratch)?;
         let processes = Processes::new(
-            &options.program,
+            (&options.program, sealing.clone()),
             &scratch,
             scenario,
             &blueprint.ideal_mbps,
@@ -125,6 +128,7 @@ impl<'a> Run<'a> {
             controls,
             connections,
             splits,
+            sealing,
             guest: None,
             is_endless: matches!(options.guest, Some(Guest::Shell { .. })),
             epoch: Instant::ZERO,
@@ -153,7 +157,7 @@ impl<'a> Run<'a> {
         self.epoch = clock::now() + LEAD;
         self.reports = Some(self.world.start(self.epoch, self.scenario, &actions)?);
         self.note_bases(Instant::ZERO);
-        self.guest = guest.map(|guest| guest.start(self.scenario, &self.world)).transpose()?;
+        self.guest = guest.map(|guest| guest.start(self.scenario, &self.world, &self.sealing)).transpose()?;
         let mut steps = self.steps(actions);
         let end = if self.is_endless { Instant::NEVER } else { Instant::ZERO + self.scenario.duration };
         loop {

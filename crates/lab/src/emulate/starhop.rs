@@ -2,7 +2,7 @@
 
 use super::world::World;
 use crate::error::LabError;
-use crate::process::{Daemon, command, make_file, start};
+use crate::process::{Daemon, Sealing, command, make_file, start};
 use crate::scenario::{Flow, Scenario, options_of};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -113,6 +113,7 @@ impl Client {
 /// All processes of all stacks.
 pub(super) struct Processes {
     program: PathBuf,
+    sealing: Sealing,
     scratch: PathBuf,
     pub(super) stacks: Vec<Stack>,
     pub(super) contents: BTreeMap<usize, Content>,
@@ -147,7 +148,7 @@ fn length(flow: &Flow, ideal_mbps: f64) -> u64 {
 impl Processes {
     /// Makes what is to be fetched.
     pub(super) fn new(
-        program: &Path,
+        (program, sealing): (&Path, Sealing),
         scratch: &Path,
         scenario: &Scenario,
         ideal_mbps: &[f64],
@@ -183,6 +184,7 @@ impl Processes {
         }
         Ok(Self {
             program: program.to_owned(),
+            sealing,
             scratch: scratch.to_owned(),
             stacks,
             contents,
@@ -197,7 +199,7 @@ impl Processes {
     }
 
     fn command(&self, verb: &str, node: NodeId) -> std::process::Command {
-        let mut command = command(&self.program, verb);
+        let mut command = command(&self.program, verb, &self.sealing);
         if let Some(steps) = self.clock_steps.get(&node) {
             let steps: Vec<String> = steps.iter().map(i64::to_string).collect();
             command.env(clock::STEPS, steps.join(","));
@@ -264,7 +266,8 @@ impl Processes {
         self.stacks[number].relay_nodes.insert(node);
         let stack = &self.stacks[number];
         let mut relay = self.command("relay", node);
-        relay.args(["--listen", &format!("[::]:{}", stack.port)]).args(stack.mechanisms());
+        relay.args(["--listen", &format!("[::]:{}", stack.port)]);
+        relay.args(stack.mechanisms_at(node, scenario));
         match self.deployment {
             Deployment::Transparent => relay.arg("--transparent"),
             Deployment::Overlay => match self.routes(number, node, scenario, world).as_slice() {
@@ -313,9 +316,10 @@ impl Processes {
                 chain.get(1).copied().unwrap_or(node_of(scenario, &flow.from))
             }
         };
-        let mut get = self.command("get", node_of(scenario, &flow.to));
+        let client = node_of(scenario, &flow.to);
+        let mut get = self.command("get", client);
         get.arg(content.name()).arg("--from").arg(stack.address(upstream, world).to_string());
-        get.arg("--trace").arg(self.arrived(index)).args(stack.mechanisms());
+        get.arg("--trace").arg(self.arrived(index)).args(stack.mechanisms_at(client, scenario));
         // The emulator ends it.
         get.args(["--timeout", &format!("{}s", scenario.duration.as_secs_f64() + 10.0)]);
         get.args(["--tell-every", TELL]);
@@ -483,9 +487,18 @@ impl Stack {
     }
 
     fn mechanisms(&self) -> [String; 4] {
-        let words = ["--profile".to_owned(), self.profile.clone(), "--options".to_owned()];
-        let [a, b, c] = words;
-        [a, b, c, options_of(&self.config)]
+        self.told_as(&self.config)
+    }
+
+    /// What a process is told that asks: its node may control the hop above it by another controller.
+    fn mechanisms_at(&self, node: NodeId, scenario: &Scenario) -> [String; 4] {
+        let controller = scenario.topology.controllers.get(&scenario.topology.nodes[node.0 as usize]);
+        let changed = controller.and_then(|&controller| self.config.with_controller(controller).ok());
+        self.told_as(changed.as_ref().unwrap_or(&self.config))
+    }
+
+    fn told_as(&self, config: &Config) -> [String; 4] {
+        ["--profile".to_owned(), self.profile.clone(), "--options".to_owned(), options_of(config)]
     }
 
     fn address(&self, node: NodeId, world: &World) -> SocketAddr {

@@ -27,6 +27,7 @@ pub fn options_of(settings: &Settings) -> String {
         ("payload", s.payload.to_string()),
         ("controller", controller(s.controller)),
         ("per_flow_control", s.per_flow_control.to_string()),
+        ("end_to_end_control", s.end_to_end_control.to_string()),
         ("rtt0", time(s.rtt0)),
         ("initial_window", s.initial_window.to_string()),
         ("reorder_packets", s.reorder_packets.to_string()),
@@ -40,6 +41,7 @@ pub fn options_of(settings: &Settings) -> String {
         ("cache", bytes(s.cache_bytes)),
         ("cache_answers", s.cache_answers.to_string()),
         ("buffer_target", bytes(s.buffer_target)),
+        ("store_ahead", bytes(s.store_ahead)),
         ("receive_window", bytes(s.receive_window)),
         ("credit_per_neighbour", bytes(s.credit_per_neighbour)),
         ("initial_rto", time(s.initial_rto)),
@@ -77,8 +79,8 @@ mod tests {
     #[test]
     fn settings_survive_being_written_down() {
         for profile in [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
-            let changed =
-                "cache = \"1MiB\"\nbuffer_target = \"5p\"\nmin_rto = \"123ms\"\ncontroller = \"cubic\"";
+            let changed = "cache = \"1MiB\"\nbuffer_target = \"5p\"\nstore_ahead = \"1MB\"\nmin_rto = \"123ms\"\n\
+                           controller = \"cubic\"\nend_to_end_control = true";
             for options in ["", changed] {
                 let config = with_options(profile.settings(), options).unwrap();
                 let again = with_options(profile.settings(), &options_of(&config)).unwrap();

@@ -71,7 +71,7 @@ pub(crate) struct Daemon {
 /// Starts a process and waits until it has told `event`.
 pub(crate) fn start(what: &str, host: &Namespace, command: Command, event: &str) -> Result<Daemon, LabError> {
     let failed = |problem: String| LabError::Process { what: what.to_owned(), problem };
-    let mut process = host.spawn(command).map_err(|error| failed(error.to_string()))?;
+    let mut process = host.spawn_ahead(command).map_err(|error| failed(error.to_string()))?;
     let stdout = process.child().and_then(|child| child.stdout.take());
     let (told, events) = mpsc::channel();
     // Reads to the end: a pipe that nobody empties would stop the process one day.

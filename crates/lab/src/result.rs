@@ -232,6 +232,31 @@ pub struct RelayResult {
     pub aggregated: u64,
     /// Ranges asked for again on the upstream hop.
     pub repairs: u64,
+    /// Data packets sent.
+    #[serde(default)]
+    pub data_out: u64,
+    /// Emulated only: what its process costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<RelayCpu>,
+}
+
+/// User and system time of a relay's process, its start included.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RelayCpu {
+    /// In all, seconds.
+    pub seconds: f64,
+    /// Share of one core over the run, percent.
+    pub percent: f64,
+    /// Microseconds per Data packet that it sent.
+    pub us_per_packet: f64,
+}
+
+impl RelayCpu {
+    /// Of a process that used `seconds` in a run of `duration_s` and sent `packets`.
+    pub fn new(seconds: f64, duration_s: f64, packets: u64) -> Self {
+        let us_per_packet = rounded(seconds * 1e6 / packets.max(1) as f64);
+        Self { seconds, percent: rounded(seconds * 100.0 / duration_s.max(1e-3)), us_per_packet }
+    }
 }
 
 /// Time series; sample `i` covers the step that ends at `(i + 1) · step_s`.
@@ -343,6 +368,7 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
         record: handle.record,
         transport: scenario.flows[index].transport.clone(),
         start: handle.start,
+        stop: handle.stop,
         end: handle.stop.min(simulation.world().now()),
         ideal_mbps: over_sky.as_ref().map_or(built.ideal_mbps[index], |sky| sky.ideal_bps * 1e-6),
         propagation_ms: over_sky.as_ref().map_or(propagation_ms, |sky| sky.path.mean_propagation_ms),
@@ -366,6 +392,8 @@ pub(crate) struct FlowFacts {
     pub(crate) record: usize,
     pub(crate) transport: String,
     pub(crate) start: Instant,
+    /// When it stops if it is not done before.
+    pub(crate) stop: Instant,
     /// When it ends if it is not done before.
     pub(crate) end: Instant,
     pub(crate) ideal_mbps: f64,
@@ -396,7 +424,7 @@ pub(crate) fn flow_result(
         name: spec.name.clone(),
         transport: facts.transport,
         start_s: facts.start.since(Instant::ZERO).as_secs_f64(),
-        stop_s: facts.end.since(Instant::ZERO).as_secs_f64(),
+        stop_s: facts.stop.since(Instant::ZERO).as_secs_f64(),
         completed: record.finished.is_some(),
         completion_s: record.finished.map(|at| at.since(facts.start).as_secs_f64()),
         delivered_bytes: record.in_order_bytes,
@@ -528,6 +556,8 @@ fn relays(scenario: &Scenario, built: &Built) -> Vec<RelayResult> {
             interests_out: stats.interests_out,
             aggregated: stats.aggregated_bytes,
             repairs: stats.repairs,
+            data_out: stats.data_out,
+            cpu: None,
         })
     };
     relays.iter().filter_map(result).collect()

@@ -2,9 +2,12 @@
 
 use crate::progress::Bar;
 use anyhow::{Context, anyhow, bail};
+use starhop_lab::emulate;
+use starhop_lab::figure::spec::Engine;
 use starhop_lab::figure::{Finished, Library, Planned, finish, index, page, plan};
 use starhop_lab::result::RunResult;
-use starhop_lab::sweep::{Options, run_all};
+use starhop_lab::scenario::Scenario;
+use starhop_lab::sweep::{Options, Progress, run_all};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -76,6 +79,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
+    let is_real = |figure: &Planned| figure.figure.engine == Engine::Emulate;
+    if planned.iter().any(is_real) {
+        // Before any thread is started: a process with threads cannot enter a user namespace.
+        starhop_net::emu::enter()?;
+    }
     let several = planned.len() > 1;
     let mut finished = Vec::new();
     for figure in planned {
@@ -119,12 +127,34 @@ fn one(args: &Args, figure: Planned) -> anyhow::Result<Finished> {
     let no_series = !figure.figure.needs_series();
     let options = Options { threads: args.threads, store: Some(folder.join("runs")), no_series };
     let bar = Bar::new(&figure.id, args.quiet);
-    let results: Vec<RunResult> =
-        run_all(&figure.scenarios, &options, &|progress| bar.show(progress)).map_err(|e| anyhow!(e))?;
+    let results: Vec<RunResult> = match figure.figure.engine {
+        Engine::Sim => {
+            run_all(&figure.scenarios, &options, &|progress| bar.show(progress)).map_err(|e| anyhow!(e))?
+        }
+        Engine::Emulate => emulate_all(&figure.scenarios, &bar)?,
+    };
     bar.finish();
     let finished = finish(figure, &results).map_err(|e| anyhow!(e))?;
     save(&folder, &finished)?;
     Ok(finished)
+}
+
+/// Runs scenarios with real processes, which must not compete with each other.
+fn emulate_all(scenarios: &[Scenario], bar: &Bar) -> anyhow::Result<Vec<RunResult>> {
+    let program = std::env::current_exe().context("cannot find this program itself")?;
+    let options = emulate::Options::new(program);
+    let total = scenarios.len();
+    let mut results = Vec::new();
+    for scenario in scenarios {
+        let done = results.len();
+        let result = emulate::emulate(scenario, &options, |now| {
+            let part = now.at.as_secs_f64() / now.of.as_secs_f64();
+            bar.show(Progress { done, total, share: (done as f64 + part) / total as f64 });
+            true
+        });
+        results.push(result?);
+    }
+    Ok(results)
 }
 
 fn save(folder: &Path, figure: &Finished) -> anyhow::Result<()> {

@@ -75,6 +75,9 @@ impl Guest {
     }
 }
 
+/// Where programs look names up.
+pub(super) const HOSTS: &str = "/etc/hosts";
+
 /// Gives every node a name that programs can resolve, for the processes of this run only.
 pub(super) fn name_nodes(scenario: &Scenario, world: &World, scratch: &Path) -> Result<(), LabError> {
     let mut hosts = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
@@ -85,6 +88,6 @@ pub(super) fn name_nodes(scenario: &Scenario, world: &World, scratch: &Path) -> 
     let failed = || LabError::system("cannot name the nodes");
     std::fs::write(&file, hosts).map_err(failed())?;
     // This process has a mount namespace of its own: nobody else sees it.
-    let bound = mount(Some(&file), "/etc/hosts", None::<&str>, MsFlags::MS_BIND, None::<&str>);
+    let bound = mount(Some(&file), HOSTS, None::<&str>, MsFlags::MS_BIND, None::<&str>);
     bound.map_err(|errno| failed()(errno.into()))
 }

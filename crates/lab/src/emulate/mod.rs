@@ -46,6 +46,14 @@ pub struct Options {
     pub insecure: bool,
 }
 
+impl Options {
+    /// With `program`, the `starhop` binary, and everything as the scenario says.
+    pub fn new(program: PathBuf) -> Self {
+        let (kernel, deployment, guest, captures) = Default::default();
+        Self { program, kernel, deployment, guest, is_v6: false, captures, insecure: false }
+    }
+}
+
 /// How a run is going.
 #[derive(Clone, Copy)]
 pub struct Progress<'a> {
@@ -78,7 +86,9 @@ pub fn emulate(
     let mut run = Run::prepare(scenario, options)?;
     let done = run.carry_out(options.guest.as_ref(), watch);
     let result = done.and_then(|()| run.finish(began.elapsed().as_secs_f64()));
+    let scratch = run.processes.scratch.clone();
     drop(run);
     leftovers::remove_own();
+    starhop_net::emu::release(&scratch, &[guest::HOSTS]);
     result
 }

@@ -6,8 +6,8 @@ use super::tcp::{self, Connection};
 use super::world::Tick;
 use crate::error::LabError;
 use crate::result::{
-    AccuracyResult, FlowFacts, FlowResult, RelayResult, RunResult, SeriesResult, flow_result, flow_series,
-    jain,
+    AccuracyResult, FlowFacts, FlowResult, RelayCpu, RelayResult, RunResult, SeriesResult, flow_result,
+    flow_series, jain,
 };
 use crate::run::peak_rss_bytes;
 use serde_json::Value;
@@ -188,6 +188,7 @@ impl Run<'_> {
             record: index,
             transport: self.controls.get(&index).unwrap_or(&self.scenario.flows[index].transport).clone(),
             start: flow.start,
+            stop: flow.stop,
             end: flow.stop.min(self.end),
             ideal_mbps: self.blueprint.ideal_mbps[index] * real / planned,
             propagation_ms: self.blueprint.propagation[index].as_millis_f64(),
@@ -216,6 +217,8 @@ impl Run<'_> {
                 let sum = |name: &str| lives.iter().filter_map(|life| life[name].as_u64()).sum();
                 let node = &self.scenario.topology.nodes[node.0 as usize];
                 let last = lives.last().unwrap_or(&Value::Null);
+                let seconds: f64 = lives.iter().filter_map(|life| life["cpu_seconds"].as_f64()).sum();
+                let (duration_s, data_out) = (self.end.since(Instant::ZERO).as_secs_f64(), sum("data_out"));
                 all.push(RelayResult {
                     name: if stacks.len() > 1 { format!("{node}/{}", number + 1) } else { node.clone() },
                     cache_hits: sum("cache_hit_bytes"),
@@ -224,6 +227,8 @@ impl Run<'_> {
                     interests_out: sum("interests_out"),
                     aggregated: sum("aggregated_bytes"),
                     repairs: sum("repairs"),
+                    data_out,
+                    cpu: Some(RelayCpu::new(seconds, duration_s, data_out)),
                 });
             }
         }

@@ -90,7 +90,7 @@ struct Client {
 
 impl Client {
     fn start(host: &Namespace, command: std::process::Command) -> std::io::Result<Self> {
-        let mut process = host.spawn(command)?;
+        let mut process = host.spawn_ahead(command)?;
         let stdout = process.child().and_then(|child| child.stdout.take());
         let received = Arc::new(AtomicU64::new(0));
         let count = received.clone();
@@ -114,7 +114,7 @@ impl Client {
 pub(super) struct Processes {
     program: PathBuf,
     sealing: Sealing,
-    scratch: PathBuf,
+    pub(super) scratch: PathBuf,
     pub(super) stacks: Vec<Stack>,
     pub(super) contents: BTreeMap<usize, Content>,
     /// The clients by flow.

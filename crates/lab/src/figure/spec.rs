@@ -18,12 +18,26 @@ pub struct Figure {
     /// Repetitions of every case, each with a seed of its own.
     #[serde(default = "one")]
     pub seeds: u64,
+    /// What runs its scenarios.
+    #[serde(default)]
+    pub engine: Engine,
     /// It takes minutes to hours: left out of `all` unless asked for.
     #[serde(default)]
     pub is_long: bool,
     /// Its parts, each a scenario of its own.
     #[serde(rename = "panel")]
     pub panels: Vec<Panel>,
+}
+
+/// What runs a scenario.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// The simulator.
+    #[default]
+    Sim,
+    /// Real processes, one run after the other.
+    Emulate,
 }
 
 /// One part of a figure.

@@ -22,7 +22,7 @@ pub use link::{Arrival, Link, PlainLink, Verdict};
 pub use links::Links;
 pub use namespace::{Namespace, Process};
 pub use netlink::Route;
-pub use privilege::{Privilege, enter, scratch};
+pub use privilege::{Privilege, enter, release, scratch};
 
 use std::io;
 

@@ -84,7 +84,21 @@ impl Namespace {
     /// # Errors
     /// As [`Command::spawn`].
     pub fn spawn(&self, command: Command) -> io::Result<Process> {
-        self.run(move || spawn::tied_to_this_thread(command))?.map(|child| Process { child: Some(child) })
+        self.start(command, false)
+    }
+
+    /// As [`Namespace::spawn`]; the process goes ahead of ordinary ones where that is permitted, so that what else the
+    /// machine does disturbs it little.
+    ///
+    /// # Errors
+    /// As [`Command::spawn`].
+    pub fn spawn_ahead(&self, command: Command) -> io::Result<Process> {
+        self.start(command, true)
+    }
+
+    fn start(&self, command: Command, is_ahead: bool) -> io::Result<Process> {
+        let child = self.run(move || spawn::tied_to_this_thread(command, is_ahead))?;
+        child.map(|child| Process { child: Some(child) })
     }
 
     /// Sets a device up.

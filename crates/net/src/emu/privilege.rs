@@ -45,6 +45,15 @@ fn keep_mounts_private() {
     let _ = mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
 }
 
+/// Gives back what [`scratch`] gave, and what was mounted on `others` in this mount namespace.
+pub fn release(scratch: &Path, others: &[&str]) {
+    use nix::mount::{MntFlags, umount2};
+    for place in others.iter().map(Path::new).chain([scratch]) {
+        // What is still open in it goes when it is closed; what is not mounted need not be given back.
+        let _ = umount2(place, MntFlags::MNT_DETACH);
+    }
+}
+
 /// A directory in memory for up to `bytes`, which nobody else sees and which goes with this process. Call
 /// [`enter`] before.
 ///

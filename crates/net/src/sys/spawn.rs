@@ -6,14 +6,22 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Starts a process that the kernel kills when the calling *thread* ends, however it ends.
-pub(crate) fn tied_to_this_thread(mut command: Command) -> io::Result<Child> {
-    let begin = || {
+/// How far ahead of ordinary processes one is put: the most that there is.
+const AHEAD: libc::c_int = -20;
+
+/// Starts a process that the kernel kills when the calling *thread* ends, however it ends. With `is_ahead` it goes ahead of
+/// ordinary processes, where the system permits that.
+pub(crate) fn tied_to_this_thread(mut command: Command, is_ahead: bool) -> io::Result<Child> {
+    let begin = move || {
+        if is_ahead {
+            // SAFETY: the call takes numbers only; 0 is this process. A refusal changes nothing.
+            let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, AHEAD) };
+        }
         // What this process has blocked to wait for it, its children must hear.
         SigSet::empty().thread_set_mask()?;
         prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)
     };
-    // SAFETY: both calls are async-signal-safe, and the closure touches no memory of the parent.
+    // SAFETY: all calls are async-signal-safe, and the closure touches no memory of the parent.
     unsafe { command.pre_exec(begin) };
     command.spawn()
 }

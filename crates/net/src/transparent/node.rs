@@ -124,10 +124,16 @@ impl Interceptor {
     }
 
     /// Whether an answer of `server` is for this relay, which asks for the flow in the name of the same client. What it
-    /// did not ask for is a copy, and ends here, unless it was asked for before the relay came.
-    fn is_ours(&self, now: Instant, flow: FlowId, server: Pair, range: ByteRange) -> bool {
+    /// did not ask for is a copy, and ends here, unless it was asked for before the relay came: then it goes on as the
+    /// relay's own, so that the client hears one counter only.
+    fn is_ours(&mut self, now: Instant, flow: FlowId, server: Pair, range: ByteRange) -> bool {
         let asker = self.askers.get(&flow).filter(|asker| asker.client.reversed() == server);
-        asker.is_some_and(|asker| now >= asker.inherited_until || self.relay.expects(flow, range))
+        let Some(&Asker { client, inherited_until, .. }) = asker else { return false };
+        if now < inherited_until && !range.is_empty() && !self.relay.expects(flow, range) {
+            let client = self.pairs.name(now, client);
+            self.relay.adopt(flow, range, client);
+        }
+        true
     }
 
     /// The flow is asked of whom its client asks; of several clients, the first that is still there. False when there is

@@ -180,12 +180,17 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         if let Some(requester) = self.uplinks.get_mut(uplink) {
             requester.resume();
         }
+        self.outbox.feedback(left, self.flow);
+        self.ask_anew(now);
+    }
+
+    /// Asks the neighbour, another than before, for all that has not arrived.
+    fn ask_anew(&mut self, now: Instant) {
         self.window.on_new_path();
         self.progress.timed.clear();
         self.intake.on_new_path(now);
-        self.outbox.feedback(left, self.flow);
         self.repairs.extend(self.intake.expected().iter());
-        self.outbox.ask_anew(uplink, self.flow, &self.repairs, self.config.request_limit);
+        self.outbox.ask_anew(self.uplink, self.flow, &self.repairs, self.config.request_limit);
         self.repairs.clear();
     }
 
@@ -347,6 +352,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     fn on_heard(&mut self, now: Instant, heard: &Heard) {
         if heard.link != self.uplink {
             return;
+        }
+        if heard.is_new_neighbour {
+            self.ask_anew(now);
         }
         let Some(requester) = self.uplinks.get_mut(heard.link) else { return };
         let missing = |after, before| requester.missing_between(after, before);

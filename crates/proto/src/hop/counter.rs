@@ -20,6 +20,9 @@ pub struct Arrival {
     pub lost: u32,
     /// Whether the packet had arrived before.
     pub is_duplicate: bool,
+    /// The counter does not go on where it was: another node answers under the neighbour's address, or the same one
+    /// started anew. Whoever it is, it was not asked for what its predecessor was.
+    pub is_new_neighbour: bool,
 }
 
 /// The newest packets of one neighbour, as a bitmap over their numbers.
@@ -68,7 +71,7 @@ impl Arrivals {
         }
         let ahead = counter.wrapping_sub((self.next - 1) as u16) as i16;
         if ahead.unsigned_abs() > PLAUSIBLE_JUMP.unsigned_abs() {
-            return self.restart(counter);
+            return Arrival { is_new_neighbour: true, ..self.restart(counter) };
         }
         if ahead > 0 {
             self.copies = 0;
@@ -78,7 +81,7 @@ impl Arrivals {
         let is_duplicate = number + WINDOW < self.next || self.has(number);
         self.copies = if is_duplicate { self.copies + 1 } else { 0 };
         if self.copies > MOST_COPIES {
-            return self.restart(counter);
+            return Arrival { is_new_neighbour: true, ..self.restart(counter) };
         }
         if !is_duplicate {
             self.mark(number);
@@ -86,7 +89,7 @@ impl Arrivals {
             let overtaken_by = self.next - 1 - number;
             self.reorder = self.reorder.max((overtaken_by + 1).min(self.reorder_limit));
         }
-        Arrival { number, advance: 0, lost: 0, is_duplicate }
+        Arrival { number, advance: 0, lost: 0, is_duplicate, is_new_neighbour: false }
     }
 
     /// Later packets that make a missing one a loss.
@@ -130,7 +133,7 @@ impl Arrivals {
         self.next += 1;
         self.judged = self.next;
         self.copies = 0;
-        Arrival { number: self.next - 1, advance: 1, lost: 0, is_duplicate: false }
+        Arrival { number: self.next - 1, advance: 1, lost: 0, is_duplicate: false, is_new_neighbour: false }
     }
 
     fn advance(&mut self, number: u64) -> Arrival {
@@ -142,7 +145,7 @@ impl Arrivals {
         self.next = number + 1;
         self.mark(number);
         let lost = self.judge(self.next.saturating_sub(self.reorder).max(self.judged));
-        Arrival { number, advance, lost, is_duplicate: false }
+        Arrival { number, advance, lost, is_duplicate: false, is_new_neighbour: false }
     }
 
     fn has(&self, number: u64) -> bool {
@@ -208,6 +211,9 @@ mod tests {
     #[test]
     fn a_neighbour_that_restarts_loses_nothing() {
         assert_eq!(lost_by(&[10, 11, 40_000, 40_001]), [0; 4]);
+        let mut arrivals = Arrivals::new(2, 4);
+        let is_new = [10, 11, 40_000, 40_001].map(|c| arrivals.on_arrival(c).is_new_neighbour);
+        assert_eq!(is_new, [false, false, true, false]);
     }
 
     #[test]

@@ -98,6 +98,11 @@ impl Intake {
         Ask { ranges, repair: false }
     }
 
+    /// Somebody else has asked for `range` in our place, and it will come.
+    pub fn adopt(&mut self, range: ByteRange) {
+        self.expected.insert(range);
+    }
+
     /// Asks again for bytes that somebody misses.
     pub fn ask_again(&mut self, now: Instant, range: ByteRange) -> Ask {
         self.expected.insert(range);

@@ -33,12 +33,17 @@ pub struct Requester {
     /// When a gap in the counter is a loss even if nothing follows.
     gap_deadline: Option<Instant>,
     reorder_time: Duration,
+    /// When another node was last found at the neighbour's address.
+    renewed_at: Instant,
     /// When the last packet came, and after how long without any the neighbour may have forgotten us.
     last_arrival: Instant,
     forgotten_after: Duration,
     /// Largest packet seen. Smaller ones take less time on the wire, and would pass for an emptier queue.
     full_packet: u64,
 }
+
+/// Neighbours change no more often than this, or it is not believed.
+const MIN_TENURE: Duration = Duration::from_millis(100);
 
 impl Requester {
     /// The Requester towards the neighbour `addr`.
@@ -56,6 +61,7 @@ impl Requester {
             reported_warm: false,
             gap_deadline: None,
             reorder_time: config.reorder_time,
+            renewed_at: Instant::ZERO,
             last_arrival: Instant::ZERO,
             forgotten_after: config.flow_idle,
             full_packet: 0,
@@ -118,7 +124,14 @@ impl Requester {
             self.resume();
         }
         self.last_arrival = now;
-        let arrival = self.arrivals.on_arrival(counter);
+        let mut arrival = self.arrivals.on_arrival(counter);
+        // While two nodes' last and first packets mix, one change is enough.
+        arrival.is_new_neighbour &= now.since(self.renewed_at) > self.rtt.smoothed().max(MIN_TENURE);
+        if arrival.is_new_neighbour {
+            self.renewed_at = now;
+            // Its path may be longer, which must not pass for a queue.
+            self.rtt.rebase(Duration::MAX);
+        }
         self.unreported += wire_bytes;
         self.full_packet = self.full_packet.max(wire_bytes);
         let is_full = wire_bytes * 10 >= self.full_packet * 9;

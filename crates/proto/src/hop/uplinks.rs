@@ -57,6 +57,8 @@ pub struct Heard {
     pub number: u64,
     /// Packets that are counted as lost on the hop with this arrival.
     pub lost: u32,
+    /// Another node answers now under the neighbour's address: all that was asked of it is to be asked anew.
+    pub is_new_neighbour: bool,
     /// For the flow's [`super::Intake`], but for the flow's own count of missing packets.
     pub seen: Seen,
 }
@@ -120,6 +122,8 @@ impl Uplinks {
             link,
             number: arrival.number,
             lost: arrival.lost,
+            // The published protocols have no counter to know it by.
+            is_new_neighbour: arrival.is_new_neighbour && self.config.repair_tries > 1,
             seen: Seen {
                 now,
                 range,

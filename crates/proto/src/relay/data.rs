@@ -74,6 +74,9 @@ impl<C: Suite> Relay<C> {
 
     /// What the packet tells about its hop and its flow: losses to repair, feedback to give.
     pub(super) fn on_heard(&mut self, now: Instant, flow_slot: Slot, heard: &Heard) {
+        if heard.is_new_neighbour {
+            self.on_new_neighbour(now, heard.link);
+        }
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         let Some(requester) = self.uplinks.get_mut(heard.link) else { return };
         let missing = |after, before| requester.missing_between(after, before);

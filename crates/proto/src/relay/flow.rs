@@ -142,13 +142,26 @@ impl<C: Suite> Relay<C> {
             if let Some(requester) = self.uplinks.get_mut(uplink) {
                 requester.resume();
             }
-            flow.intake.on_new_path(now);
             self.outbox.feedback(left, flow.id);
-            self.scratch.repairs.extend(flow.intake.expected().iter());
-            self.outbox.ask_anew(uplink, flow.id, &self.scratch.repairs, self.config.request_limit);
-            self.scratch.repairs.clear();
-            self.reschedule(flow_slot);
+            self.ask_anew(now, flow_slot);
         }
+    }
+
+    /// Another node answers under an upstream's address: it is asked for all that its predecessor was.
+    pub(super) fn on_new_neighbour(&mut self, now: Instant, link: Slot) {
+        let asked = self.flows.iter().filter(|(_, flow)| flow.uplink == link);
+        let slots: Vec<Slot> = asked.map(|(slot, _)| slot).collect();
+        slots.into_iter().for_each(|flow_slot| self.ask_anew(now, flow_slot));
+    }
+
+    /// Asks a flow's upstream, another than before, for all that has not arrived.
+    fn ask_anew(&mut self, now: Instant, flow_slot: Slot) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        flow.intake.on_new_path(now);
+        self.scratch.repairs.extend(flow.intake.expected().iter());
+        self.outbox.ask_anew(flow.uplink, flow.id, &self.scratch.repairs, self.config.request_limit);
+        self.scratch.repairs.clear();
+        self.reschedule(flow_slot);
     }
 
     /// Forgets flows and neighbours that were silent.

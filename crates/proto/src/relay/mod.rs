@@ -153,6 +153,18 @@ impl<C: Suite> Relay<C> {
         state.is_some_and(|flow| range.is_empty() || flow.intake.expected().overlaps(range))
     }
 
+    /// Takes `range` of a flow for asked by `client`, who asked for it past this relay: when it comes it goes on to the
+    /// client as this relay's own answer.
+    pub fn adopt(&mut self, flow: FlowId, range: ByteRange, client: SocketAddr) {
+        let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get_mut(slot)) else { return };
+        let downlinks = &mut self.downlinks;
+        let is_client = |link| downlinks.get(link).is_some_and(|responder| responder.addr == client);
+        if let Some(place) = flow.subscribers.iter().position(|subscriber| is_client(subscriber.link)) {
+            flow.subscribers[place].want(downlinks, range);
+            flow.intake.adopt(range);
+        }
+    }
+
     /// Counters since the start.
     pub fn stats(&self) -> RelayStats {
         RelayStats {

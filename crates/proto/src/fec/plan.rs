@@ -65,7 +65,8 @@ impl FecPlan {
 /// are enough.
 fn unrepaired(share: f64, burst: f64, most: usize) -> Vec<Vec<f64>> {
     let share = share.clamp(0.0, 0.99);
-    let to_good = 1.0 / burst.max(1.0);
+    // Losses are at least as close together as independent ones, however few were seen.
+    let to_good = 1.0 / burst.max(1.0 / (1.0 - share));
     let to_bad = (to_good * share / (1.0 - share)).min(1.0);
     // By the number of losses so far: the chance of having had so many, and being in the good or the bad state.
     let (mut good, mut bad) = (vec![0.0; most + 2], vec![0.0; most + 2]);

@@ -1,5 +1,7 @@
 # Everything a developer or a user types. Tools that are missing are installed by scripts/bootstrap.sh.
 SHELL := /bin/bash
+# What a command before a pipe says is what the pipe says.
+.SHELLFLAGS := -o pipefail -c
 CARGO ?= cargo
 # A cargo that rustup has just installed is not on the PATH of this shell yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -32,6 +34,8 @@ demo: build
 chaos: bootstrap
 	$(CARGO) test --locked -p starhop --test emulate -- long
 
+# Sealed and plain, beside iperf3.
+bench: ARGS ?= --compare
 bench: build
 	@scripts/bootstrap.sh iperf3
 	target/release/starhop bench $(ARGS)
@@ -40,10 +44,13 @@ bench: build
 figures: build
 	target/release/starhop figure $${FIGURES:-all} --out figures-out
 
-# Every property test with very many cases, and every fuzz target for FUZZ_SECONDS: parsers, sets, roles.
+# Every fuzz target (parsers, seal, roles) for FUZZ_SECONDS on one core, with the number of inputs; then every
+# property test with FUZZ_CASES.
 fuzz: bootstrap
-	PROPTEST_CASES=$${FUZZ_CASES:-20000} BOLERO_RANDOM_TEST_TIME_MS=$$(($${FUZZ_SECONDS:-600} * 1000)) \
-	$(CARGO) test --profile fuzz --locked --workspace --lib --tests
+	BOLERO_RANDOM_TEST_TIME_MS=$$(($${FUZZ_SECONDS:-60} * 1000)) $(CARGO) test --profile fuzz --locked \
+	 -p starhop-proto -p starhop-net --test fuzz -- --nocapture --test-threads=1 | tee target/fuzz.log
+	@awk '/rng inputs:/ {sub(/.*rng inputs: /, ""); sum += $$1} END {printf "%.3g inputs in total\n", sum}' target/fuzz.log
+	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --profile fuzz --locked --workspace --lib
 
 deny: bootstrap
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny

@@ -5,7 +5,7 @@
 --
 -- Filters: starhop.kind == 1, starhop.flow == ab:ab:…, starhop.repair, starhop.seal.counter, …
 -- A sealed packet shows its seal only: what is in it needs the key. Captures of plain ones come from nodes that run
--- with --insecure, which `starhop emulate` does unless told otherwise.
+-- with --insecure, as those of `starhop emulate --insecure`.
 
 local starhop = Proto("starhop", "Starhop")
 

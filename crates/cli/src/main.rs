@@ -28,6 +28,8 @@ enum Verb {
     #[command(hide = true)]
     SplitProxy(verb::split_proxy::Args),
     Get(verb::get::Args),
+    Key(verb::key::Args),
+    Roster(verb::roster::Args),
     Demo(verb::demo::Args),
     Bench(verb::bench::Args),
     /// Run a scenario in virtual time and say what came of it
@@ -50,6 +52,8 @@ fn main() -> ExitCode {
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Get(args) => verb::get::run(args),
+        Verb::Key(args) => verb::key::run(args),
+        Verb::Roster(args) => verb::roster::run(args),
         Verb::Demo(args) => verb::demo::run(args),
         Verb::Bench(args) => verb::bench::run(args),
         Verb::Sim(args) => verb::sim::run(args),

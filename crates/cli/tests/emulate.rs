@@ -58,7 +58,8 @@ mod agreement {
 
     /// Goodput as a share of the simulator's, and how much longer bytes take to be had in order, ms.
     fn compare(transport: &str, scenario: &Scenario) -> (f64, f64) {
-        let (real, model) = (scenario.emulate(&[]), scenario.simulate());
+        // The simulator's packets have no seal.
+        let (real, model) = (scenario.emulate(&["--insecure"]), scenario.simulate());
         let goodput = real.flow("goodput_mbps") / model.flow("goodput_mbps");
         let delay = real.in_order_owd_ms() - model.in_order_owd_ms();
         println!(
@@ -106,7 +107,7 @@ mod tools {
 
     pub(super) fn captures_are_decoded() {
         let scenario = Scenario::chain(2, "20Mbit", "5ms", "2%").file("starhop", 500_000);
-        let run = scenario.emulate(&["--pcap", "captures"]);
+        let run = scenario.emulate(&["--insecure", "--pcap", "captures"]);
         let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../tools/starhop.lua");
         let fields = [
             "starhop.kind",
@@ -144,6 +145,12 @@ mod tools {
             run.link("server-r1", "forward", "lost") + run.link("server-r1", "backward", "lost")
         );
         assert!(rows.iter().all(|row| row[4].is_empty()), "nothing is malformed");
+        let sealed = scenario.emulate(&["--pcap", "captures"]);
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-X", script, "-r"]).arg(sealed.path("captures/server-r1.pcapng"));
+        tshark.args(["-Y", "starhop.seal.counter", "-T", "fields", "-e", "starhop.kind"]);
+        let text = tshark.output().unwrap().stdout;
+        assert!(text.split(|&byte| byte == b'\n').count() > 500, "sealed packets");
     }
 
     pub(super) fn a_split_connection_outruns_a_whole_one() {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use starhop_net::emu::{EmuError, Hop, enter, scratch};
+use starhop_net::emu::{Hop, scratch};
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::time::{Duration as Span, Instant};
@@ -15,18 +15,8 @@ const LOSSY: Hop =
 /// Slow enough that something can be done in the middle of a transfer.
 const SLOW: Hop = Hop { rate: Rate::from_mbps(8), delay: Duration::from_millis(5), loss: 0.01, queue: 1000 };
 
-type Test = (&'static str, fn());
-
 fn main() {
-    match enter() {
-        Ok(_) => {}
-        Err(error @ EmuError::Forbidden(_)) => {
-            println!("skipped: {error}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    }
-    let tests: [Test; 14] = [
+    support::run(&[
         ("a_file_arrives_whole_over_lossy_hops", a_file_arrives_whole_over_lossy_hops),
         ("an_interrupted_download_resumes", an_interrupted_download_resumes),
         ("a_relay_killed_and_restarted_costs_no_byte", a_relay_killed_and_restarted_costs_no_byte),
@@ -45,13 +35,7 @@ fn main() {
         ("a_killed_parent_leaves_no_process", a_killed_parent_leaves_no_process),
         // Last: its small disk stays mounted.
         ("a_full_disk_is_an_error_and_no_file", a_full_disk_is_an_error_and_no_file),
-    ];
-    let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    for (name, test) in tests.iter().filter(|(name, _)| name.contains(&word)) {
-        let start = Instant::now();
-        test();
-        println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
-    }
+    ]);
 }
 
 fn a_file_arrives_whole_over_lossy_hops() {
@@ -220,10 +204,11 @@ fn the_bench_measures_every_process() {
     let site = Site::new(&[LOSSY]);
     let (code, result) = site.run("bench", &["--size", "20MB", "--iperf-seconds", "0"]);
     assert_eq!(code, 0, "{result}");
-    let parts = result[0]["parts"].as_array().expect("parts");
+    let parts = result["tools"][0]["parts"].as_array().expect("parts");
     assert_eq!(parts.len(), 3, "{result}");
+    assert!(result["per_packet"]["seal_ns"].as_f64() > Some(0.0), "{result}");
     assert!(parts.iter().all(|part| part["cpu_seconds"].as_f64() > Some(0.0)), "{result}");
-    assert!(result[0]["gbit_per_second"].as_f64() > Some(0.05), "{result}");
+    assert!(result["tools"][0]["gbit_per_second"].as_f64() > Some(0.05), "{result}");
 }
 
 fn a_killed_parent_leaves_no_process() {

@@ -2,9 +2,11 @@
 
 use crate::error::LabError;
 use serde_json::Value;
+use starhop_net::clock;
 use starhop_net::emu::{Namespace, Process};
+use starhop_net::security::{KeyError, KeyFile, Kind};
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -12,10 +14,48 @@ use std::time::Duration;
 /// How long a process may take to say that it is ready, hashing included.
 const READY: Duration = Duration::from_secs(60);
 
-/// A verb of the binary, whose events are JSON lines.
-pub(crate) fn command(program: &Path, verb: &str) -> Command {
+/// What protects the packets between the processes of one run.
+#[derive(Clone, Debug)]
+pub(crate) enum Sealing {
+    /// Packets are plain.
+    Insecure,
+    /// They are sealed with this key file.
+    Key(PathBuf),
+}
+
+impl Sealing {
+    /// Packets sealed with a key that is made for this run, in `directory`; plain if so wished.
+    ///
+    /// # Errors
+    /// When the key cannot be made or written.
+    pub(crate) fn throw_away(insecure: bool, directory: &Path) -> Result<Self, LabError> {
+        if insecure {
+            return Ok(Self::Insecure);
+        }
+        let path = directory.join("run.key");
+        let made = KeyFile::new(Kind::Domain, "run", None, clock::unix_nanos() / 1_000_000_000)
+            .and_then(|key| key.replace(&path));
+        let failed =
+            |error: KeyError| LabError::Process { what: "the key".into(), problem: error.to_string() };
+        made.map(|()| Self::Key(path)).map_err(failed)
+    }
+}
+
+/// A verb of the binary that speaks Starhop, whose events are JSON lines.
+pub(crate) fn command(program: &Path, verb: &str, sealing: &Sealing) -> Command {
+    let mut command = bare_command(program, verb);
+    match sealing {
+        Sealing::Insecure => command.arg("--insecure"),
+        Sealing::Key(path) => command.arg("--key").arg(path),
+    };
+    command
+}
+
+/// A verb of the binary that needs no key, whose events are JSON lines.
+pub(crate) fn bare_command(program: &Path, verb: &str) -> Command {
     let mut command = Command::new(program);
-    command.arg(verb).arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg(verb).env_remove("STARHOP_KEY").env_remove("STARHOP_ROSTER");
+    command.arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 

@@ -32,7 +32,7 @@ impl Signals {
     }
 }
 
-/// Runs `driver` until SIGINT or SIGTERM, and calls `tick` every so often.
+/// Runs `driver` until SIGINT or SIGTERM; calls `tick` every so often and `reload` on SIGHUP.
 ///
 /// # Errors
 /// When the socket fails or signals cannot be listened to.
@@ -40,8 +40,10 @@ pub async fn run<N: Node>(
     driver: &mut Driver<N>,
     every: Option<Duration>,
     mut tick: impl FnMut(&mut Driver<N>),
+    mut reload: impl FnMut(&mut Driver<N>),
 ) -> io::Result<()> {
     let mut signals = Signals::new()?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let mut interval = tokio::time::interval(every.unwrap_or(Duration::from_secs(3600)));
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval.tick().await;
@@ -49,6 +51,7 @@ pub async fn run<N: Node>(
         tokio::select! {
             biased;
             () = signals.recv() => return Ok(()),
+            _ = hangup.recv() => reload(driver),
             _ = interval.tick(), if every.is_some() => tick(driver),
             done = driver.turn() => done?,
         }

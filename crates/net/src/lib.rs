@@ -3,8 +3,9 @@
 //! From the top down: [`fetch`] downloads one object into a file, [`files`] is what a Producer serves,
 //! [`daemon`] runs a long-lived role until a signal ends it. All of them run a [`Driver`], which carries
 //! datagrams between a [`Node`](starhop_proto::Node) and an [`Endpoint`]. [`content`] says how an object is
-//! named, [`transparent`] is a relay that end points do not know of, [`split`] ends TCP connections half way, [`emu`]
-//! joins network namespaces by links that lose and delay, so that all of this can be tried on one machine.
+//! named, [`outboard`] how its parts are verified, [`security`] how packets are sealed. [`transparent`] is a relay that
+//! end points do not know of, [`split`] ends TCP connections half way, [`emu`] joins network namespaces by links that
+//! lose and delay, so that all of this can be tried on one machine.
 
 pub mod clock;
 pub mod content;
@@ -14,6 +15,9 @@ pub mod emu;
 pub mod endpoint;
 pub mod fetch;
 pub mod files;
+pub mod outboard;
+pub mod proofs;
+pub mod security;
 pub mod split;
 mod sys;
 pub mod trace;

@@ -93,8 +93,23 @@ pub struct Settings {
     pub store_ahead: u64,
     /// The most bytes a Consumer has asked for and not received.
     pub receive_window: u64,
-    /// The most bytes one neighbour may have asked for and not received.
+    /// The most bytes one neighbour may have asked for, over all flows, and not received.
     pub credit_per_neighbour: u64,
+    /// The most neighbours that are answered.
+    pub max_neighbours: usize,
+    /// The most flows with state …
+    pub max_flows: usize,
+    /// … and of them, how many for one neighbour.
+    pub max_flows_per_neighbour: usize,
+    /// The most pairs of a flow and a neighbour that waits for it, in all.
+    pub max_subscriptions: usize,
+    /// Flows that one neighbour may begin to ask for per second, on average, and at once: names that nobody has cost
+    /// every node up to the Producer a packet each way.
+    pub new_flows_per_second: u32,
+    /// The most disjoint ranges that one neighbour waits for in one flow.
+    pub max_ranges_per_flow: usize,
+    /// The highest rate that a neighbour can grant, whatever it writes.
+    pub max_rate: Rate,
     /// Consumer's timeout before the first measurement.
     pub initial_rto: Duration,
     /// Lower bound of the Consumer's timeout (RFC 6298 section 2.4).
@@ -132,6 +147,13 @@ impl Profile {
             store_ahead: 0,
             receive_window: 16 * 1024 * 1024,
             credit_per_neighbour: 64 * 1024 * 1024,
+            max_neighbours: 4096,
+            max_flows: 4096,
+            max_flows_per_neighbour: 512,
+            new_flows_per_second: 200,
+            max_subscriptions: 8192,
+            max_ranges_per_flow: 512,
+            max_rate: Rate::from_mbps(100_000),
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_millis(600),
@@ -188,7 +210,11 @@ impl core::error::Error for ConfigError {}
 
 /// [`Settings`] that were checked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config(Settings);
+pub struct Config {
+    settings: Settings,
+    /// Bytes that a seal adds to a packet, which the wire carries, too.
+    seal_overhead: u64,
+}
 
 impl Config {
     /// Checks the settings.
@@ -197,7 +223,7 @@ impl Config {
     /// Names the first field that cannot work.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let s = &settings;
-        let rules: [(bool, &str, &str); 11] = [
+        let rules: [(bool, &str, &str); 17] = [
             ((64..=60_000).contains(&s.payload), "payload", "must lie between 64 and 60000 bytes"),
             (s.initial_window > 0, "initial_window", "must be at least 1 packet"),
             (
@@ -214,6 +240,20 @@ impl Config {
                 "must hold an Interest of interest_span packets",
             ),
             (s.receive_window >= s.request_limit, "receive_window", "must not be smaller than request_limit"),
+            (s.max_neighbours > 0, "max_neighbours", "must be at least 1"),
+            (
+                s.max_flows_per_neighbour > 0 && s.max_flows_per_neighbour <= s.max_flows,
+                "max_flows_per_neighbour",
+                "must lie between 1 and max_flows",
+            ),
+            (
+                (1..=1_000_000_000).contains(&s.new_flows_per_second),
+                "new_flows_per_second",
+                "must lie between 1 and 10^9",
+            ),
+            (s.max_subscriptions > 0, "max_subscriptions", "must be at least 1"),
+            (s.max_ranges_per_flow > 0, "max_ranges_per_flow", "must be at least 1"),
+            (s.max_rate != Rate::ZERO, "max_rate", "cannot be 0: nothing would ever be sent"),
             (s.repair_hop_limit > 0, "repair_hop_limit", "must be at least 1"),
             (
                 !s.min_rto.is_zero() && s.min_rto <= s.max_rto,
@@ -228,24 +268,54 @@ impl Config {
         ];
         match rules.iter().find(|(holds, ..)| !holds) {
             Some(&(_, field, problem)) => Err(ConfigError { field, problem }),
-            None => Ok(Self(settings)),
+            None => Ok(Self { settings, seal_overhead: 0 }),
         }
     }
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self(Profile::default().settings())
+        Self { settings: Profile::default().settings(), seal_overhead: 0 }
     }
 }
 
 impl Config {
+    /// The same for packets that `suite` seals.
+    #[must_use]
+    pub fn for_suite(self, suite: &impl crate::wire::Suite) -> Self {
+        Self { seal_overhead: suite.overhead() as u64, ..self }
+    }
+
+    /// Bytes that a datagram is longer than its packet.
+    pub fn seal_overhead(&self) -> u64 {
+        self.seal_overhead
+    }
+
+    /// Bytes of memory that the state of a node can take, whatever its neighbours do: its cache, its flows, and what is
+    /// remembered of each request. An upper estimate; what the driver and the seal keep comes on top.
+    pub fn memory_bound(&self) -> u64 {
+        // A block's bytes and its entry; a flow with its intake; a queue; a neighbour with its own tables.
+        const BLOCK_ENTRY: u64 = 128;
+        const FLOW: u64 = 4096;
+        const SUBSCRIPTION: u64 = 1024;
+        const NEIGHBOUR: u64 = 1024;
+        // A range is waited for, or queued twice over (in order and as a set), and asked for upstream.
+        const RANGE: u64 = 3 * 16;
+        let ranges = self.max_ranges_per_flow as u64 * RANGE;
+        self.cache_bytes
+            + self.cache_bytes / crate::cache::BLOCK * BLOCK_ENTRY
+            + self.max_flows as u64 * FLOW
+            + self.max_subscriptions as u64 * (SUBSCRIPTION + ranges)
+            + self.max_neighbours as u64 * NEIGHBOUR
+    }
+
     /// The same with another controller.
     ///
     /// # Errors
     /// When the controller cannot work.
     pub fn with_controller(&self, controller: Controller) -> Result<Self, ConfigError> {
-        Self::new(Settings { controller, ..self.0.clone() })
+        let config = Self::new(Settings { controller, ..self.settings.clone() })?;
+        Ok(Self { seal_overhead: self.seal_overhead, ..config })
     }
 
     /// Fresh bytes that one more Interest asks for.
@@ -262,7 +332,7 @@ impl Config {
 impl Deref for Config {
     type Target = Settings;
     fn deref(&self) -> &Settings {
-        &self.0
+        &self.settings
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! From the top down: the roles [`consumer`], [`relay`] and [`producer`] share one surface, [`node::Node`].
 //! They route between small machines: [`hop`] (everything between two neighbours: loss, hopRTT, pacing, rate,
-//! scheduling) and [`cache`]. Those speak in names ([`name`]) and packets ([`wire`]). At the bottom stand
+//! scheduling) and [`cache`]. Those speak in names ([`name`]) and packets ([`wire`]), sealed by [`security`]. At the
+//! bottom stand
 //! [`time`], [`units`], [`rng`] and [`config`].
 #![no_std]
 
@@ -20,6 +21,7 @@ pub mod node;
 pub mod producer;
 pub mod relay;
 pub mod rng;
+pub mod security;
 pub mod table;
 pub mod time;
 pub mod units;

@@ -1,8 +1,10 @@
 //! A table with stable small handles: look a key up once, then go by [`Slot`].
 
+use crate::rng::Rng;
 use alloc::vec::Vec;
 use core::hash::Hash;
-use foldhash::fast::FixedState;
+use core::hash::{BuildHasher, Hasher};
+use foldhash::fast::{FixedState, FoldHasher};
 use hashbrown::HashMap;
 
 /// Handle of an entry of a [`Table`]. Reused after the entry is removed.
@@ -13,19 +15,89 @@ pub struct Slot(pub u32);
 /// keys cannot choose collisions; iteration is in slot order, so that it replays.
 #[derive(Debug)]
 pub struct Table<K, V> {
-    slots: HashMap<K, Slot, FixedState>,
+    slots: HashMap<K, Slot, Keyed>,
     entries: Vec<Option<(K, V)>>,
     free: Vec<Slot>,
+}
+
+/// foldhash, behind a mask that is drawn from the seed.
+///
+/// foldhash multiplies one half of its input with the other, each combined with a constant; the seed enters one
+/// half only. Whoever makes the other half equal to its constant makes the product zero, and all such keys
+/// collide whatever the seed. A mask on both halves leaves nothing to aim at.
+#[derive(Clone, Debug)]
+struct Keyed {
+    state: FixedState,
+    mask: [u64; 2],
+}
+
+impl Keyed {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        Self { state: FixedState::with_seed(rng.next_u64()), mask: [rng.next_u64(), rng.next_u64()] }
+    }
+}
+
+impl BuildHasher for Keyed {
+    type Hasher = Masked;
+
+    #[inline]
+    fn build_hasher(&self) -> Masked {
+        Masked { inner: self.state.build_hasher(), mask: self.mask }
+    }
+}
+
+struct Masked {
+    inner: FoldHasher<'static>,
+    mask: [u64; 2],
+}
+
+impl Hasher for Masked {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(16) {
+            let mut block = [0; 16];
+            block[..chunk.len()].copy_from_slice(chunk);
+            let mask = u128::from(self.mask[0]) << 64 | u128::from(self.mask[1]);
+            self.inner.write_u128(u128::from_le_bytes(block) ^ mask);
+        }
+    }
+
+    #[inline]
+    fn write_u8(&mut self, value: u8) {
+        self.inner.write_u8(value ^ self.mask[0] as u8);
+    }
+
+    #[inline]
+    fn write_u16(&mut self, value: u16) {
+        self.inner.write_u16(value ^ self.mask[0] as u16);
+    }
+
+    #[inline]
+    fn write_u32(&mut self, value: u32) {
+        self.inner.write_u32(value ^ self.mask[0] as u32);
+    }
+
+    #[inline]
+    fn write_u64(&mut self, value: u64) {
+        self.inner.write_u64(value ^ self.mask[0]);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, value: usize) {
+        self.inner.write_u64(value as u64 ^ self.mask[1]);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.inner.finish()
+    }
 }
 
 impl<K: Hash + Eq + Copy, V> Table<K, V> {
     /// An empty table whose hash is keyed by `seed`.
     pub fn new(seed: u64) -> Self {
-        Self {
-            slots: HashMap::with_hasher(FixedState::with_seed(seed)),
-            entries: Vec::new(),
-            free: Vec::new(),
-        }
+        Self { slots: HashMap::with_hasher(Keyed::new(seed)), entries: Vec::new(), free: Vec::new() }
     }
 
     /// The number of entries.
@@ -100,6 +172,35 @@ impl<K: Hash + Eq + Copy, V> Table<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// foldhash's constants (its ARBITRARY6 and 7), with which it combines the second half of 16 bytes.
+    const FOLDED_WITH: [u64; 2] = [0xc0ac_29b7_c97c_50dd, 0x3f84_d5b5_b547_0917];
+
+    /// Names that all hash to the same value in foldhash, whatever its seed.
+    fn aimed_at_foldhash(constant: u64) -> impl Iterator<Item = crate::name::FlowId> {
+        (0..2000u64).map(move |n| {
+            let mut name = [0; 16];
+            name[..8].copy_from_slice(&n.to_le_bytes());
+            name[8..].copy_from_slice(&constant.to_le_bytes());
+            crate::name::FlowId(name)
+        })
+    }
+
+    fn distinct_hashes(state: &impl BuildHasher, constant: u64) -> usize {
+        let hashes: alloc::collections::BTreeSet<u64> =
+            aimed_at_foldhash(constant).map(|name| state.hash_one(name)).collect();
+        hashes.len()
+    }
+
+    #[test]
+    fn names_made_to_collide_do_not() {
+        for seed in 0..20 {
+            let bare = FOLDED_WITH.map(|constant| distinct_hashes(&FixedState::with_seed(seed), constant));
+            assert!(bare.contains(&1), "the attack works on foldhash as it is: {bare:?}");
+            let ours = FOLDED_WITH.map(|constant| distinct_hashes(&Keyed::new(seed), constant));
+            assert_eq!(ours, [2000; 2], "and not here");
+        }
+    }
 
     #[test]
     fn a_slot_is_reused_and_the_old_key_is_gone() {

@@ -9,10 +9,13 @@ use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, MAX_OFFSET, RangeSet};
 use starhop_proto::node::Node;
 use starhop_proto::producer::{Lookup, Producer, Source};
-use starhop_proto::relay::Relay;
+use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
+use starhop_proto::security::{
+    Algorithm, HEADER_LEN, Keyring, Limits, Seal, SealHeader, SealKey, SenderId, TAG_LEN, WallClock,
+};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataFlags, DataHeader, Interest, Notice, Packet, Plain, Ranges, varint};
+use starhop_proto::wire::{DataFlags, DataHeader, Interest, Notice, Packet, Plain, Ranges, Suite, varint};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -65,9 +68,39 @@ fn a_relay_keeps_its_bounds_whatever_it_is_sent() {
     let ops = produce::<Vec<Op>>().with().len(0..=160usize);
     check!().with_generator((produce::<u8>(), ops)).with_test_time(TEST_TIME).for_each(|(profile, ops)| {
         let config = config(*profile);
-        let relay = Relay::new(config.clone(), peer(0), Plain, 1);
+        let mut relay = Relay::new(config.clone(), peer(0), Plain, 1);
+        match *profile / 4 % 3 {
+            0 => relay.set_verifier(Box::new(Picky { known: false }), Scrutiny::Full, 1),
+            1 => relay.set_verifier(Box::new(Picky { known: false }), Scrutiny::Sample, 1),
+            _ => {}
+        }
         Bench::new(relay, &config, Some(peer(0))).run(ops);
     });
+}
+
+/// Believes any proof, and finds every other group wrong.
+struct Picky {
+    known: bool,
+}
+
+impl Verifier for Picky {
+    fn proof_flow(&self, _flow: FlowId) -> FlowId {
+        flow(2)
+    }
+
+    fn learn(&mut self, _flow: FlowId, proof: &[u8]) -> bool {
+        self.known = proof.len() > 2000;
+        self.known
+    }
+
+    fn knows(&self, _flow: FlowId) -> bool {
+        self.known
+    }
+
+    fn judge(&self, _flow: FlowId, number: u64, bytes: &[u8]) -> bool {
+        assert!((1..=GROUP as usize).contains(&bytes.len()));
+        number.is_multiple_of(2)
+    }
 }
 
 #[test]
@@ -104,6 +137,161 @@ fn a_consumer_takes_each_byte_once_and_only_what_it_asked_for_whatever_it_is_sen
             bench.run(ops);
         },
     );
+}
+
+#[test]
+fn any_bytes_are_a_seal_header_that_is_written_the_same_or_are_refused() {
+    check!().with_test_time(TEST_TIME / 4).with_max_len(64).for_each(|bytes: &[u8]| {
+        let Some(header) = SealHeader::parse(bytes) else { return };
+        assert_eq!(header.emit(), bytes[..HEADER_LEN]);
+        assert!(header.counter < SealHeader::COUNTER_END);
+    });
+}
+
+/// What reaches a seal: packets of two senders, in any order, again, changed, at any time by any clock.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Delivery {
+    /// Seals the next packet.
+    Seal {
+        sender: bool,
+    },
+    /// Delivers a packet that was sealed before, so far back; one byte of it changed by so much.
+    Deliver {
+        back: u16,
+        at: u8,
+        flip: u8,
+    },
+    /// Delivers anything.
+    Junk {
+        first: u8,
+        len: u8,
+    },
+    /// Time passes, and a clock may be set, in seconds.
+    Pass {
+        millis: u16,
+    },
+    Clock {
+        receiver: bool,
+        seconds: i8,
+    },
+    /// A sender restarts.
+    Restart {
+        sender: bool,
+    },
+}
+
+#[test]
+fn a_seal_takes_each_packet_at_most_once_and_none_that_was_changed_whatever_it_is_sent() {
+    let ops = produce::<Vec<Delivery>>().with().len(0..=200usize);
+    check!().with_generator(ops).with_test_time(TEST_TIME).for_each(|ops| {
+        let unix = 1_790_000_000_000_000_000u64;
+        let mut now = Instant::from_nanos(1_000_000_000_000);
+        let begin = |now: Instant, boot: u64| {
+            let limits = Limits { senders: 4, neighbours: 2 };
+            Seal::new(ToyKeys(boot), now, WallClock::new(now, unix + now.as_nanos()), limits, 1)
+        };
+        let (mut senders, mut receiver) = ([begin(now, 1), begin(now, 2)], begin(now, 3));
+        let (mut sent, mut boots): (Vec<Vec<u8>>, u64) = (Vec::new(), 3);
+        let (mut nonces, mut taken) = (BTreeSet::new(), BTreeSet::new());
+        for op in ops {
+            match *op {
+                Delivery::Seal { sender } => {
+                    let mut out = vec![0; HEADER_LEN];
+                    // Unlike any other, and no Interest, which a restart refuses.
+                    out.push(0x50);
+                    out.extend_from_slice(&(sent.len() as u64).to_be_bytes());
+                    let sealed = senders[usize::from(sender)].seal(now, peer(0), &mut out, 0);
+                    assert!(sealed.is_ok());
+                    assert!(nonces.insert(out[..HEADER_LEN].to_vec()), "key and nonce were used before");
+                    sent.push(out);
+                }
+                Delivery::Deliver { back, at, flip } => {
+                    let Some(index) = sent.len().checked_sub(1 + usize::from(back)) else { continue };
+                    let mut bytes = sent[index].clone();
+                    let at = usize::from(at) % bytes.len();
+                    bytes[at] ^= flip;
+                    if let Ok(packet) = receiver.open(now, peer(1), &mut bytes) {
+                        assert_eq!(flip, 0, "byte {at} was changed and nobody noticed");
+                        assert_eq!(packet[1..], (index as u64).to_be_bytes());
+                        assert!(taken.insert(index), "packet {index} was taken twice");
+                    }
+                }
+                Delivery::Junk { first, len } => {
+                    let mut bytes = vec![first; usize::from(len)];
+                    assert!(receiver.open(now, peer(1), &mut bytes).is_err());
+                }
+                Delivery::Pass { millis } => now += Duration::from_millis(u64::from(millis)),
+                Delivery::Clock { receiver: is_receiver, seconds } => {
+                    let unix =
+                        (unix + now.as_nanos()).saturating_add_signed(i64::from(seconds) * 1_000_000_000);
+                    if is_receiver {
+                        // Forward only: back by more than the tolerance is a restart, which forgets what it took.
+                        let unix = unix.max(1_790_000_000_000_000_000 + now.as_nanos());
+                        receiver.set_wall_clock(WallClock::new(now, unix));
+                    } else {
+                        senders[0].set_wall_clock(WallClock::new(now, unix));
+                    }
+                }
+                Delivery::Restart { sender } => {
+                    boots += 1;
+                    senders[usize::from(sender)] = begin(now, boots);
+                }
+            }
+            assert!(receiver.stats().senders <= 4);
+        }
+    });
+}
+
+/// Keys without cryptography, for a machine that does not know what keys are: a sum that any change changes.
+struct ToyKeys(u64);
+
+struct ToyKey(u64);
+
+impl Keyring for ToyKeys {
+    type Key = ToyKey;
+
+    fn boot_id(&mut self) -> u64 {
+        // Every start of every node has another one.
+        self.0 += 1 << 32;
+        self.0
+    }
+
+    fn sealing(&mut self, _to: SocketAddr, sender: SenderId, epoch: u64) -> Option<(Algorithm, u8, ToyKey)> {
+        Some((Algorithm::Aes128Gcm, 1, ToyKey(sender.boot ^ u64::from(sender.link) << 48 ^ epoch << 20)))
+    }
+
+    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<ToyKey> {
+        let fits = nth == 0 && header.hint == 1 && header.algorithm == Algorithm::Aes128Gcm;
+        fits.then(|| ToyKey(header.sender.boot ^ u64::from(header.sender.link) << 48 ^ epoch << 20))
+    }
+}
+
+impl ToyKey {
+    fn tag(&self, nonce: [u8; 12], header: &[u8], body: &[u8]) -> [u8; TAG_LEN] {
+        let all = nonce.iter().chain(header).chain(body);
+        let sum = |seed: u64| {
+            all.clone().fold(seed, |sum, &byte| {
+                (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(23)
+            })
+        };
+        let mut tag = [0; TAG_LEN];
+        tag[..8].copy_from_slice(&sum(self.0).to_be_bytes());
+        tag[8..].copy_from_slice(&sum(!self.0).to_be_bytes());
+        tag
+    }
+}
+
+impl SealKey for ToyKey {
+    fn seal(&self, nonce: [u8; 12], header: &[u8], out: &mut Vec<u8>, start: usize) -> bool {
+        let tag = self.tag(nonce, header, &out[start..]);
+        out.extend_from_slice(&tag);
+        true
+    }
+
+    fn open<'a>(&self, nonce: [u8; 12], header: &[u8], bytes: &'a mut [u8]) -> Option<&'a [u8]> {
+        let (body, tag) = bytes.split_last_chunk::<TAG_LEN>()?;
+        (self.tag(nonce, header, body) == *tag).then_some(body)
+    }
 }
 
 /// The profiles as published, but with the smallest cache there may be, so that it overflows, and with a small

@@ -5,6 +5,7 @@ use crate::quantity;
 use anyhow::Context;
 use starhop_lab::bench::{self, Measured, Options};
 use starhop_net::emu;
+use starhop_net::security::speed;
 use std::process::ExitCode;
 
 /// Measure one flow through one relay over plain veth pairs, beside iperf3 on the same path.
@@ -25,6 +26,12 @@ pub(crate) struct Args {
     /// How long each run of iperf3 takes, in seconds; 0 leaves it out
     #[arg(long, default_value_t = 5)]
     iperf_seconds: u64,
+    /// Only with plain packets
+    #[arg(long, conflicts_with = "compare")]
+    insecure: bool,
+    /// Sealed, then plain, to see what the seal costs
+    #[arg(long)]
+    compare: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -34,20 +41,44 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program itself")?;
     emu::enter()?;
-    let options =
-        Options { size: args.size, verify: args.verify, iperf_seconds: args.iperf_seconds, program };
-    let all = bench::run(&options)?;
-    if args.json {
-        say(&serde_json::to_string(&all)?);
-    } else {
-        all.iter().for_each(show);
+    if args.insecure {
+        super::sealing::warn_insecure();
     }
+    let options = Options {
+        size: args.size,
+        verify: args.verify,
+        iperf_seconds: args.iperf_seconds,
+        insecure_only: args.insecure,
+        compare: args.compare,
+        program,
+    };
+    let all = bench::run(&options)?;
+    let speed = speed::measure()?;
+    if args.json {
+        say(&serde_json::to_string(&serde_json::json!({"tools": all, "per_packet": speed}))?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    all.iter().for_each(show);
+    compare(&all);
+    say(&format!(
+        "per packet of {} bytes: seal {:.0} ns, open {:.0} ns, refuse a forged one {:.0} ns, find in the cache {:.0} ns",
+        speed.packet_bytes, speed.seal_ns, speed.open_ns, speed.refuse_ns, speed.lookup_ns
+    ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the seal leaves of the plain relay's speed, where both were measured.
+fn compare(all: &[Measured]) {
+    let [sealed, plain, ..] = all else { return };
+    if plain.tool.starts_with("starhop") {
+        let share = 100.0 * sealed.gbit_per_second / plain.gbit_per_second;
+        say(&format!("sealed: {share:.0} % of the plain relay's speed"));
+    }
 }
 
 fn show(measured: &Measured) {
     say(&format!(
-        "{:10} {:6.2} Gbit/s of payload  {}",
+        "{:14} {:6.2} Gbit/s of payload  {}",
         measured.tool, measured.gbit_per_second, measured.note
     ));
     for part in &measured.parts {

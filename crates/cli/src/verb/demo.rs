@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Seed of the losses
     #[arg(long, default_value_t = 2)]
     seed: u64,
+    /// Leave Starhop's packets plain, instead of sealing them with a key made for this run
+    #[arg(long)]
+    insecure: bool,
     /// Directory for the results
     #[arg(long, default_value = "results/demo", value_name = "DIR")]
     results: PathBuf,
@@ -61,6 +64,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if privilege == Privilege::UserNamespace && !args.json {
         say("running without root, in a user namespace");
     }
+    if args.insecure {
+        super::sealing::warn_insecure();
+    }
     let hop = Hop {
         rate: args.rate,
         delay: starhop_proto::time::Duration::from_nanos(args.delay.as_nanos() as u64),
@@ -74,6 +80,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tcp_limit: args.tcp_limit,
         controls: args.tcp.clone(),
         seed: args.seed,
+        insecure: args.insecure,
         results: args.results.clone(),
         program,
     })?;

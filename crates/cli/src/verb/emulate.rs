@@ -20,7 +20,7 @@ Examples:
   starhop emulate scenarios/five-lossy-hops.toml --exec client -- ping -c 3 server
   starhop emulate scenarios/five-lossy-hops.toml --shell r2
   starhop emulate scenarios/parallel-switching.toml --json result.json --report report.html
-  starhop emulate scenarios/five-lossy-hops.toml --pcap captures && tshark -X lua_script:tools/starhop.lua \
+  starhop emulate scenarios/five-lossy-hops.toml --insecure --pcap captures && tshark -X lua_script:tools/starhop.lua \
     -r captures/server-r1.pcapng
 
 Every node is a network namespace, every flow a real process or a real TCP of this kernel; takes as long as the
@@ -59,6 +59,9 @@ pub(crate) struct Args {
     /// Capture the packets of every link into this directory, one pcapng file per link
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
+    /// Send plain packets, which a capture shows the inside of; otherwise a key is made for the run and they are sealed
+    #[arg(long)]
+    insecure: bool,
     /// Run a command in a node, from the beginning; the run ends with it
     #[arg(long, value_name = "NODE", requires = "command")]
     exec: Option<String>,
@@ -118,7 +121,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let kernel = args.tcp.iter().cloned().collect();
     let deployment = args.relays.map(Deployment::from);
     let (is_v6, captures) = (args.ipv6, args.pcap.clone());
-    let options = Options { program, kernel, deployment, guest: args.guest(), is_v6, captures };
+    let (guest, insecure) = (args.guest(), args.insecure);
+    let options = Options { program, kernel, deployment, guest, is_v6, captures, insecure };
     // The terminal is the guest's.
     let mut live = Live::new(&scenario.title, args.output.quiet || args.guest().is_some());
     let mut is_interrupted = false;

@@ -1,6 +1,7 @@
 //! `starhop get`: fetches one file.
 
 use super::mechanisms::Mechanisms;
+use super::sealing::{SealArgs, warn_insecure};
 use super::{address, fix_rate, say};
 use crate::quantity;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
@@ -16,8 +17,8 @@ use std::time::{Duration, Instant};
 
 const AFTER_HELP: &str = "\
 Example:
-  starhop get films/holiday.mkv --from 192.0.2.1:4433
-  starhop get b3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262 --from relay:4433 -o empty
+  starhop get films/holiday.mkv --from 192.0.2.1:4433 --key domain.key
+  starhop get b3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262 --from relay:4433 --key domain.key -o empty
 
 While it runs the bytes are in FILE.starhop-part; the same command resumes from there.
 
@@ -41,6 +42,9 @@ pub(crate) struct Args {
     /// The server, or the relay next to this host
     #[arg(long, value_parser = address, value_name = "ADDR")]
     from: SocketAddr,
+    /// Whom to ask when wrong bytes come from there; may be given several times
+    #[arg(long, value_parser = address, value_name = "ADDR")]
+    bypass: Vec<SocketAddr>,
     /// The file to write; the last part of the name unless given
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -53,6 +57,8 @@ pub(crate) struct Args {
     /// Print one JSON object with the result instead of progress
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    seal: SealArgs,
     #[command(flatten)]
     mechanisms: Mechanisms,
     /// The rate of the link towards the source, if it is known; otherwise it is measured
@@ -72,11 +78,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let job = Job {
         name: args.name.clone(),
         from: args.from,
+        bypass: args.bypass.clone(),
         output: (!args.discard).then_some(output),
         timeout: args.timeout,
         config: args.mechanisms.config(|settings| fix_rate(settings, args.link_rate))?,
         trace: args.trace.clone(),
+        security: args.seal.sources()?,
     };
+    if args.seal.insecure {
+        warn_insecure();
+    }
     let display = Display::new(args.json);
     let mut cost = Cost::default();
     let mut told_at = Instant::now();
@@ -106,6 +117,12 @@ fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     if args.json {
         say(&serde_json::to_string(outcome)?);
         return Ok(());
+    }
+    for culprit in &outcome.culprits {
+        eprintln!(
+            "starhop: {} groups of 16 KiB from {} were wrong, the first at byte {}; they were fetched elsewhere",
+            culprit.groups, culprit.address, culprit.first_offset
+        );
     }
     let place = outcome.path.as_ref().map_or("nowhere".into(), |path| path.display().to_string());
     let resumed = match outcome.resumed_from {

@@ -1,20 +1,24 @@
 //! `starhop relay`: stands between source and client, repairs and caches.
 
 use super::mechanisms::Mechanisms;
-use super::serve::{socket, warn};
+use super::sealing::SealArgs;
+use super::serve::{reload, socket, warn};
 use super::{address, fix_rate, say};
 use crate::quantity;
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use indicatif::HumanBytes;
 use serde_json::json;
 use starhop_net::content::ContentName;
+use starhop_net::outboard::outboard_flow;
+use starhop_net::proofs::{MAX_PROOF_BYTES, Proofs};
+use starhop_net::security::HopSuite;
 use starhop_net::transparent::{self, Counters, Transparent};
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
 use starhop_proto::config::Config;
 use starhop_proto::name::FlowId;
-use starhop_proto::relay::{Relay, RelayStats};
+use starhop_proto::relay::{Relay, RelayStats, Scrutiny};
+use starhop_proto::time::Instant;
 use starhop_proto::units::Rate;
-use starhop_proto::wire::Plain;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,7 +28,7 @@ use std::time::Duration;
 /// A relay keeps nothing that cannot be lost: it may be ended, killed, restarted and left out at any moment.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --cache 1GiB\n  starhop relay --transparent --cache 1GiB\n\nA transparent relay runs on a router, needs root (or CAP_NET_ADMIN) and nftables, and sets `table inet\nstarhop_relay_PORT` and one routing rule, which it removes when it ends, and a watchdog within two seconds when it\nis killed or hangs. SIGUSR1 lets packets pass until SIGUSR2.\n\nEnds on SIGINT and SIGTERM with a line of statistics. Exit code 0, or 1 when it cannot relay."
+    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --key domain.key --cache 1GiB\n  starhop relay --transparent --key domain.key --cache 1GiB\n\nA transparent relay runs on a router, needs root (or CAP_NET_ADMIN) and nftables, and sets `table inet\nstarhop_relay_PORT` and one routing rule, which it removes when it ends, and a watchdog within two seconds when it\nis killed or hangs. SIGUSR1 lets packets pass until SIGUSR2. It needs the domain's key: nodes with keys of their own\n(--roster) seal for each other, and nobody between them can open that.\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit code 0, or 1 when it cannot\nrelay."
 )]
 pub(crate) struct Args {
     /// Address and UDP port to listen on; `[::]` takes both IP versions
@@ -42,9 +46,14 @@ pub(crate) struct Args {
     /// The rate of the link towards the upstream, if it is known; otherwise it is measured
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
+    /// Which of the 16 KiB groups in the cache are verified against the object's name before they are answered with
+    #[arg(long, value_enum, default_value_t = Verify::Full, value_name = "WHICH")]
+    verify: Verify,
     /// Ask another neighbour for one object: its hash and the neighbour; may be given several times
     #[arg(long = "route", value_parser = route, value_name = "b3:HASH=ADDR")]
     routes: Vec<(FlowId, SocketAddr)>,
+    #[command(flatten)]
+    seal: SealArgs,
     #[command(flatten)]
     mechanisms: Mechanisms,
     /// Print events as JSON lines
@@ -54,6 +63,29 @@ pub(crate) struct Args {
     #[arg(long, value_parser = quantity::time, value_name = "TIME")]
     stats_every: Option<Duration>,
 }
+
+/// What `--verify` takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Verify {
+    /// None: clients find out themselves
+    Off,
+    /// One in eight, and all of an object once one was wrong
+    Sample,
+    /// All
+    Full,
+}
+
+impl Verify {
+    fn scrutiny(self) -> Option<Scrutiny> {
+        match self {
+            Self::Off => None,
+            Self::Sample => Some(Scrutiny::Sample),
+            Self::Full => Some(Scrutiny::Full),
+        }
+    }
+}
+
+type Node = Driver<Relay<HopSuite>>;
 
 /// `b3:HASH=HOST:PORT`.
 fn route(text: &str) -> Result<(FlowId, SocketAddr), String> {
@@ -74,6 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.transparent {
         return transparent(args, config);
     }
+    let suite = args.seal.suite()?;
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());
@@ -83,61 +116,138 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         };
         // Given, unless this relay is transparent.
         let upstream = reachable(args.upstream.unwrap_or(args.listen))?;
-        let mut relay = Relay::new(config, upstream, Plain, clock::seed());
+        let memory = memory_bound(args, &config, &suite);
+        let mut relay = Relay::new(config, upstream, suite, clock::seed());
+        verify(args, &mut relay);
         for &(flow, upstream) in &args.routes {
-            relay.set_route(clock::now(), flow, reachable(upstream)?);
+            let upstream = reachable(upstream)?;
+            relay.set_route(clock::now(), flow, upstream);
+            // What proves the object comes the same way.
+            relay.set_route(clock::now(), outboard_flow(flow), upstream);
         }
         let mut driver = Driver::new(relay, endpoint)?;
-        announce(args, &driver);
-        let print = |driver: &mut Driver<Relay>| say(&stats("stats", driver).to_string());
-        daemon::run(&mut driver, args.stats_every, print).await?;
+        announce(args, &driver, memory);
+        let every = args.stats_every.unwrap_or(Duration::from_secs(1));
+        let mut lies = Lies::default();
+        let tick = |driver: &mut Node| {
+            warn(driver.node_mut().suite_mut().news(clock::now()));
+            warn(lies.news(clock::now(), driver.node().stats()));
+            if args.stats_every.is_some() {
+                say(&stats("stats", driver).to_string());
+            }
+        };
+        daemon::run(&mut driver, Some(every), tick, |driver| reload(driver.node_mut().suite_mut())).await?;
         finish(args, &driver);
         Ok(ExitCode::SUCCESS)
     })
 }
 
+/// What state and cache take at most.
+fn memory_bound(args: &Args, config: &Config, suite: &HopSuite) -> u64 {
+    let proofs = args.verify.scrutiny().map_or(0, |_| MAX_PROOF_BYTES);
+    config.memory_bound() + suite.memory_bound() + proofs
+}
+
+/// Has the relay verify what `--verify` says.
+fn verify(args: &Args, relay: &mut Relay<HopSuite>) {
+    if let Some(scrutiny) = args.verify.scrutiny() {
+        relay.set_verifier(Box::new(Proofs::default()), scrutiny, clock::seed());
+    }
+}
+
 /// Runs a relay that end points do not know of.
 fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
+    if args.seal.roster.is_some() {
+        bail!(
+            "a transparent relay needs the domain's key: nodes with keys of their own (--roster) seal for each other, \
+             and a relay that they do not know of can open nothing. Tell them of the relay, with --upstream and \
+             --from, or use one key for the domain"
+        );
+    }
     let port = args.listen.port();
     let program = std::env::current_exe().context("cannot find this program itself")?;
     let watchdog = (program, vec!["relay-watchdog".to_owned(), port.to_string()]);
+    let suite = args.seal.suite()?;
     daemon::runtime()?.block_on(async {
+        let (security, memory) = (suite.security(), memory_bound(args, &config, &suite));
         // Nobody is asked but whom the clients ask.
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let relay = Relay::new(config, nowhere, Plain, clock::seed());
+        let mut relay = Relay::new(config, nowhere, suite, clock::seed());
+        verify(args, &mut relay);
         let options = transparent::Options { port, watchdog };
         let mut relay = Transparent::start(relay, &options).context("cannot relay transparently")?;
         if args.json {
-            say(&json!({"event": "ready", "role": "relay", "transparent": true, "port": port}).to_string());
+            say(&json!({"event": "ready", "role": "relay", "transparent": true, "port": port,
+                "security": security, "memory_bound": memory})
+            .to_string());
         } else {
-            say(&format!("ready: relaying what passes from and to UDP port {port}"));
+            say(&format!(
+                "ready: relaying what passes from and to UDP port {port}, {}; state and cache take {} at most",
+                security.packets,
+                HumanBytes(memory)
+            ));
         }
-        let document = |event, counters: Counters| {
-            let mut document = document(event, counters.relay, counters.sockets);
+        let document = |event, counters: Counters, suite: &HopSuite| {
+            let mut document = document(event, counters.relay, counters.sockets, suite);
             document["passed_on"] = counters.passed_on.into();
             say(&document.to_string());
         };
-        relay.run(args.stats_every, |counters| document("stats", counters)).await?;
+        let mut lies = Lies::default();
+        let tick = |counters: Counters, suite: &HopSuite| {
+            warn(lies.news(clock::now(), counters.relay));
+            if args.stats_every.is_some() {
+                document("stats", counters, suite);
+            }
+        };
+        let every = args.stats_every.unwrap_or(Duration::from_secs(1));
+        relay.run(Some(every), tick, reload).await?;
         match args.json {
-            true => document("end", relay.counters()),
+            true => document("end", relay.counters(), relay.suite()),
             false => say_stats(relay.counters().relay),
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn announce(args: &Args, driver: &Driver<Relay>) {
+fn announce(args: &Args, driver: &Node, memory: u64) {
     let listen = driver.endpoint().local();
     if args.json {
-        say(&json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream})
-            .to_string());
+        say(&json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream,
+            "security": driver.node().suite().security(), "memory_bound": memory})
+        .to_string());
     } else {
         let upstream = args.upstream.map_or_else(String::new, |upstream| format!(" for {upstream}"));
-        say(&format!("ready: relaying on {listen} (UDP){upstream}"));
+        say(&format!(
+            "ready: relaying on {listen} (UDP){upstream}, {}; state and cache take {} at most",
+            driver.node().suite().security().packets,
+            HumanBytes(memory)
+        ));
     }
 }
 
-fn finish(args: &Args, driver: &Driver<Relay>) {
+/// What was told about wrong bytes, and when there may be news.
+#[derive(Default)]
+struct Lies {
+    told: u64,
+    next_news: Instant,
+}
+
+impl Lies {
+    /// The neighbour that wrong bytes came from, when there are new ones; at most every ten seconds.
+    fn news(&mut self, now: Instant, stats: RelayStats) -> Option<String> {
+        let (fresh, from) = (stats.disproved_groups - self.told, stats.last_disproved?);
+        if fresh == 0 || now < self.next_news {
+            return None;
+        }
+        self.told = stats.disproved_groups;
+        self.next_news = now + starhop_proto::time::Duration::from_secs(10);
+        Some(format!(
+            "{fresh} groups of 16 KiB in the cache were not what their name says, and were forgotten. {from} was asked for them"
+        ))
+    }
+}
+
+fn finish(args: &Args, driver: &Node) {
     if args.json {
         say(&stats("end", driver).to_string());
         return;
@@ -154,18 +264,20 @@ fn say_stats(stats: RelayStats) {
     ));
 }
 
-fn stats(event: &str, driver: &Driver<Relay>) -> serde_json::Value {
-    document(event, driver.node().stats(), driver.stats())
+fn stats(event: &str, driver: &Node) -> serde_json::Value {
+    document(event, driver.node().stats(), driver.stats(), driver.node().suite())
 }
 
-fn document(event: &str, stats: RelayStats, sockets: DriverStats) -> serde_json::Value {
+fn document(event: &str, stats: RelayStats, sockets: DriverStats, suite: &HopSuite) -> serde_json::Value {
     json!({
         "event": event, "role": "relay",
         "interests_in": stats.interests_in, "interests_out": stats.interests_out,
         "aggregated_bytes": stats.aggregated_bytes, "cache_hit_bytes": stats.cache_hit_bytes,
         "cache_bytes": stats.cache_bytes, "data_in": stats.data_in, "data_out": stats.data_out,
         "unasked": stats.unasked, "sent_bytes": stats.sent_bytes, "repairs": stats.repairs,
-        "flows": stats.flows, "bad_datagrams": stats.bad_datagrams, "socket": socket(sockets),
+        "flows": stats.flows, "neighbours": stats.neighbours, "over_limit": stats.over_limit, "bad_datagrams": stats.bad_datagrams, "over_credit": stats.over_credit,
+        "disproved_groups": stats.disproved_groups, "last_disproved": stats.last_disproved,
+        "security": suite.security(), "seal": suite.stats_json(), "socket": socket(sockets),
         "cpu_seconds": clock::cpu_seconds(),
     })
 }

@@ -1,15 +1,16 @@
 //! `starhop serve`: offers files.
 
 use super::mechanisms::Mechanisms;
+use super::sealing::SealArgs;
 use super::{address, say};
 use crate::quantity;
 use anyhow::Context;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::files::{Files, Root};
+use starhop_net::security::HopSuite;
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
 use starhop_proto::producer::Producer;
-use starhop_proto::wire::Plain;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +22,7 @@ use std::time::Duration;
 /// changes is served again under its new hash. Symbolic links that leave a directory are not followed.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop serve ~/films --listen 0.0.0.0:4433\n  starhop get holiday.mkv --from 192.0.2.1:4433\n\nEnds on SIGINT and SIGTERM with a line of statistics. Exit code 0, or 1 when it cannot serve."
+    after_help = "Example:\n  starhop key new domain.key\n  starhop serve ~/films --listen 0.0.0.0:4433 --key domain.key\n  starhop get holiday.mkv --from 192.0.2.1:4433 --key domain.key\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit code 0, or 1 when it cannot serve."
 )]
 pub(crate) struct Args {
     /// Directories, whose files are named by their path below them, and files, named by their last part
@@ -30,6 +31,8 @@ pub(crate) struct Args {
     /// Address and UDP port to listen on; `[::]` takes both IP versions
     #[arg(long, default_value = "[::]:4433", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
+    #[command(flatten)]
+    seal: SealArgs,
     #[command(flatten)]
     mechanisms: Mechanisms,
     /// Print events as JSON lines
@@ -43,27 +46,31 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-type Server = Driver<Producer<Files>>;
+type Server = Driver<Producer<Files, HopSuite>>;
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let roots = args.paths.iter().map(|path| Root::open(path)).collect::<Result<Vec<_>, _>>()?;
     let config = args.mechanisms.config(|_| {})?;
+    let suite = args.seal.suite()?;
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());
         let files = Files::new(roots, args.trace.is_some()).context("cannot start to hash")?;
-        let producer = Producer::new(config, files, Plain, clock::seed());
+        let producer = Producer::new(config, files, suite, clock::seed());
         let mut driver = Driver::new(producer, endpoint)?;
         announce(args, &driver);
         let mut hashing = Hashing::new(args);
         let every = args.stats_every.unwrap_or(Duration::from_millis(250));
-        let ended = daemon::run(&mut driver, Some(every), |driver| {
+        let tick = |driver: &mut Server| {
             hashing.show(driver);
+            warn(driver.node_mut().suite_mut().news(clock::now()));
             if args.stats_every.is_some() {
                 say(&stats("stats", driver).to_string());
             }
-        });
+        };
+        let ended =
+            daemon::run(&mut driver, Some(every), tick, |driver| reload(driver.node_mut().suite_mut()));
         ended.await?;
         finish(args, &driver)
     })
@@ -72,9 +79,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn announce(args: &Args, driver: &Server) {
     let listen = driver.endpoint().local();
     if args.json {
-        say(&json!({"event": "ready", "role": "serve", "listen": listen}).to_string());
+        let security = driver.node().suite().security();
+        say(&json!({"event": "ready", "role": "serve", "listen": listen, "security": security}).to_string());
     } else {
-        say(&format!("ready: serving on {listen} (UDP)"));
+        say(&format!("ready: serving on {listen} (UDP), {}", driver.node().suite().security().packets));
     }
 }
 
@@ -104,13 +112,26 @@ fn stats(event: &str, driver: &Server) -> serde_json::Value {
         "event": event, "role": "serve",
         "interests_in": stats.interests_in, "data_sent": stats.data_sent, "payload_sent": stats.payload_sent,
         "sent_bytes": stats.sent_bytes, "repairs": stats.repairs, "bad_datagrams": stats.bad_datagrams,
-        "socket": socket(driver.stats()), "cpu_seconds": clock::cpu_seconds(),
+        "over_credit": stats.over_credit, "over_limit": stats.over_limit, "flows": stats.flows,
+        "neighbours": stats.neighbours, "security": driver.node().suite().security(),
+        "seal": driver.node().suite().stats_json(), "socket": socket(driver.stats()), "cpu_seconds": clock::cpu_seconds(),
     })
 }
 
 /// The counters of a socket.
 pub(super) fn socket(stats: DriverStats) -> serde_json::Value {
     serde_json::to_value(stats).unwrap_or_default()
+}
+
+/// Takes the key files anew, and says what came of it.
+pub(super) fn reload(suite: &mut HopSuite) {
+    match suite.reload() {
+        Ok(security) => {
+            let key = security.key.map_or_else(String::new, |key| format!(", sealing with key {key}"));
+            eprintln!("starhop: keys read again: packets are {}{key}", security.packets);
+        }
+        Err(error) => eprintln!("starhop: the keys in use stay: {error}"),
+    }
 }
 
 /// Says on standard error what the operator should know.

@@ -2,27 +2,58 @@
 
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
+pub(crate) mod attacker;
+
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::content::{Manifest, manifest_flow};
-use starhop_net::emu::{Chain, Hop, Process, chain};
+use starhop_net::emu::{Chain, EmuError, Hop, Process, chain, enter};
+use starhop_net::outboard::{TreeHasher, outboard_flow};
+use starhop_net::security::{HopSuite, KeyFile, Kind, Sources};
 use starhop_net::{Driver, Endpoint, clock, daemon};
 use starhop_proto::config::Config;
-use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::producer::{Lookup, Producer, Source};
 use starhop_proto::rng::Rng;
 use starhop_proto::time::Instant;
-use starhop_proto::wire::Plain;
 use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant as Instant0};
 use tempfile::TempDir;
 
 /// Bytes that differ from seed to seed.
 pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     (0..len).map(|_| rng.next_u64() as u8).collect()
+}
+
+/// The key that every process of a site is given.
+const KEY: &str = "site.key";
+
+/// A test and its name.
+pub(crate) type Test = (&'static str, fn());
+
+/// Runs those of the tests whose name holds the word on the command line; none where namespaces are forbidden.
+pub(crate) fn run(tests: &[Test]) {
+    match enter() {
+        Ok(_) => {}
+        Err(error @ EmuError::Forbidden(_)) => {
+            println!("skipped: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    }
+    let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    for (name, test) in tests.iter().filter(|(name, _)| name.contains(&word)) {
+        let start = Instant0::now();
+        test();
+        println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
+    }
 }
 
 pub(crate) struct Site {
@@ -34,6 +65,8 @@ impl Site {
     pub(crate) fn new(hops: &[Hop]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(directory.path().join("served")).expect("a directory to serve");
+        let key = KeyFile::new(Kind::Domain, "site", None, 1_790_000_000).expect("a key");
+        key.create(&directory.path().join(KEY)).expect("a key file");
         Self { chain: chain(hops, 1).expect("a chain"), directory }
     }
 
@@ -52,7 +85,7 @@ impl Site {
 
     fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_starhop"));
-        command.arg(verb).arg("--json").current_dir(self.directory.path());
+        command.arg(verb).arg("--json").current_dir(self.directory.path()).env("STARHOP_KEY", KEY);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -66,10 +99,135 @@ impl Site {
 
     /// Starts a relay that asks the host before it.
     pub(crate) fn relay(&self, host: usize) -> Process {
+        self.relay_with(host, &[])
+    }
+
+    /// As [`Site::relay`], with more arguments.
+    pub(crate) fn relay_with(&self, host: usize, more: &[&str]) -> Process {
+        let mut command = self.command("relay");
+        let upstream = format!("{}:4433", self.chain.address_from_client(host - 1));
+        command.args(["--upstream", &upstream]).args(more);
+        self.start(host, command, "ready")
+    }
+
+    /// As [`Site::serve`], with plain packets.
+    pub(crate) fn serve_insecure(&self) -> Process {
+        let mut command = self.command("serve");
+        command.env_remove("STARHOP_KEY").args(["--insecure", "served", "--listen", "[::]:4433"]);
+        self.start(0, command, "hashed")
+    }
+
+    /// Runs a verb without a key on the first host for a while; what it said.
+    pub(crate) fn run_for(&self, verb: &str, arguments: &[&str], span: Duration) -> Output {
+        let mut command = self.command(verb);
+        command.env_remove("STARHOP_KEY").args(["--insecure", "--stats-every", "200ms"]).args(arguments);
+        let process = self.chain.hosts[0].spawn(command).expect("a process");
+        std::thread::sleep(span);
+        process.signal(Signal::SIGTERM).expect("it runs");
+        process.output().expect("its end")
+    }
+
+    /// As [`Site::relay`], with what it tells.
+    pub(crate) fn relay_with_events(&self, host: usize) -> (Process, Receiver<Value>) {
         let mut command = self.command("relay");
         let upstream = format!("{}:4433", self.chain.address_from_client(host - 1));
         command.args(["--upstream", &upstream]);
-        self.start(host, command, "ready")
+        let mut process = self.chain.hosts[host].spawn(command).expect("a process");
+        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
+        let mut lines = BufReader::new(stdout).lines();
+        let ready = lines.find_map(|line| line.ok().filter(|line| line.contains("\"ready\"")));
+        let ready = ready.expect("it is not ready");
+        let (told, events) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let lines = std::iter::once(ready).chain(lines.map_while(Result::ok));
+            let lines = lines.filter_map(|line| serde_json::from_str(&line).ok());
+            lines.for_each(|event| drop(told.send(event)));
+        });
+        (process, events)
+    }
+
+    /// Makes another key file.
+    pub(crate) fn make_key(&self, name: &str) {
+        let key = KeyFile::new(Kind::Domain, "other", None, 1_790_000_000).expect("a key");
+        key.create(&self.path(name)).expect("a key file");
+    }
+
+    pub(crate) fn open_to_others(&self, name: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(self.path(name), mode).expect("to change the mode");
+    }
+
+    /// Runs `starhop key`; what it prints.
+    pub(crate) fn key(&self, arguments: &[&str]) -> String {
+        self.key_verb("key", arguments)
+    }
+
+    pub(crate) fn key_verb(&self, verb: &str, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_starhop"));
+        command.arg(verb).args(arguments).current_dir(self.directory.path());
+        let output = command.output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Starts a server or relay that has a key of its own and the roster `r`; what it says when it does not start.
+    pub(crate) fn start_with_keys(&self, host: usize, verb: &str, key: &str) -> Result<Process, String> {
+        let mut command = self.command(verb);
+        command.env_remove("STARHOP_KEY").args(["--key", key, "--roster", "r"]);
+        let upstream = format!("{}:4433", self.chain.address_from_client(host.saturating_sub(1)));
+        match verb {
+            "serve" => command.args(["served", "--listen", "[::]:4433"]),
+            _ => command.args(["--upstream", &upstream]),
+        };
+        let mut process = self.chain.hosts[host].spawn(command).expect("a process");
+        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
+        let mut lines = BufReader::new(stdout).lines();
+        let event = if verb == "serve" { "\"hashed\"" } else { "\"ready\"" };
+        if lines.any(|line| line.is_ok_and(|line| line.contains(event))) {
+            std::thread::spawn(move || lines.for_each(drop));
+            return Ok(process);
+        }
+        let output = process.output().expect("its end");
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// As [`Site::get`], without the site's key.
+    pub(crate) fn get_without_key(&self, name: &str, from: usize, more: &[&str]) -> (i32, Value) {
+        let from = format!("{}:4433", self.chain.address_from_client(from));
+        let mut command = self.command("get");
+        command.env_remove("STARHOP_KEY").args([name, "--from", &from]);
+        if !more.contains(&"--output") {
+            command.args(["--output", "received"]);
+        }
+        command.args(more);
+        Get { process: self.chain.hosts.last().expect("a host").spawn(command).expect("a process") }.finish()
+    }
+
+    /// Sends junk of many kinds to the node on a host, from that host, as fast as one thread can.
+    pub(crate) fn flood(&self, host: usize, at_most: Duration) -> Flood {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sent, told) = std::sync::mpsc::channel();
+        let theirs = stop.clone();
+        let body = move || {
+            let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+            let (mut rng, start, mut count) = (Rng::new(3), Instant0::now(), 0u64);
+            let mut bytes = [0; 1200];
+            while !theirs.load(Ordering::Relaxed) && start.elapsed() < at_most {
+                bytes[..32].iter_mut().for_each(|byte| *byte = rng.next_u64() as u8);
+                // Half of them look sealed.
+                bytes[0] = if rng.chance(0.5) { 0x80 | (bytes[0] & 0x3f) } else { bytes[0] };
+                let len = 1 + rng.below(1199) as usize;
+                count += u64::from(socket.send_to(&bytes[..len], "127.0.0.1:4433").is_ok());
+                // 40 000 a second: a busy 100 Mbit/s link of mean packets, on a machine that tests share.
+                if count.is_multiple_of(40) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            let _ = sent.send(count);
+        };
+        self.chain.hosts[host].thread(body).expect("a thread");
+        Flood { stop, sent: told }
     }
 
     /// Starts a relay on a host that nobody is told of, and waits until packets are diverted to it.
@@ -195,6 +353,14 @@ pub(crate) fn is_running(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
 }
 
+/// The most memory that a process ever had, in bytes.
+pub(crate) fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kib.expect("the kernel says it") * 1024
+}
+
 /// A transparent relay at work.
 pub(crate) struct Diverting {
     pub(crate) process: Process,
@@ -223,35 +389,87 @@ impl Get {
     }
 }
 
+/// Junk on its way.
+pub(crate) struct Flood {
+    stop: Arc<AtomicBool>,
+    sent: Receiver<u64>,
+}
+
+impl Flood {
+    /// Ends it; how many datagrams there were.
+    pub(crate) fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.sent.recv().unwrap_or(0)
+    }
+}
+
 /// A source whose manifest promises other bytes than it serves.
 pub(crate) struct Lying {
     manifest: (FlowId, Vec<u8>),
     served: (FlowId, Vec<u8>),
+    outboard: Option<(FlowId, Vec<u8>)>,
+    /// What is served from the second time on that a byte is read.
+    truth: Option<(Vec<u8>, RangeSet)>,
 }
 
 impl Lying {
     /// Serves on the first host until the test ends.
     pub(crate) fn serve(site: &Site, name: &str, promised: &[u8], served: Vec<u8>) {
-        let hash = blake3::hash(promised);
+        Self::serve_at(site, 0, name, promised, served, false);
+    }
+
+    /// Serves on the first host, and lies only the first time.
+    pub(crate) fn serve_once(site: &Site, name: &str, promised: &[u8], served: Vec<u8>) {
+        Self::new(name, promised, served, true, true).start(site, 0);
+    }
+
+    /// Serves on a host; with what verifies parts, as a relay that changes bytes on their way would.
+    pub(crate) fn serve_at(
+        site: &Site,
+        host: usize,
+        name: &str,
+        promised: &[u8],
+        served: Vec<u8>,
+        with_outboard: bool,
+    ) {
+        Self::new(name, promised, served, with_outboard, false).start(site, host);
+    }
+
+    fn new(name: &str, promised: &[u8], served: Vec<u8>, with_outboard: bool, only_once: bool) -> Self {
+        let mut hasher = TreeHasher::default();
+        hasher.update(promised);
+        let (hash, outboard) = hasher.finish();
+        let flow = FlowId::of_content(hash.as_bytes());
         let manifest = Manifest::new(promised.len() as u64, &hash).to_bytes();
-        let source = Self {
+        Self {
             manifest: (manifest_flow(name), manifest),
-            served: (FlowId::of_content(hash.as_bytes()), served),
-        };
+            served: (flow, served),
+            outboard: outboard.filter(|_| with_outboard).map(|bytes| (outboard_flow(flow), bytes)),
+            truth: only_once.then(|| (promised.to_vec(), RangeSet::new())),
+        }
+    }
+
+    fn start(self, site: &Site, host: usize) {
+        let sources = Sources::Files { key: site.path(KEY), roster: None };
         let body = move || {
             let runtime = daemon::runtime().expect("a runtime");
             runtime.block_on(async {
+                let suite = HopSuite::new(&sources).expect("keys");
                 let endpoint = Endpoint::bind(([0, 0, 0, 0], 4433).into()).expect("a socket");
-                let producer = Producer::new(Config::default(), source, Plain, clock::seed());
+                let producer = Producer::new(Config::default(), self, suite, clock::seed());
                 let mut driver = Driver::new(producer, endpoint).expect("a driver");
                 while driver.turn().await.is_ok() {}
             });
         };
-        site.chain.hosts[0].thread(body).expect("a thread");
+        site.chain.hosts[host].thread(body).expect("a thread");
     }
 
     fn bytes(&self, flow: FlowId) -> Option<&Vec<u8>> {
-        [&self.manifest, &self.served].into_iter().find(|(id, _)| *id == flow).map(|(_, bytes)| bytes)
+        [&self.manifest, &self.served]
+            .into_iter()
+            .chain(&self.outboard)
+            .find(|(id, _)| *id == flow)
+            .map(|(_, bytes)| bytes)
     }
 }
 
@@ -263,6 +481,13 @@ impl Source for Lying {
     }
 
     fn read(&mut self, _now: Instant, flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
+        if let Some((truth, told)) = self.truth.as_mut().filter(|_| flow == self.served.0) {
+            if told.overlaps(range) {
+                out.extend_from_slice(&truth[range.start as usize..range.end as usize]);
+                return true;
+            }
+            told.insert(range);
+        }
         let part = self.bytes(flow).and_then(|bytes| bytes.get(range.start as usize..range.end as usize));
         out.extend_from_slice(part.unwrap_or_default());
         part.is_some()

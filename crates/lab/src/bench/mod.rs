@@ -4,7 +4,7 @@
 mod iperf;
 
 use crate::error::LabError;
-use crate::process::{command, fetch, make_file, start};
+use crate::process::{Sealing, command, fetch, make_file, start};
 use serde::Serialize;
 use serde_json::Value;
 use starhop_net::emu::{self, Namespace};
@@ -20,6 +20,10 @@ pub struct Options {
     pub verify: bool,
     /// Seconds of each run of iperf3; none without it.
     pub iperf_seconds: u64,
+    /// Only with plain packets.
+    pub insecure_only: bool,
+    /// Sealed and, after that, plain.
+    pub compare: bool,
     /// The `starhop` binary.
     pub program: PathBuf,
 }
@@ -67,7 +71,13 @@ struct Path {
 /// See [`LabError`]; a missing iperf3 is none.
 pub fn run(options: &Options) -> Result<Vec<Measured>, LabError> {
     let path = path()?;
-    let mut all = vec![starhop(options, &path)?];
+    let mut all = Vec::new();
+    if !options.insecure_only {
+        all.push(starhop(options, &path, false)?);
+    }
+    if options.insecure_only || options.compare {
+        all.push(starhop(options, &path, true)?);
+    }
     if options.iperf_seconds > 0 {
         all.extend(iperf::run(&path.hosts[0], &path.hosts[2], SERVER, options.iperf_seconds)?);
     }
@@ -93,19 +103,20 @@ fn path() -> Result<Path, LabError> {
     Ok(Path { hosts: [server, relay, client] })
 }
 
-fn starhop(options: &Options, path: &Path) -> Result<Measured, LabError> {
+fn starhop(options: &Options, path: &Path, insecure: bool) -> Result<Measured, LabError> {
     let copies = if options.verify { 2 } else { 1 };
     let scratch = emu::scratch(options.size * copies + (16 << 20))?;
     let file = scratch.join("object");
     make_file(&file, options.size, 1).map_err(LabError::system("cannot make the object"))?;
-    let mut serve = command(&options.program, "serve");
+    let sealing = Sealing::throw_away(insecure, &scratch)?;
+    let mut serve = command(&options.program, "serve", &sealing);
     serve.arg(&file).args(["--listen", "0.0.0.0:4433"]);
     let server = start("the server", &path.hosts[0], serve, "hashed")?;
     let hashing = server.cpu_when_ready();
-    let mut relay = command(&options.program, "relay");
+    let mut relay = command(&options.program, "relay", &sealing);
     relay.args(["--listen", "0.0.0.0:4433", "--upstream", &format!("{SERVER}:4433")]);
     let relay = start("the relay", &path.hosts[1], relay, "ready")?;
-    let mut get = command(&options.program, "get");
+    let mut get = command(&options.program, "get", &sealing);
     get.args(["object", "--from", &format!("{}:4433", RELAY[1])]);
     if options.verify {
         get.arg("--output").arg(scratch.join("received"));
@@ -118,7 +129,7 @@ fn starhop(options: &Options, path: &Path) -> Result<Measured, LabError> {
     let gbit = options.size as f64 * 8e-9;
     let part = |name: &str, end: &Value, before: f64| part(name, end, before, seconds, gbit);
     Ok(Measured {
-        tool: "starhop".to_owned(),
+        tool: if insecure { "starhop, plain" } else { "starhop" }.to_owned(),
         gbit_per_second: gbit / seconds,
         parts: vec![
             part("server", &server, hashing),

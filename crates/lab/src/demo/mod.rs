@@ -33,6 +33,8 @@ pub struct Options {
     pub controls: Vec<String>,
     /// Of losses.
     pub seed: u64,
+    /// Starhop's packets are plain.
+    pub insecure: bool,
     /// Where results go.
     pub results: PathBuf,
     /// The `starhop` binary.

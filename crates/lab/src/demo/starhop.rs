@@ -3,9 +3,10 @@
 use super::delays::{Delays, Passings, deliveries, series};
 use super::{FlowResult, Live, Options, ideal_mbps, read_links};
 use crate::error::LabError;
-use crate::process::{command, fetch, start};
+use crate::process::{Sealing, command, fetch, start};
 use starhop_net::emu::Chain;
 use starhop_net::trace::Trace;
+use starhop_proto::security::{HEADER_LEN, TAG_LEN};
 use std::path::Path;
 use std::time::Instant;
 
@@ -17,17 +18,18 @@ pub(super) fn run(
 ) -> Result<FlowResult, LabError> {
     let directory = file.parent().unwrap_or(Path::new("/"));
     let (sent, arrived) = (directory.join("sent.csv"), directory.join("arrived.csv"));
-    let mut serve = command(&options.program, "serve");
+    let sealing = Sealing::throw_away(options.insecure, directory)?;
+    let mut serve = command(&options.program, "serve", &sealing);
     serve.arg(file).args(["--listen", "0.0.0.0:4433", "--trace"]).arg(&sent);
     let server = start("the server", &chain.hosts[0], serve, "hashed")?;
     let mut relays = Vec::new();
     for index in 1..options.hops {
         let upstream = format!("{}:4433", chain.address_from_client(index - 1));
-        let mut relay = command(&options.program, "relay");
+        let mut relay = command(&options.program, "relay", &sealing);
         relay.args(["--listen", "0.0.0.0:4433", "--upstream", &upstream]);
         relays.push(start(&format!("relay {index}"), &chain.hosts[index], relay, "ready")?);
     }
-    let mut get = command(&options.program, "get");
+    let mut get = command(&options.program, "get", &sealing);
     let from = format!("{}:4433", chain.address_from_client(options.hops - 1));
     let output = directory.join("received.bin");
     get.args(["demo.bin", "--from", &from, "--output"]).arg(&output).arg("--trace").arg(&arrived);
@@ -43,6 +45,7 @@ pub(super) fn run(
     let delivered = deliveries(&sent, &arrived);
     let first = sent.first().map(|&(at, _)| at).unwrap_or_default();
     let seconds = result["seconds"].as_f64().unwrap_or(elapsed.as_secs_f64());
+    let seal = if options.insecure { 0.0 } else { (HEADER_LEN + TAG_LEN) as f64 };
     Ok(FlowResult {
         transport: "starhop".to_owned(),
         completed: true,
@@ -51,8 +54,8 @@ pub(super) fn run(
         extrapolated_seconds: seconds,
         delivered_bytes: options.size,
         goodput_mbps: options.size as f64 * 8e-6 / seconds,
-        // Payload, our header, UDP and IP.
-        ideal_mbps: ideal_mbps(options.hop, 1350.0, 1350.0 + 28.0 + 28.0),
+        // Payload, our header, the seal, UDP and IP.
+        ideal_mbps: ideal_mbps(options.hop, 1350.0, 1350.0 + 28.0 + seal + 28.0),
         in_order_owd_ms: Delays::of(delivered.iter().map(|delivery| delivery.delay_ms).collect()),
         source_bytes,
         return_bytes,

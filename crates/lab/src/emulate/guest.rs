@@ -3,6 +3,7 @@
 use super::leftovers;
 use super::world::World;
 use crate::error::LabError;
+use crate::process::Sealing;
 use crate::scenario::Scenario;
 use nix::mount::{MsFlags, mount};
 use starhop_net::emu::Process;
@@ -50,8 +51,13 @@ impl Guest {
         }
     }
 
-    /// Starts it, with the terminal of this process.
-    pub(super) fn start(&self, scenario: &Scenario, world: &World) -> Result<Process, LabError> {
+    /// Starts it, with the terminal of this process, and so that it can speak to the run's own processes.
+    pub(super) fn start(
+        &self,
+        scenario: &Scenario,
+        world: &World,
+        sealing: &Sealing,
+    ) -> Result<Process, LabError> {
         let unknown = || {
             let nodes = scenario.topology.nodes.join(", ");
             LabError::Scenario(format!("\"{}\" is no node; nodes are {nodes}", self.node()))
@@ -60,6 +66,10 @@ impl Guest {
         let mut command =
             self.command().ok_or_else(|| LabError::Scenario("there is no command".to_owned()))?;
         command.env(leftovers::MARKER, leftovers::marker()).env("STARHOP_NODE", self.node());
+        command.env_remove("STARHOP_KEY").env_remove("STARHOP_ROSTER");
+        if let Sealing::Key(path) = sealing {
+            command.env("STARHOP_KEY", path);
+        }
         let failed = LabError::system(format!("cannot start a command in {}", self.node()));
         world.nodes[index].namespace.spawn(command).map_err(failed)
     }

@@ -42,13 +42,15 @@ pub struct Options {
     pub is_v6: bool,
     /// Where every link's packets are captured.
     pub captures: Option<PathBuf>,
+    /// Starhop's packets are plain, so that captures show what is in them; otherwise sealed with a key of the run.
+    pub insecure: bool,
 }
 
 impl Options {
     /// With `program`, the `starhop` binary, and everything as the scenario says.
     pub fn new(program: PathBuf) -> Self {
         let (kernel, deployment, guest, captures) = Default::default();
-        Self { program, kernel, deployment, guest, is_v6: false, captures }
+        Self { program, kernel, deployment, guest, is_v6: false, captures, insecure: false }
     }
 }
 

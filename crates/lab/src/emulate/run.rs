@@ -10,9 +10,11 @@ use super::tcp::{self, Connection};
 use super::world::{Means, Reports, Tick, World, on_machine};
 use super::{Options, Progress};
 use crate::error::LabError;
+use crate::process::Sealing;
 use crate::scenario::{Blueprint, Scenario, blueprint, link_configs};
 use starhop_net::clock;
 use starhop_net::emu::{self, Process};
+use starhop_proto::security::{HEADER_LEN, TAG_LEN};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::NodeId;
 use starhop_sim::run::{Action, FlowSpec};
@@ -58,6 +60,7 @@ pub(super) struct Run<'a> {
     pub(super) connections: BTreeMap<usize, Connection>,
     /// Their proxies.
     pub(super) splits: Splits,
+    sealing: Sealing,
     /// What the user runs in a node, while it runs.
     pub(super) guest: Option<Process>,
     /// A run with a shell in it has no end of its own.
@@ -95,8 +98,9 @@ impl<'a> Run<'a> {
         let deployment = deployment(&blueprint, options, &world, &mut problems)?;
         let scratch = emu::scratch(scratch_bytes(scenario))?;
         guest::name_nodes(scenario, &world, &scratch)?;
+        let sealing = Sealing::throw_away(options.insecure, &scratch)?;
         let processes = Processes::new(
-            &options.program,
+            (&options.program, sealing.clone()),
             &scratch,
             scenario,
             &blueprint.ideal_mbps,
@@ -125,6 +129,7 @@ impl<'a> Run<'a> {
             controls,
             connections,
             splits,
+            sealing,
             guest: None,
             is_endless: matches!(options.guest, Some(Guest::Shell { .. })),
             epoch: Instant::ZERO,
@@ -153,7 +158,7 @@ impl<'a> Run<'a> {
         self.epoch = clock::now() + LEAD;
         self.reports = Some(self.world.start(self.epoch, self.scenario, &actions)?);
         self.note_bases(Instant::ZERO);
-        self.guest = guest.map(|guest| guest.start(self.scenario, &self.world)).transpose()?;
+        self.guest = guest.map(|guest| guest.start(self.scenario, &self.world, &self.sealing)).transpose()?;
         let mut steps = self.steps(actions);
         let end = if self.is_endless { Instant::NEVER } else { Instant::ZERO + self.scenario.duration };
         loop {
@@ -273,9 +278,13 @@ impl<'a> Run<'a> {
     /// Bytes of a flow's full packet, headers of IP included.
     pub(super) fn full_packet(&self, flow: usize) -> u32 {
         let more = if self.is_v6 { V6_HEADER_MORE } else { 0 };
-        match self.connections.contains_key(&flow) {
-            true => tcp::RECORD as u32 + tcp::HEADERS + more,
-            false => self.blueprint.plan.flows[flow].transport.full_packet() + more,
+        match (self.connections.contains_key(&flow), &self.sealing) {
+            (true, _) => tcp::RECORD as u32 + tcp::HEADERS + more,
+            (false, Sealing::Insecure) => self.blueprint.plan.flows[flow].transport.full_packet() + more,
+            (false, Sealing::Key(_)) => {
+                let seal = (HEADER_LEN + TAG_LEN) as u32;
+                self.blueprint.plan.flows[flow].transport.full_packet() + seal + more
+            }
         }
     }
 

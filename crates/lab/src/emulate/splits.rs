@@ -4,7 +4,7 @@ use super::starhop::node_of;
 use super::tcp;
 use super::world::World;
 use crate::error::LabError;
-use crate::process::{Daemon, command, start};
+use crate::process::{Daemon, bare_command, start};
 use crate::scenario::Scenario;
 use starhop_sim::engine::NodeId;
 use starhop_sim::run::{FlowSpec, Transport};
@@ -34,7 +34,7 @@ impl Splits {
                 let port = tcp::port(flow);
                 let to = SocketAddr::new(world.address(before), port);
                 let listen = SocketAddr::new(world.address(node), port);
-                let mut proxy = command(program, "split-proxy");
+                let mut proxy = bare_command(program, "split-proxy");
                 proxy.env(super::leftovers::MARKER, super::leftovers::marker());
                 proxy.args(["--listen", &listen.to_string(), "--to", &to.to_string(), "--control", control]);
                 if let Transport::Tcp(config) = &flows[flow].transport

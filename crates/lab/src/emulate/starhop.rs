@@ -2,7 +2,7 @@
 
 use super::world::World;
 use crate::error::LabError;
-use crate::process::{Daemon, command, make_file, start};
+use crate::process::{Daemon, Sealing, command, make_file, start};
 use crate::scenario::{Flow, Scenario, options_of};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -113,6 +113,7 @@ impl Client {
 /// All processes of all stacks.
 pub(super) struct Processes {
     program: PathBuf,
+    sealing: Sealing,
     pub(super) scratch: PathBuf,
     pub(super) stacks: Vec<Stack>,
     pub(super) contents: BTreeMap<usize, Content>,
@@ -147,7 +148,7 @@ fn length(flow: &Flow, ideal_mbps: f64) -> u64 {
 impl Processes {
     /// Makes what is to be fetched.
     pub(super) fn new(
-        program: &Path,
+        (program, sealing): (&Path, Sealing),
         scratch: &Path,
         scenario: &Scenario,
         ideal_mbps: &[f64],
@@ -183,6 +184,7 @@ impl Processes {
         }
         Ok(Self {
             program: program.to_owned(),
+            sealing,
             scratch: scratch.to_owned(),
             stacks,
             contents,
@@ -197,7 +199,7 @@ impl Processes {
     }
 
     fn command(&self, verb: &str, node: NodeId) -> std::process::Command {
-        let mut command = command(&self.program, verb);
+        let mut command = command(&self.program, verb, &self.sealing);
         if let Some(steps) = self.clock_steps.get(&node) {
             let steps: Vec<String> = steps.iter().map(i64::to_string).collect();
             command.env(clock::STEPS, steps.join(","));

@@ -1,5 +1,6 @@
 use super::Job;
 use crate::endpoint::BindError;
+use crate::security::{HopSuite, ReloadError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,20 @@ pub enum FetchError {
         /// The truth.
         found: blake3::Hash,
     },
+    /// A part of the object is wrong, and there is nobody else to ask.
+    #[error(
+        "verification failed: what {from}, or somebody behind it, gives for `{name}` from byte {offset} on is not what \
+         the name promised. What was verified is kept; name another source with --bypass ADDR and run the same \
+         command again"
+    )]
+    Poisoned {
+        /// The name.
+        name: String,
+        /// Who gave it.
+        from: SocketAddr,
+        /// Where it starts.
+        offset: u64,
+    },
     /// The object is longer or shorter than its manifest says.
     #[error("verification failed: `{name}` should have {expected} bytes, the source ended it after {found}")]
     Length {
@@ -81,6 +96,9 @@ pub enum FetchError {
         /// How to go on.
         hint: String,
     },
+    /// No keys.
+    #[error(transparent)]
+    Security(#[from] ReloadError),
     /// No socket.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -108,8 +126,9 @@ impl FetchError {
         Self::Interrupted { hint: resume_hint(job) }
     }
 
-    pub(super) fn silent(job: &Job, received: u64) -> Self {
-        let hint = if received > 0 { resume_hint(job) } else { String::new() };
+    pub(super) fn silent(job: &Job, received: u64, suite: &HopSuite) -> Self {
+        let mut hint = if received > 0 { resume_hint(job) } else { String::new() };
+        hint.extend(suite.complaint().map(|complaint| format!(". {complaint}")));
         Self::Silent { from: job.from, seconds: job.timeout.as_secs_f64(), received, hint }
     }
 
@@ -118,9 +137,9 @@ impl FetchError {
         match self {
             Self::NoSuchName { .. } => 3,
             Self::Silent { .. } => 4,
-            Self::Verification { .. } | Self::Length { .. } => 5,
+            Self::Verification { .. } | Self::Poisoned { .. } | Self::Length { .. } => 5,
             Self::Disk { .. } => 6,
-            Self::Manifest { .. } | Self::Bind(_) | Self::Socket(_) => 1,
+            Self::Manifest { .. } | Self::Security(_) | Self::Bind(_) | Self::Socket(_) => 1,
             // 128 + SIGINT, as shells count.
             Self::Interrupted { .. } => 130,
         }

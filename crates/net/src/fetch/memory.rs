@@ -44,7 +44,7 @@ impl Sink for MemorySink {
 
 impl Watched for MemorySink {
     fn failure(&mut self) -> Option<FetchError> {
-        let problem = format!("a manifest is longer than {} bytes", self.limit);
+        let problem = format!("what describes the object is longer than {} bytes", self.limit);
         self.is_too_long.then(|| FetchError::Socket(std::io::Error::other(problem)))
     }
 }

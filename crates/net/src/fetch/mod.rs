@@ -1,8 +1,10 @@
 //! Downloads one object into a file: resumes what was begun, verifies the whole, and only then gives it its name.
 
 mod error;
+mod groups;
 mod in_order;
 mod memory;
+mod route;
 mod sink;
 mod state;
 mod target;
@@ -10,6 +12,7 @@ mod writer;
 
 pub use error::FetchError;
 pub use in_order::Waits;
+pub use route::Culprit;
 pub use target::is_partial;
 
 use crate::clock;
@@ -17,13 +20,16 @@ use crate::content::{ContentName, MAX_MANIFEST, Manifest, manifest_flow};
 use crate::daemon::Signals;
 use crate::driver::{Driver, DriverStats};
 use crate::endpoint::Endpoint;
+use crate::outboard::{MAX_OUTBOARD, Outboard, outboard_flow, outboard_len};
+use crate::security::{HopSuite, Security, Sources};
+use groups::GroupSink;
 use memory::MemorySink;
+use route::Route;
 use serde::Serialize;
 use sink::FileSink;
 use starhop_proto::config::Config;
 use starhop_proto::consumer::{Consumer, ConsumerEvent, ConsumerStats, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
-use starhop_proto::wire::Plain;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -40,12 +46,16 @@ pub struct Job {
     pub name: ContentName,
     /// The neighbour to ask.
     pub from: SocketAddr,
+    /// Whom to ask instead when wrong bytes come from there, in turn.
+    pub bypass: Vec<SocketAddr>,
     /// The file to write; `None` throws the bytes away, unverified, for measurements.
     pub output: Option<PathBuf>,
     /// How long the source may be silent.
     pub timeout: Duration,
     /// The protocol's configuration.
     pub config: Config,
+    /// What packets are sealed with.
+    pub security: Sources,
     /// Where to note when which bytes arrived.
     pub trace: Option<PathBuf>,
 }
@@ -101,12 +111,18 @@ pub struct Outcome {
     pub forward_bytes: u64,
     /// Bytes that an earlier attempt had left.
     pub resumed_from: u64,
+    /// Each group of 16 KiB was verified before it was written.
+    pub verified_on_arrival: bool,
+    /// From whom wrong bytes came, which were fetched elsewhere then.
+    pub culprits: Vec<Culprit>,
     /// The bytes are what the name promised.
     pub verified: bool,
     /// The BLAKE3 hash.
     pub blake3: String,
     /// The file.
     pub path: Option<PathBuf>,
+    /// What protected the packets.
+    pub security: Security,
     /// User and system time of the process.
     pub cpu_seconds: f64,
     /// Of the socket that fetched the object.
@@ -114,7 +130,7 @@ pub struct Outcome {
 }
 
 impl Cost {
-    fn of<S: Sink>(driver: &Driver<Consumer<S>>) -> Self {
+    fn of<S: Sink>(driver: &Driver<Consumer<S, HopSuite>>) -> Self {
         let (consumer, socket) = (driver.node().stats(), driver.stats());
         Self {
             repairs: consumer.repairs,
@@ -147,7 +163,13 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
     let have = target.as_ref().map(|target| target.have.clone()).unwrap_or_default();
     let resumed_from = have.byte_count();
     let flow = FlowId::of_content(hash.as_bytes());
+    let outboard = match &job.output {
+        Some(_) => outboard(job, flow, length, &hash, &mut signals, &mut tally).await?,
+        None => None,
+    };
+    let verified_on_arrival = outboard.is_some();
     let sink = FileSink::new(flow, target, hash, &have, job.trace.as_deref())?;
+    let sink = GroupSink::new(sink, outboard, length, have.clone());
     let request = Request { flow, upstream: job.from, length, have };
     let mut tell = |bytes, total, cost, is_verifying| {
         progress(Progress { bytes: resumed_from + bytes, total, is_verifying, cost });
@@ -161,6 +183,7 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
     let seconds = start.elapsed().as_secs_f64();
     let received = tally.consumer.received_bytes;
     tell(length - resumed_from, Some(length), tally.cost(), true);
+    let sink = sink.into_file();
     let waits = sink.waits();
     let verified = finish(sink, length, &mut signals, job).await?;
     Ok(Outcome {
@@ -175,9 +198,12 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
         return_bytes: tally.tx_bytes,
         forward_bytes: tally.rx_bytes,
         resumed_from,
+        verified_on_arrival,
+        culprits: tally.culprits,
         verified,
         blake3: hash.to_hex().to_string(),
         path: job.output.clone(),
+        security: HopSuite::new(&job.security)?.security(),
         cpu_seconds: clock::cpu_seconds(),
         socket: tally.socket,
     })
@@ -204,12 +230,55 @@ async fn resolve(
     })
 }
 
+/// Asks for what verifies the object's parts, of each source in turn until one has it. That none has is no failure:
+/// the whole is verified at the end in any case.
+async fn outboard(
+    job: &Job,
+    flow: FlowId,
+    length: Option<u64>,
+    hash: &blake3::Hash,
+    signals: &mut Signals,
+    tally: &mut Tally,
+) -> Result<Option<Outboard>, FetchError> {
+    let expected = length.map(outboard_len);
+    if expected == Some(None) {
+        return Ok(None);
+    }
+    let (flow, length) = (outboard_flow(flow), expected.flatten());
+    for from in [job.from].into_iter().chain(job.bypass.iter().copied()) {
+        let job = Job { from, ..job.clone() };
+        let request = Request { flow, upstream: from, length, have: RangeSet::new() };
+        let sink = MemorySink::new(length.unwrap_or(MAX_OUTBOARD));
+        let fetched = run(&job, request, sink, signals, tally, |_, _, _| {}).await;
+        // Its bytes are no part of the object.
+        tally.consumer.received_bytes = 0;
+        let bytes = match fetched {
+            Ok((length, sink)) => sink.into_bytes(length),
+            Err(FetchError::NoSuchName { .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        match bytes.ok().and_then(|bytes| Outboard::read(&bytes, hash)) {
+            Some(outboard) => return Ok(Some(outboard)),
+            None => tally.culprits.push(Culprit { address: from, groups: 0, first_offset: 0 }),
+        }
+    }
+    Ok(None)
+}
+
 /// What a sink can tell the loop that runs it.
 trait Watched: Sink {
     /// Hands on what it holds back.
     fn flush(&mut self) {}
     /// Whether it can take no more.
     fn failure(&mut self) -> Option<FetchError>;
+    /// The flow ends at `length`.
+    fn on_length(&mut self, length: u64) {
+        let _ = length;
+    }
+    /// Ranges that are not what they should be, since the last call.
+    fn take_bad(&mut self) -> Vec<ByteRange> {
+        Vec::new()
+    }
 }
 
 /// Sums over the flows of one download.
@@ -218,6 +287,7 @@ struct Tally {
     consumer: ConsumerStats,
     tx_bytes: u64,
     rx_bytes: u64,
+    culprits: Vec<Culprit>,
     /// Of the last flow.
     socket: DriverStats,
 }
@@ -257,9 +327,11 @@ async fn run<S: Watched>(
     // A socket of its own for each flow: its port tells the neighbour that this is a new requester.
     let endpoint = Endpoint::towards(job.from)?;
     let sink = Lent(Some(sink));
-    let mut consumer = Consumer::new(job.config.clone(), request, sink, Plain, clock::seed());
+    let suite = HopSuite::new(&job.security)?;
+    let mut consumer = Consumer::new(job.config.clone(), request, sink, suite, clock::seed());
     consumer.start(clock::now());
     let mut driver = Driver::new(consumer, endpoint)?;
+    let mut route = Route::new(job);
     let mut silence = Silence::new();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -272,7 +344,7 @@ async fn run<S: Watched>(
                 driver.node_mut().sink_mut().flush();
                 progress(received, total, Cost::of(&driver));
                 if silence.lasts(received) > job.timeout {
-                    break Err(FetchError::silent(job, received));
+                    break Err(FetchError::silent(job, received, driver.node().suite()));
                 }
             }
             done = driver.turn() => done?,
@@ -280,12 +352,22 @@ async fn run<S: Watched>(
         if let Some(failure) = driver.node_mut().sink_mut().failure() {
             break Err(failure);
         }
+        if let Some(length) = driver.node().length() {
+            driver.node_mut().sink_mut().on_length(length);
+        }
+        let bad = driver.node_mut().sink_mut().take_bad();
+        if !bad.is_empty()
+            && let Err(poisoned) = route.on_bad(&mut driver, &bad, job)
+        {
+            break Err(poisoned);
+        }
         if let Some(done) = ended(&mut driver, job) {
             break done;
         }
     };
     progress(driver.node().stats().received_bytes, total, Cost::of(&driver));
     tally.add(driver.node().stats(), driver.stats());
+    tally.culprits.extend(route.culprits());
     driver.node_mut().sink_mut().flush();
     let sink = driver.node_mut().sink_mut().0.take();
     let gone = || FetchError::Socket(std::io::Error::other("the sink is gone"));
@@ -313,9 +395,19 @@ impl<S: Watched> Watched for Lent<S> {
     fn failure(&mut self) -> Option<FetchError> {
         self.0.as_mut().and_then(Watched::failure)
     }
+
+    fn on_length(&mut self, length: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.on_length(length);
+        }
+    }
+
+    fn take_bad(&mut self) -> Vec<ByteRange> {
+        self.0.as_mut().map(Watched::take_bad).unwrap_or_default()
+    }
 }
 
-fn ended<S: Sink>(driver: &mut Driver<Consumer<S>>, job: &Job) -> Option<Result<u64, FetchError>> {
+fn ended<S: Sink>(driver: &mut Driver<Consumer<S, HopSuite>>, job: &Job) -> Option<Result<u64, FetchError>> {
     while let Some(event) = driver.poll_event() {
         match event {
             ConsumerEvent::Finished { length } => return Some(Ok(length)),

@@ -56,18 +56,30 @@ impl Drop for FileSink {
     }
 }
 
-impl Sink for FileSink {
-    fn write(&mut self, now: Instant, range: ByteRange, bytes: &[u8]) {
+impl FileSink {
+    /// Notes that bytes arrived, whatever they are.
+    pub(super) fn note(&mut self, now: Instant, range: ByteRange) {
         self.order.arrived(now, range);
         if let Some((trace, _)) = &mut self.trace {
             trace.note(now, self.flow, range);
         }
+    }
+
+    /// Keeps bytes.
+    pub(super) fn store(&mut self, range: ByteRange, bytes: &[u8]) {
         if self.writer.is_some() {
             self.chunk.add(range, bytes);
             if self.chunk.is_full() {
                 self.flush();
             }
         }
+    }
+}
+
+impl Sink for FileSink {
+    fn write(&mut self, now: Instant, range: ByteRange, bytes: &[u8]) {
+        self.note(now, range);
+        self.store(range, bytes);
     }
 }
 

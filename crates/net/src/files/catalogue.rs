@@ -45,6 +45,8 @@ pub(super) struct Entry {
     pub(super) place: Place,
     pub(super) stamp: Stamp,
     pub(super) hash: blake3::Hash,
+    /// What its parts are verified with, if it has several.
+    pub(super) outboard: Option<Arc<[u8]>>,
 }
 
 /// What a flow stands for.
@@ -54,6 +56,8 @@ pub(super) enum Object {
     File(Arc<Entry>),
     /// The manifest of a name.
     Manifest(Arc<[u8]>),
+    /// The outboard of a file.
+    Outboard(Arc<[u8]>),
     /// The manifest of a file that is still being hashed.
     Pending,
 }

@@ -2,6 +2,7 @@
 
 use super::catalogue::{Catalogue, Entry, Object, Place, Shared, Stamp};
 use crate::content::{Manifest, manifest_flow, problem_of_path};
+use crate::outboard::{TreeHasher, outboard_flow, outboard_len};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use starhop_proto::name::FlowId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,7 +186,11 @@ fn catalogue(places: &BTreeMap<String, (Place, Stamp)>, known: &Known, is_comple
     for name in places.keys() {
         let object = match known.get(name) {
             Some(entry) => {
-                objects.insert(FlowId::of_content(entry.hash.as_bytes()), Object::File(entry.clone()));
+                let flow = FlowId::of_content(entry.hash.as_bytes());
+                objects.insert(flow, Object::File(entry.clone()));
+                if let Some(outboard) = &entry.outboard {
+                    objects.insert(outboard_flow(flow), Object::Outboard(outboard.clone()));
+                }
                 Object::Manifest(Manifest::new(entry.stamp.length, &entry.hash).to_bytes().into())
             }
             None if is_complete => continue,
@@ -201,7 +206,7 @@ fn catalogue(places: &BTreeMap<String, (Place, Stamp)>, known: &Known, is_comple
 fn hash(place: &Place, shared: &Shared) -> io::Result<Option<Entry>> {
     let mut file = place.root.open_below(&place.path)?;
     let stamp = Stamp::of(&file)?;
-    let mut hasher = blake3::Hasher::new();
+    let mut hasher = TreeHasher::default();
     let mut chunk = vec![0; HASH_CHUNK];
     let mut length = 0;
     loop {
@@ -214,5 +219,7 @@ fn hash(place: &Place, shared: &Shared) -> io::Result<Option<Entry>> {
         shared.hashed_bytes.fetch_add(count as u64, Ordering::Relaxed);
     }
     let is_same = length == stamp.length && Stamp::of(&file)? == stamp;
-    Ok(is_same.then(|| Entry { place: place.clone(), stamp, hash: hasher.finalize() }))
+    let (hash, outboard) = hasher.finish();
+    let outboard = outboard.filter(|_| outboard_len(length).is_some()).map(Into::into);
+    Ok(is_same.then(|| Entry { place: place.clone(), stamp, hash, outboard }))
 }

@@ -142,6 +142,9 @@ impl Source for Files {
             Some(Object::Manifest(bytes)) => {
                 Lookup::Found { length: Some(bytes.len() as u64), is_volatile: true }
             }
+            Some(Object::Outboard(bytes)) => {
+                Lookup::Found { length: Some(bytes.len() as u64), is_volatile: false }
+            }
             Some(Object::Pending) => Lookup::NotYet,
             None if self.catalogue.is_complete => Lookup::Unknown,
             None => Lookup::NotYet,
@@ -151,13 +154,15 @@ impl Source for Files {
     fn read(&mut self, now: Instant, flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
         let done = match self.catalogue.objects.get(&flow).cloned() {
             Some(Object::File(entry)) => self.read_file(flow, &entry, range, out),
-            Some(Object::Manifest(bytes)) => match bytes.get(range.start as usize..range.end as usize) {
-                Some(part) => {
-                    out.extend_from_slice(part);
-                    true
+            Some(Object::Manifest(bytes) | Object::Outboard(bytes)) => {
+                match bytes.get(range.start as usize..range.end as usize) {
+                    Some(part) => {
+                        out.extend_from_slice(part);
+                        true
+                    }
+                    None => false,
                 }
-                None => false,
-            },
+            }
             Some(Object::Pending) | None => false,
         };
         if let Some(trace) = self.trace.as_mut().filter(|_| done) {

@@ -2,7 +2,7 @@
 //!
 //! It stands on a router. A firewall rule diverts Starhop's packets to it; it answers the client as the server, asks
 //! the server as the client, and keeps both end points' addresses, so that IP routes everything. Whatever is not
-//! Starhop's, or not for it, goes on as it came. A watchdog sees to it that packets pass when the relay does not work.
+//! Starhop's, or not for it, or sealed with a key that it has not, goes on as it came. A watchdog sees to it that packets pass when the relay does not work.
 
 mod firewall;
 mod node;
@@ -17,6 +17,7 @@ pub use watchdog::watch;
 use crate::clock;
 use crate::daemon::Signals;
 use crate::driver::{DriverStats, Timer};
+use crate::security::HopSuite;
 use firewall::Firewall;
 use node::{Interceptor, Verdict};
 use pairs::Pair;
@@ -88,7 +89,7 @@ impl Transparent {
     ///
     /// # Errors
     /// When this is not permitted here, or the kernel or `nft` lacks what it takes.
-    pub fn start(relay: Relay, options: &Options) -> io::Result<Self> {
+    pub fn start(relay: Relay<HopSuite>, options: &Options) -> io::Result<Self> {
         let allowed = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => io::Error::other(
                 "transparent sockets are not permitted here: run as root or with CAP_NET_ADMIN",
@@ -116,21 +117,29 @@ impl Transparent {
 
     /// Counters since the start.
     pub fn counters(&self) -> Counters {
-        Counters { relay: self.node.relay().stats(), sockets: self.stats, passed_on: self.passed_on }
+        Counters { relay: self.node.stats(), sockets: self.stats, passed_on: self.passed_on }
     }
 
-    /// Relays until SIGINT or SIGTERM; SIGUSR1 lets packets pass until SIGUSR2. Calls `tick` every so often.
+    /// What seals its packets.
+    pub fn suite(&self) -> &HopSuite {
+        self.node.suite()
+    }
+
+    /// Relays until SIGINT or SIGTERM; SIGUSR1 lets packets pass until SIGUSR2. Calls `tick` every so often and `reload`
+    /// on SIGHUP.
     ///
     /// # Errors
     /// When a socket fails, or the watchdog is gone.
     pub async fn run(
         &mut self,
         every: Option<std::time::Duration>,
-        mut tick: impl FnMut(Counters),
+        mut tick: impl FnMut(Counters, &HopSuite),
+        mut reload: impl FnMut(&mut HopSuite),
     ) -> io::Result<()> {
         let mut signals = Signals::new()?;
         let mut aside = signal(SignalKind::user_defined1())?;
         let mut back = signal(SignalKind::user_defined2())?;
+        let mut hangup = signal(SignalKind::hangup())?;
         let mut divert = true;
         let mut beats = tokio::time::interval(HEARTBEAT);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -145,7 +154,8 @@ impl Transparent {
                 _ = beats.tick() => self.watchdog.beat(divert)?,
                 _ = aside.recv() => { divert = false; self.watchdog.beat(divert)?; }
                 _ = back.recv() => { divert = true; self.watchdog.beat(divert)?; }
-                _ = ticks.tick(), if every.is_some() => tick(self.counters()),
+                _ = ticks.tick(), if every.is_some() => tick(self.counters(), self.suite()),
+                _ = hangup.recv() => reload(self.node.suite_mut()),
                 ready = self.listeners[0].readable() => { ready?; self.receive(0)?; }
                 ready = self.listeners[1].readable() => { ready?; self.receive(1)?; }
                 fired = self.timer.expired(), if deadline.is_some() => {
@@ -169,7 +179,7 @@ impl Transparent {
             self.stats.rx_datagrams += 1;
             self.stats.rx_bytes += len as u64;
             let now = clock::now();
-            if self.node.handle(now, from, to, &mut self.buffer[..len]) == Verdict::PassedOn {
+            if self.node.handle(now, from, to, &self.buffer[..len]) == Verdict::PassedOn {
                 self.passed_on += 1;
                 self.pass_on(from, to, len);
             }

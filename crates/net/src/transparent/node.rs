@@ -1,11 +1,12 @@
 //! A relay between end points that do not know of it.
 
 use super::pairs::{Pair, Pairs};
+use crate::security::HopSuite;
 use starhop_proto::Node;
 use starhop_proto::name::{ByteRange, FlowId};
-use starhop_proto::relay::Relay;
+use starhop_proto::relay::{Relay, RelayStats};
 use starhop_proto::time::{Duration, Instant};
-use starhop_proto::wire::{Interest, Packet};
+use starhop_proto::wire::{Interest, Packet, Suite};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -16,6 +17,8 @@ pub(super) enum Verdict {
     Taken,
     /// It goes on as it came.
     PassedOn,
+    /// It ends here: it is a repetition of one that was opened here before, and who would open it next has not seen it.
+    Ended,
 }
 
 /// A client that has not asked for this long has gone, or has another address now.
@@ -28,6 +31,10 @@ const AWAY: Duration = Duration::from_millis(800);
 const INHERITED: Duration = Duration::from_secs(3);
 /// Pairs and routes are forgotten after this time.
 const IDLE: Duration = Duration::from_secs(120);
+/// Flows that are asked for in somebody's name, at most; what is more goes on as it came. A relay has no more.
+const MAX_ASKERS: usize = 4096;
+/// Pairs that have a name, at most: neighbours in both directions.
+const MAX_PAIRS: usize = 8192;
 
 /// In whose name the relay asks for a flow.
 #[derive(Clone, Copy, Debug)]
@@ -45,19 +52,33 @@ struct Asker {
 /// client in whose name it is asked. So every hop keeps both end points' addresses, and when the relay goes, the end
 /// points go on where it stood.
 pub(super) struct Interceptor {
-    relay: Relay,
+    relay: Relay<HopSuite>,
     pairs: Pairs,
     askers: BTreeMap<FlowId, Asker>,
     next_sweep: Instant,
+    /// Where datagrams are opened: those that are not for the relay must go on sealed as they came.
+    opened: Vec<u8>,
 }
 
 impl Interceptor {
-    pub(super) fn new(relay: Relay, now: Instant) -> Self {
-        Self { relay, pairs: Pairs::default(), askers: BTreeMap::new(), next_sweep: now + IDLE }
+    pub(super) fn new(relay: Relay<HopSuite>, now: Instant) -> Self {
+        let (pairs, askers) = (Pairs::default(), BTreeMap::new());
+        Self { relay, pairs, askers, next_sweep: now + IDLE, opened: Vec::new() }
     }
 
-    pub(super) fn relay(&self) -> &Relay {
-        &self.relay
+    pub(super) fn suite(&self) -> &HopSuite {
+        self.relay.suite()
+    }
+
+    pub(super) fn suite_mut(&mut self) -> &mut HopSuite {
+        self.relay.suite_mut()
+    }
+
+    /// The relay's counters, with addresses in place of names.
+    pub(super) fn stats(&self) -> RelayStats {
+        let stats = self.relay.stats();
+        let address = |name| self.pairs.pair(name).map(|pair| pair.peer);
+        RelayStats { last_disproved: stats.last_disproved.and_then(address), ..stats }
     }
 
     /// A datagram on its way from `from` to `to` was intercepted.
@@ -66,27 +87,39 @@ impl Interceptor {
         now: Instant,
         from: SocketAddr,
         to: SocketAddr,
-        datagram: &mut [u8],
+        datagram: &[u8],
     ) -> Verdict {
         self.sweep(now);
-        let pair = Pair { peer: from, local: to };
-        let is_taken = match Packet::parse(datagram) {
-            Ok(Packet::Interest(interest)) => {
-                self.route(now, &interest, pair);
-                true
-            }
+        let mut opened = std::mem::take(&mut self.opened);
+        opened.clear();
+        opened.extend_from_slice(datagram);
+        let repeated = |suite: &HopSuite| suite.stats().replayed - suite.stats().predating;
+        let before = repeated(self.suite());
+        let verdict = match self.suite_mut().open(now, from, &mut opened) {
+            Ok(packet) => self.handle_packet(now, Pair { peer: from, local: to }, packet),
+            Err(_) if repeated(self.suite()) > before => Verdict::Ended,
+            // Of another domain, or with a key of two nodes' own, or of before this relay was there: not for it.
+            Err(_) => Verdict::PassedOn,
+        };
+        self.opened = opened;
+        verdict
+    }
+
+    fn handle_packet(&mut self, now: Instant, pair: Pair, packet: &[u8]) -> Verdict {
+        let is_taken = match Packet::parse(packet) {
+            Ok(Packet::Interest(interest)) => self.route(now, &interest, pair),
             Ok(Packet::Data(header, payload)) => {
                 self.is_ours(now, header.flow, pair, header.range(payload.len()))
             }
             Ok(Packet::Notice(notice)) => self.is_ours(now, notice.flow, pair, notice.range.prefix(0)),
-            // Sealed, of a later version, or not Starhop's at all.
+            // Of a later version, or not Starhop's at all.
             Err(_) => false,
         };
         if !is_taken {
             return Verdict::PassedOn;
         }
         let name = self.pairs.name(now, pair);
-        self.relay.handle_datagram(now, name, datagram);
+        self.relay.handle_packet(now, name, packet);
         Verdict::Taken
     }
 
@@ -103,9 +136,14 @@ impl Interceptor {
         true
     }
 
-    /// The flow is asked of whom its client asks; of several clients, the first that is still there.
-    fn route(&mut self, now: Instant, interest: &Interest, client: Pair) {
+    /// The flow is asked of whom its client asks; of several clients, the first that is still there. False when there is
+    /// no room for who asks.
+    fn route(&mut self, now: Instant, interest: &Interest, client: Pair) -> bool {
         let flow = interest.flow;
+        let is_full = self.askers.len() >= MAX_ASKERS && !self.askers.contains_key(&flow);
+        if is_full || !self.pairs.have_room(client, MAX_PAIRS) {
+            return false;
+        }
         match self.askers.get_mut(&flow) {
             Some(asker) if asker.client == client && now.since(asker.last_heard) < AWAY => {
                 asker.last_heard = now;
@@ -126,6 +164,7 @@ impl Interceptor {
                 self.relay.set_route(now, flow, upstream);
             }
         }
+        true
     }
 
     fn sweep(&mut self, now: Instant) {

@@ -56,6 +56,11 @@ impl Pairs {
         }
     }
 
+    /// Whether a client's pair, and the one in which it is asked for, can have names when there may be `most`.
+    pub(super) fn have_room(&self, client: Pair, most: usize) -> bool {
+        self.by_pair.contains_key(&client) || self.by_pair.len() + 2 <= most
+    }
+
     /// The pair of a name.
     pub(super) fn pair(&self, name: SocketAddr) -> Option<Pair> {
         self.by_name.get(&name).copied()

@@ -20,6 +20,8 @@ struct Block {
     bytes: Box<[u8; BLOCK as usize]>,
     /// Which of the bytes were written. Set after the bytes are in place, never before.
     valid: Valid,
+    /// What is valid was judged to be true.
+    is_verified: bool,
     newer: Slot,
     older: Slot,
 }
@@ -67,6 +69,7 @@ impl Cache {
             let (piece, tail) = rest.split_at(rest.len().min(BLOCK as usize - within));
             let slot = self.block_for((flow, at / BLOCK));
             if let Some(block) = self.blocks.get_mut(slot) {
+                block.is_verified &= block.valid.contains(within, within + piece.len());
                 block.valid.write(&mut block.bytes[..], within, piece);
             }
             at += piece.len() as u64;
@@ -119,6 +122,24 @@ impl Cache {
         true
     }
 
+    /// Notes that the bytes of `range`, whose blocks hold no others, are true.
+    pub fn mark_verified(&mut self, flow: FlowId, range: ByteRange) {
+        for number in range.start / BLOCK..range.end.div_ceil(BLOCK) {
+            let slot = self.blocks.find(&(flow, number));
+            if let Some(block) = slot.and_then(|slot| self.blocks.get_mut(slot)) {
+                block.is_verified = true;
+            }
+        }
+    }
+
+    /// Whether all blocks of `range` are here and were marked, and nothing was added to them since.
+    pub fn is_verified(&self, flow: FlowId, range: ByteRange) -> bool {
+        (range.start / BLOCK..range.end.div_ceil(BLOCK)).all(|number| {
+            let slot = self.blocks.find(&(flow, number));
+            slot.and_then(|slot| self.blocks.get(slot)).is_some_and(|block| block.is_verified)
+        })
+    }
+
     /// Forgets the bytes of `range`.
     pub fn remove(&mut self, flow: FlowId, range: ByteRange) {
         for number in range.start / BLOCK..range.end.div_ceil(BLOCK) {
@@ -156,6 +177,7 @@ impl Cache {
         let slot = self.blocks.find_or_insert(key, || Block {
             bytes: spare.pop().unwrap_or_else(|| Box::new([0; BLOCK as usize])),
             valid: Valid::default(),
+            is_verified: false,
             newer: NONE,
             older: NONE,
         });
@@ -237,6 +259,20 @@ mod tests {
         let mut here = Vec::new();
         cache.find(FLOW, ByteRange::new(0, 4 * BLOCK), &mut here);
         assert_eq!(here.iter().map(|r| r.start / BLOCK).collect::<Vec<_>>(), [0, 2, 3]);
+    }
+
+    #[test]
+    fn what_was_verified_counts_until_something_is_added() {
+        let mut cache = Cache::new(1 << 20, 1);
+        let group = ByteRange::new(0, 2 * BLOCK - 100);
+        cache.insert(FLOW, 0, &[1; 2 * BLOCK as usize - 100]);
+        assert!(!cache.is_verified(FLOW, group));
+        cache.mark_verified(FLOW, group);
+        cache.insert(FLOW, 10, &[2; 100]);
+        assert!(cache.is_verified(FLOW, group), "nothing was written");
+        assert!(!cache.is_verified(FLOW, ByteRange::at(0, 3 * BLOCK)));
+        cache.insert(FLOW, group.end, &[2; 100]);
+        assert!(!cache.is_verified(FLOW, group));
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub struct ConsumerStats {
     pub repairs: u64,
     /// End-to-end timeouts.
     pub timeouts: u64,
+    /// Bytes that the application found to be wrong.
+    pub rejected_bytes: u64,
     /// Datagrams that were refused or did not parse.
     pub bad_datagrams: u64,
 }
@@ -127,6 +129,7 @@ const MAX_TIMED: usize = 64;
 impl<S: Sink, C: Suite> Consumer<S, C> {
     /// A Consumer that will ask for `request` once [`Consumer::start`] is called.
     pub fn new(config: Config, request: Request, sink: S, suite: C, seed: u64) -> Self {
+        let config = config.for_suite(&suite);
         let mut uplinks = Uplinks::new(&config, Rng::new(seed));
         let uplink = uplinks.link(request.upstream, request.flow);
         let progress = Progress {
@@ -191,6 +194,23 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.repairs.clear();
     }
 
+    /// The bytes of `range` that arrived are wrong: they count as missing and are asked for again, of the upstream
+    /// that is set now. A Consumer that had finished goes on.
+    pub fn reject(&mut self, now: Instant, range: ByteRange) {
+        let wrong: Vec<ByteRange> = self.progress.received.intersect(range).collect();
+        for piece in wrong {
+            self.progress.received.remove(piece);
+            self.stats.rejected_bytes += piece.len();
+            self.timeouts.on_ask(now, piece);
+            let ask = self.intake.ask_again(now, piece);
+            self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
+        }
+        if self.progress.length.is_some_and(|length| self.progress.first_missing() < length) {
+            self.progress.is_over = false;
+            self.events.retain(|event| !matches!(event, ConsumerEvent::Finished { .. }));
+        }
+    }
+
     /// The first offset that has not arrived: everything below is complete.
     pub fn in_order_end(&self) -> u64 {
         self.progress.first_missing()
@@ -219,6 +239,16 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     /// The sink, to change it.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
+    }
+
+    /// The suite.
+    pub fn suite(&self) -> &C {
+        &self.suite
+    }
+
+    /// The suite, to change its keys.
+    pub fn suite_mut(&mut self) -> &mut C {
+        &mut self.suite
     }
 
     /// Asks for more as far as the window allows.
@@ -253,10 +283,14 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         if header.flow != self.flow || self.progress.is_over {
             return;
         }
+        // Only who was asked may answer.
+        let Some(link) = self.uplinks.find(from, self.flow) else {
+            self.stats.bad_datagrams += 1;
+            return;
+        };
         let range = header.range(payload.len());
         let received = Received::data(&header, payload.len());
-        let link = self.uplinks.find(from, self.flow);
-        let heard = link.and_then(|link| self.uplinks.on_packet(now, link, received));
+        let heard = self.uplinks.on_packet(now, link, received);
         if header.flags.no_such_name {
             self.progress.is_over = true;
             self.events.push_back(ConsumerEvent::NoSuchName);
@@ -410,7 +444,7 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
     type Event = ConsumerEvent;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        match self.suite.open(from, datagram).ok().map(Packet::parse) {
+        match self.suite.open(now, from, datagram).ok().map(Packet::parse) {
             Some(Ok(Packet::Data(header, payload))) => self.on_data(now, from, header, payload),
             Some(Ok(Packet::Notice(notice))) => self.on_notice(now, from, notice),
             // Nobody asks a Consumer.

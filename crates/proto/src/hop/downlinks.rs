@@ -16,6 +16,8 @@ use core::net::SocketAddr;
 pub struct Downlinks {
     links: Table<LinkKey, Responder>,
     due: Deadlines,
+    /// Queues that are open, on all hops.
+    open: usize,
     config: Config,
     rng: Rng,
 }
@@ -37,19 +39,51 @@ impl Downlinks {
         Self {
             links: Table::new(rng.fork(2).next_u64()),
             due: Deadlines::default(),
+            open: 0,
             config: config.clone(),
             rng,
         }
     }
 
-    /// Takes the hop's control from an Interest and returns the hop, and whether its neighbour has started anew.
-    pub fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) -> (Slot, bool) {
+    /// Takes the hop's control from an Interest and returns the hop, and whether its neighbour has started anew;
+    /// `None` when there is no room for one more neighbour.
+    pub fn on_interest(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        interest: &Interest,
+    ) -> Option<(Slot, bool)> {
         let key = LinkKey::new(from, interest.flow, self.config.per_flow_control);
         let Self { links, config, rng, .. } = self;
+        if links.len() >= config.max_neighbours && links.find(&key).is_none() {
+            return None;
+        }
         let link = links.find_or_insert(key, || Responder::new(now, from, config, rng));
         let is_restart = links.get_mut(link).is_some_and(|responder| responder.on_interest(now, interest));
         self.reschedule(link);
-        (link, is_restart)
+        Some((link, is_restart))
+    }
+
+    /// Bytes that the neighbour of a hop may ask for beyond what it waits for.
+    pub fn credit(&self, link: Slot) -> u64 {
+        let outstanding = self.links.get(link).map_or(0, Responder::outstanding);
+        self.config.credit_per_neighbour.saturating_sub(outstanding)
+    }
+
+    /// Whether the neighbour of a hop may ask at `now` for a flow that is not known here; if so, it has.
+    pub fn take_opening(&mut self, now: Instant, link: Slot) -> bool {
+        self.may_open(link) && self.links.get_mut(link).is_some_and(|responder| responder.take_opening(now))
+    }
+
+    /// Whether the neighbour of a hop may ask for one more flow.
+    pub fn may_open(&self, link: Slot) -> bool {
+        let open = self.links.get(link).map_or(0, |responder| responder.scheduler.open_queues());
+        open < self.config.max_flows_per_neighbour && self.open < self.config.max_subscriptions
+    }
+
+    /// The number of hops.
+    pub fn len(&self) -> usize {
+        self.links.len()
     }
 
     /// The Responder of a hop.
@@ -64,13 +98,17 @@ impl Downlinks {
 
     /// Opens a queue for `flow`, which its owner calls `owner`, on a hop.
     pub fn open(&mut self, link: Slot, flow: FlowId, owner: Slot) -> Option<Slot> {
-        self.links.get_mut(link).map(|responder| responder.scheduler.open(flow, owner))
+        let queue = self.links.get_mut(link).map(|responder| responder.scheduler.open(flow, owner))?;
+        self.open += 1;
+        Some(queue)
     }
 
     /// Closes a queue.
     pub fn close(&mut self, link: Slot, queue: Slot) {
         if let Some(responder) = self.links.get_mut(link) {
+            let before = responder.scheduler.open_queues();
             responder.scheduler.close(queue);
+            self.open -= before - responder.scheduler.open_queues();
         }
         self.reschedule(link);
     }
@@ -87,7 +125,9 @@ impl Downlinks {
             .map(|(link, _)| link)
             .collect();
         for link in silent {
-            self.links.remove(link);
+            if let Some(responder) = self.links.remove(link) {
+                self.open -= responder.scheduler.open_queues();
+            }
             self.due.set(link, None);
         }
     }

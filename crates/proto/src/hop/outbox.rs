@@ -149,7 +149,7 @@ pub fn emit_interest<C: Suite>(
         ..requester.stamp(now, request.flow)
     };
     let to = requester.addr;
-    Some(finish(suite, to, out, |out| interest.emit(out)))
+    finish(suite, now, to, out, |out| interest.emit(out))
 }
 
 /// Writes a Notice or an empty Data packet for a hop.
@@ -164,26 +164,32 @@ pub fn emit_answer<C: Suite>(
     let responder = downlinks.get_mut(link)?;
     let (counter, echo) = responder.stamp(now);
     let to = responder.addr;
-    Some(finish(suite, to, out, |out| match control {
+    finish(suite, now, to, out, |out| match control {
         Control::Notice { flow, range, .. } => Notice { counter, flow, echo, range }.emit(out),
         Control::Answer { flow, offset, flags, .. } => {
             DataHeader { counter, flow, offset, echo, flags }.emit(out);
         }
         Control::Interest(_) => {}
-    }))
+    })
 }
 
-/// Writes one packet behind what `out` holds and seals it.
+/// Writes one packet behind what `out` holds and seals it; `None` when it could not be sealed.
+#[inline]
 pub fn finish<C: Suite>(
     suite: &mut C,
+    now: Instant,
     to: core::net::SocketAddr,
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>),
-) -> Transmit {
+) -> Option<Transmit> {
     let start = out.len();
+    out.resize(start + suite.room(), 0);
     write(out);
-    suite.seal(to, out, start);
-    Transmit { to, len: out.len() - start }
+    if suite.seal(now, to, out, start).is_err() {
+        out.truncate(start);
+        return None;
+    }
+    Some(Transmit { to, len: out.len() - start })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use super::rtt::Echo;
 use super::scheduler::{Scheduler, Turn};
 use crate::config::{Config, Notices};
 use crate::rng::Rng;
-use crate::time::{Instant, WireTime};
+use crate::time::{Duration, Instant, WireTime};
 use crate::units::Rate;
 use crate::wire::Interest;
 use core::net::SocketAddr;
@@ -18,6 +18,12 @@ pub struct Responder {
     pub addr: SocketAddr,
     /// What waits for it.
     pub scheduler: Scheduler,
+    /// Bytes that it asked for and that are not here yet, over all flows.
+    pub wanted: u64,
+    max_rate: Rate,
+    /// When every flow that it began to ask for would have been begun at the rate that is allowed.
+    opens_at: Instant,
+    open_interval: Duration,
     pacer: Pacer,
     echo: Echo,
     counter: u16,
@@ -31,10 +37,13 @@ pub struct Responder {
     overhead: u64,
 }
 
+/// A second's worth of new flows may come at once.
+const OPENING_BURST: Duration = Duration::from_secs(1);
+
 /// Interests further apart than this were not reordered by the path.
 const PLAUSIBLE_REORDERING: u16 = 1000;
 
-/// IPv4, UDP and our header: what a payload costs beyond itself.
+/// IPv4, UDP and our header: what a payload costs beyond itself and its seal.
 const WIRE_OVERHEAD: u64 = 20 + 8 + 28;
 
 impl Responder {
@@ -42,15 +51,19 @@ impl Responder {
     pub fn new(now: Instant, addr: SocketAddr, config: &Config, rng: &mut Rng) -> Self {
         Self {
             addr,
+            wanted: 0,
+            max_rate: config.max_rate,
+            opens_at: now.before(OPENING_BURST),
+            open_interval: Duration::from_nanos(1_000_000_000 / u64::from(config.new_flows_per_second)),
             scheduler: Scheduler::new(config.payload, config.notices == Notices::OnRequest),
-            pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD),
+            pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
             echo: Echo::new(now, WireTime::default()),
             counter: rng.next_u64() as u16,
             cold_allowance: Some(config.initial_window),
             initial_window: config.initial_window,
             heard_counter: 0,
             last_heard: now,
-            overhead: WIRE_OVERHEAD,
+            overhead: WIRE_OVERHEAD + config.seal_overhead(),
         }
     }
 
@@ -67,7 +80,7 @@ impl Responder {
             self.cold_allowance = Some(self.initial_window);
         }
         self.echo = Echo::new(now, interest.sent);
-        self.pacer.set_rate(now, interest.link_rate);
+        self.pacer.set_rate(now, interest.link_rate.min(self.max_rate));
         if !interest.cold {
             self.cold_allowance = None;
         }
@@ -77,6 +90,21 @@ impl Responder {
     /// When the neighbour was last heard.
     pub fn last_heard(&self) -> Instant {
         self.last_heard
+    }
+
+    /// Whether the neighbour may begin to ask for one more flow at `now`; if so, it has.
+    pub fn take_opening(&mut self, now: Instant) -> bool {
+        let opens_at = self.opens_at.max(now.before(OPENING_BURST));
+        if opens_at > now {
+            return false;
+        }
+        self.opens_at = opens_at + self.open_interval;
+        true
+    }
+
+    /// Bytes that the neighbour has asked for and not received.
+    pub fn outstanding(&self) -> u64 {
+        self.wanted + self.scheduler.total_bytes()
     }
 
     /// The rate granted for the whole link.

@@ -76,6 +76,8 @@ pub struct Scheduler {
     waiting: Deadlines,
     /// How many queues have something to send.
     busy: usize,
+    /// Bytes that wait in all of them.
+    bytes: u64,
     payload: u64,
     marks: bool,
 }
@@ -90,6 +92,7 @@ impl Scheduler {
             repair_ring: VecDeque::new(),
             waiting: Deadlines::default(),
             busy: 0,
+            bytes: 0,
             payload: payload as u64,
             marks,
         }
@@ -122,6 +125,7 @@ impl Scheduler {
     pub fn close(&mut self, slot: Slot) {
         if let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::take) {
             self.busy -= usize::from(!queue.queued.is_empty());
+            self.bytes -= queue.queued.byte_count();
             self.ring.retain(|&s| s != slot);
             self.repair_ring.retain(|&s| s != slot);
             self.waiting.set(slot, None);
@@ -132,6 +136,16 @@ impl Scheduler {
     /// Bytes waiting in a queue.
     pub fn queued_bytes(&self, slot: Slot) -> u64 {
         self.queue(slot).map_or(0, |queue| queue.queued.byte_count())
+    }
+
+    /// Bytes waiting in all queues.
+    pub fn total_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Queues that are open.
+    pub fn open_queues(&self) -> usize {
+        self.queues.len() - self.free.len()
     }
 
     /// The rate of a queue.
@@ -190,6 +204,7 @@ impl Scheduler {
         }
         self.busy += usize::from(queue.queued.is_empty());
         queue.queued.insert(range);
+        self.bytes += range.len();
         queue.marks_left = 0;
         if is_repair {
             if queue.repairs.is_empty() {
@@ -256,6 +271,7 @@ impl Scheduler {
         let queue = self.queues[slot.0 as usize].as_mut()?;
         let range = take_front(&mut queue.repairs, payload)?;
         queue.queued.remove(range);
+        self.bytes -= range.len();
         // Charged to the flow, but never held by its rate: what is missing downstream goes first.
         queue.pacer.on_sent(now, range.len());
         queue.sent_end = queue.sent_end.max(range.end);
@@ -300,6 +316,7 @@ impl Scheduler {
             let range = take_front(&mut queue.fresh, payload)?;
             queue.deficit -= range.len();
             queue.queued.remove(range);
+            self.bytes -= range.len();
             queue.pacer.on_sent(now, range.len());
             let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
             queue.sent_end = queue.sent_end.max(range.end);

@@ -1,7 +1,7 @@
 use super::Downlinks;
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use alloc::vec::Vec;
 
 /// The most disjoint ranges remembered of what a neighbour asked. Forgetting one costs a second answer.
@@ -14,8 +14,8 @@ pub struct Subscriber {
     pub link: Slot,
     /// The flow's queue on that hop.
     pub queue: Slot,
-    /// What it asked for and is still to be sent to the queue.
-    pub wanted: RangeSet,
+    /// What it asked for and is still to be sent to the queue. Its hop knows the sum over all flows.
+    wanted: RangeSet,
     /// When it last asked.
     pub last_heard: Instant,
     asked: RangeSet,
@@ -24,8 +24,9 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Finds the neighbour on `link` among the subscribers of `flow`, which the role calls `owner`, or adds it. One that
-    /// asks in another epoch than before remembers nothing of what it asked then, and nor do we.
+    /// Finds the neighbour on `link` among the subscribers of `flow`, which the role calls `owner`, or adds it;
+    /// `None` when it has too many flows already. One that asks in another epoch than before remembers nothing of
+    /// what it asked then, and nor do we.
     pub fn find_or_add<'a>(
         subscribers: &'a mut Vec<Self>,
         downlinks: &mut Downlinks,
@@ -38,6 +39,7 @@ impl Subscriber {
         }
         let index = match subscribers.iter().position(|subscriber| subscriber.link == link) {
             Some(index) => index,
+            None if !downlinks.may_open(link) => return None,
             None => {
                 let queue = downlinks.open(link, flow, owner)?;
                 subscribers.push(Self {
@@ -53,6 +55,43 @@ impl Subscriber {
         };
         subscribers[index].last_heard = now;
         subscribers.get_mut(index)
+    }
+
+    /// What it asked for and is still to be sent to the queue.
+    pub fn wanted(&self) -> &RangeSet {
+        &self.wanted
+    }
+
+    /// Notes that it waits for `range`.
+    pub fn want(&mut self, downlinks: &mut Downlinks, range: ByteRange) {
+        let before = self.wanted.byte_count();
+        self.wanted.insert(range);
+        if let Some(responder) = downlinks.get_mut(self.link) {
+            responder.wanted += self.wanted.byte_count() - before;
+        }
+    }
+
+    /// Notes that it no longer waits for `range`.
+    pub fn unwant(&mut self, downlinks: &mut Downlinks, range: ByteRange) {
+        let before = self.wanted.byte_count();
+        self.wanted.remove(range);
+        if let Some(responder) = downlinks.get_mut(self.link) {
+            responder.wanted -= before - self.wanted.byte_count();
+        }
+    }
+
+    /// Gives back what it holds of its hop, at the end of its flow.
+    pub fn close(&self, downlinks: &mut Downlinks) {
+        if let Some(responder) = downlinks.get_mut(self.link) {
+            responder.wanted -= self.wanted.byte_count();
+        }
+        downlinks.close(self.link, self.queue);
+    }
+
+    /// Whether it waits for so many disjoint ranges that one more is refused: each costs memory, however short.
+    pub fn is_scattered(&self, downlinks: &Downlinks, limit: usize) -> bool {
+        let queued = downlinks.get(self.link).and_then(|responder| responder.scheduler.queued(self.queue));
+        self.wanted.range_count() + queued.map_or(0, RangeSet::range_count) >= limit
     }
 
     /// Adds to `parts` what of `range` has to be answered now: all of it when it was lost, and otherwise only
@@ -75,9 +114,22 @@ impl Subscriber {
     pub fn drop_link(subscribers: &mut Vec<Self>, downlinks: &mut Downlinks, link: Slot) {
         subscribers.retain(|subscriber| {
             if subscriber.link == link {
-                downlinks.close(link, subscriber.queue);
+                subscriber.close(downlinks);
             }
             subscriber.link != link
+        });
+    }
+
+    /// Takes out those whose neighbour is about to be forgotten ([`Downlinks::forget_silent`]): another neighbour may
+    /// have its slot then.
+    pub fn drop_silent(subscribers: &mut Vec<Self>, downlinks: &mut Downlinks, now: Instant, span: Duration) {
+        subscribers.retain(|subscriber| {
+            let is_heard = (downlinks.get(subscriber.link))
+                .is_some_and(|responder| now.since(responder.last_heard()) < span);
+            if !is_heard {
+                subscriber.close(downlinks);
+            }
+            is_heard
         });
     }
 

@@ -111,6 +111,7 @@ impl Uplinks {
     #[inline]
     pub fn on_packet(&mut self, now: Instant, link: Slot, received: Received) -> Option<Heard> {
         let Received { counter, echo, range, wire_bytes, backlog } = received;
+        let wire_bytes = wire_bytes + self.config.seal_overhead();
         let requester = self.links.get_mut(link)?;
         let arrival = requester.on_packet(now, counter, echo, wire_bytes, backlog);
         let hop_rtt = requester.hop_rtt();

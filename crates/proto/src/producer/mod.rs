@@ -53,6 +53,12 @@ pub struct ProducerStats {
     pub repairs: u64,
     /// Requested bytes that were refused because the neighbour had too much outstanding.
     pub over_credit: u64,
+    /// Interests that were refused because there were too many neighbours or flows.
+    pub over_limit: u64,
+    /// Flows with state now.
+    pub flows: u64,
+    /// Neighbours with state now.
+    pub neighbours: u64,
     /// Datagrams that were refused or did not parse.
     pub bad_datagrams: u64,
 }
@@ -82,6 +88,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
     /// A Producer for `source`.
     pub fn new(config: Config, source: S, suite: C, seed: u64) -> Self {
         let rng = Rng::new(seed);
+        let config = config.for_suite(&suite);
         Self {
             source,
             suite,
@@ -98,7 +105,11 @@ impl<S: Source, C: Suite> Producer<S, C> {
 
     /// Counters since the start.
     pub fn stats(&self) -> ProducerStats {
-        self.stats
+        ProducerStats {
+            flows: self.flows.len() as u64,
+            neighbours: self.downlinks.len() as u64,
+            ..self.stats
+        }
     }
 
     /// The source.
@@ -111,9 +122,22 @@ impl<S: Source, C: Suite> Producer<S, C> {
         &mut self.source
     }
 
+    /// The suite.
+    pub fn suite(&self) -> &C {
+        &self.suite
+    }
+
+    /// The suite, to change its keys.
+    pub fn suite_mut(&mut self) -> &mut C {
+        &mut self.suite
+    }
+
     fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
         self.stats.interests_in += 1;
-        let (link, is_restart) = self.downlinks.on_interest(now, from, interest);
+        let Some((link, is_restart)) = self.downlinks.on_interest(now, from, interest) else {
+            self.stats.over_limit += 1;
+            return;
+        };
         if is_restart {
             for (_, flow) in self.flows.iter_mut() {
                 Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
@@ -125,7 +149,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
         }
         match self.source.lookup(interest.flow) {
             Lookup::NotYet => {}
+            Lookup::Unknown if !self.downlinks.take_opening(now, link) => self.stats.over_limit += 1,
             Lookup::Unknown => self.answer(link, interest.flow, 0, Ending::NoSuchName),
+            Lookup::Found { .. } if !self.has_room(link, interest.flow) => self.stats.over_limit += 1,
             Lookup::Found { length, is_volatile } => {
                 self.next_sweep.get_or_insert(now + self.config.flow_idle);
                 let flow = self.flows.find_or_insert(interest.flow, || Flow {
@@ -137,6 +163,11 @@ impl<S: Source, C: Suite> Producer<S, C> {
                 self.on_request(now, link, flow, interest);
             }
         }
+    }
+
+    fn has_room(&self, link: Slot, flow: FlowId) -> bool {
+        let is_known = self.flows.find(&flow).is_some();
+        is_known || (self.flows.len() < self.config.max_flows && self.downlinks.may_open(link))
     }
 
     fn on_feedback(&mut self, now: Instant, link: Slot, interest: &Interest) {
@@ -176,9 +207,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
             if part.is_empty() {
                 continue;
             }
-            if self.downlinks.queued_bytes(link, subscriber.queue) + part.len()
-                > self.config.credit_per_neighbour
-            {
+            let limit = self.config.max_ranges_per_flow;
+            if part.len() > self.downlinks.credit(link) || subscriber.is_scattered(&self.downlinks, limit) {
                 self.stats.over_credit += part.len();
                 continue;
             }
@@ -212,7 +242,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         let header = DataHeader { counter, flow: chunk.flow, offset: chunk.range.start, echo, flags };
         let (to, source, start) = (responder.addr, &mut self.source, out.len());
         let mut is_read = false;
-        let transmit = finish(&mut self.suite, to, out, |out| {
+        let transmit = finish(&mut self.suite, now, to, out, |out| {
             header.emit(out);
             is_read = source.read(now, chunk.flow, chunk.range, out);
         });
@@ -221,16 +251,18 @@ impl<S: Source, C: Suite> Producer<S, C> {
             self.withdraw(chunk.flow);
             return None;
         }
-        self.stats.data_sent += 1;
-        self.stats.payload_sent += chunk.range.len();
-        Some(transmit)
+        if transmit.is_some() {
+            self.stats.data_sent += 1;
+            self.stats.payload_sent += chunk.range.len();
+        }
+        transmit
     }
 
     /// The source no longer has what it promised: everybody who waits for the flow is told so.
     fn withdraw(&mut self, id: FlowId) {
         let Some(flow) = self.flows.find(&id).and_then(|slot| self.flows.remove(slot)) else { return };
         for subscriber in flow.subscribers {
-            self.downlinks.close(subscriber.link, subscriber.queue);
+            subscriber.close(&mut self.downlinks);
             self.answer(subscriber.link, id, 0, Ending::NoSuchName);
         }
     }
@@ -244,10 +276,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
             .collect();
         for slot in silent {
             for subscriber in self.flows.remove(slot).map(|flow| flow.subscribers).unwrap_or_default() {
-                self.downlinks.close(subscriber.link, subscriber.queue);
+                subscriber.close(&mut self.downlinks);
             }
         }
-        self.downlinks.forget_silent(now, idle.scaled(2, 1));
+        let span = idle.scaled(2, 1);
+        for (_, flow) in self.flows.iter_mut() {
+            Subscriber::drop_silent(&mut flow.subscribers, &mut self.downlinks, now, span);
+        }
+        self.downlinks.forget_silent(now, span);
         self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + idle);
     }
 }
@@ -263,7 +299,7 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
     type Event = core::convert::Infallible;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        let packet = self.suite.open(from, datagram).ok().map(Packet::parse);
+        let packet = self.suite.open(now, from, datagram).ok().map(Packet::parse);
         match packet {
             Some(Ok(Packet::Interest(interest))) => self.on_interest(now, from, &interest),
             // Data and Notices are for those who ask.

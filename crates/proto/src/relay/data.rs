@@ -19,10 +19,14 @@ impl<C: Suite> Relay<C> {
             self.stats.unasked += 1;
             return;
         };
+        // Only who was asked may answer: whoever else knows the flow's name could fill the cache.
+        let Some(link) = self.uplink_from(flow_slot, from) else {
+            self.stats.unasked += 1;
+            return;
+        };
         let range = header.range(payload.len());
         let received = Received::data(&header, payload.len());
-        let link = self.uplink_from(flow_slot, from);
-        let heard = link.and_then(|link| self.uplinks.on_packet(now, link, received));
+        let heard = self.uplinks.on_packet(now, link, received);
         if header.flags.no_such_name {
             self.refuse(flow_slot);
             return;
@@ -53,9 +57,9 @@ impl<C: Suite> Relay<C> {
         }
         let Scratch { parts, gaps, .. } = &mut self.scratch;
         for subscriber in &mut flow.subscribers {
-            parts.extend(subscriber.wanted.intersect(range));
+            parts.extend(subscriber.wanted().intersect(range));
             for part in parts.drain(..) {
-                subscriber.wanted.remove(part);
+                subscriber.unwant(&mut self.downlinks, part);
                 subscriber.enqueue(now, &mut self.downlinks, part, false, gaps);
             }
         }
@@ -96,9 +100,9 @@ impl<C: Suite> Relay<C> {
         flow.length = Some(length);
         flow.intake.on_length(length);
         let beyond = ByteRange::new(length, u64::MAX);
-        for subscriber in flow.subscribers.iter_mut().filter(|s| s.wanted.overlaps(beyond)) {
-            subscriber.wanted.remove(beyond);
-            if subscriber.wanted.is_empty()
+        for subscriber in flow.subscribers.iter_mut().filter(|s| s.wanted().overlaps(beyond)) {
+            subscriber.unwant(&mut self.downlinks, beyond);
+            if subscriber.wanted().is_empty()
                 && self.downlinks.queued_bytes(subscriber.link, subscriber.queue) == 0
             {
                 let flags = DataFlags { end: true, ..DataFlags::default() };
@@ -113,7 +117,7 @@ impl<C: Suite> Relay<C> {
         let Some(Flow { id, subscribers, .. }) = self.flows.remove(flow_slot) else { return };
         self.timeouts.set(flow_slot, None);
         for subscriber in subscribers {
-            self.downlinks.close(subscriber.link, subscriber.queue);
+            subscriber.close(&mut self.downlinks);
             let flags = DataFlags { no_such_name: true, ..DataFlags::default() };
             self.outbox.push(Control::Answer { link: subscriber.link, flow: id, offset: 0, flags });
         }
@@ -144,7 +148,7 @@ impl<C: Suite> Relay<C> {
         let header = DataHeader { counter, flow: chunk.flow, offset: chunk.range.start, echo, flags };
         let (to, cache, start) = (responder.addr, &mut self.cache, out.len());
         let mut is_here = false;
-        let transmit = finish(&mut self.suite, to, out, |out| {
+        let transmit = finish(&mut self.suite, now, to, out, |out| {
             header.emit(out);
             is_here = cache.read(chunk.flow, chunk.range, out);
         });
@@ -156,8 +160,8 @@ impl<C: Suite> Relay<C> {
         if !keeps {
             self.drop_sent(flow_slot, chunk);
         }
-        self.stats.data_out += 1;
-        Some(transmit)
+        self.stats.data_out += u64::from(transmit.is_some());
+        transmit
     }
 
     /// LEOTP's Void Packet Header: tells the neighbour, ahead of a packet that skips bytes, that these are
@@ -166,7 +170,7 @@ impl<C: Suite> Relay<C> {
         let Some(flow) = self.flows.get(flow_slot) else { return false };
         let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == due.link) else { return false };
         let mut is_any = false;
-        for range in subscriber.wanted.intersect(chunk.skipped) {
+        for range in subscriber.wanted().intersect(chunk.skipped) {
             self.outbox.push(Control::Notice { link: due.link, flow: chunk.flow, range });
             is_any = true;
         }
@@ -181,7 +185,7 @@ impl<C: Suite> Relay<C> {
     fn refetch(&mut self, now: Instant, flow_slot: Slot, link: Slot, chunk: Chunk) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         let Some(subscriber) = flow.subscribers.iter_mut().find(|s| s.link == link) else { return };
-        subscriber.wanted.insert(chunk.range);
+        subscriber.want(&mut self.downlinks, chunk.range);
         let ask = flow.intake.ask_again(now, chunk.range);
         self.outbox.ask(flow.uplink, flow.id, ask, self.config.repair_hop_limit);
         self.reschedule(flow_slot);

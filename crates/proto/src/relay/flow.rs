@@ -20,6 +20,10 @@ pub(super) struct Flow {
     pub(super) length: Option<u64>,
     /// Its bytes are passed on and not kept.
     pub(super) is_volatile: bool,
+    /// Wrong bytes of it were in the cache.
+    pub(super) is_suspect: bool,
+    /// The earliest time at which its proof is looked for again.
+    pub(super) next_look: Instant,
     pub(super) last_used: Instant,
 }
 
@@ -32,6 +36,8 @@ impl Flow {
             subscribers: Vec::new(),
             length: None,
             is_volatile: false,
+            is_suspect: false,
+            next_look: now,
             last_used: now,
         }
     }
@@ -42,15 +48,18 @@ impl Flow {
 const MIN_REACTION: Duration = Duration::from_millis(2);
 
 impl<C: Suite> Relay<C> {
-    /// The state of `id`, made when there is none.
-    pub(super) fn flow(&mut self, now: Instant, id: FlowId) -> Slot {
+    /// The state of `id`, made when there is none; `None` when there is no room for one more.
+    pub(super) fn flow(&mut self, now: Instant, id: FlowId) -> Option<Slot> {
         if let Some(slot) = self.flows.find(&id) {
-            return slot;
+            return Some(slot);
+        }
+        if self.flows.len() >= self.config.max_flows {
+            return None;
         }
         let uplink = self.uplinks.link(self.routes.upstream(id), id);
         self.next_sweep.get_or_insert(now + self.config.flow_idle);
         let config = &self.config;
-        self.flows.find_or_insert(id, || Flow::new(now, id, uplink, config))
+        Some(self.flows.find_or_insert(id, || Flow::new(now, id, uplink, config)))
     }
 
     /// The backpressure bound for what a flow's upstream may send (LEOTP eq. 9): what its fastest subscriber
@@ -63,7 +72,7 @@ impl<C: Suite> Relay<C> {
         let reaction = self.uplinks.hop_rtt(uplink).max(MIN_REACTION);
         // Who waits for nothing takes nothing; where that is everybody, the next request comes from one of them.
         let waits = |subscriber: &&Subscriber| {
-            !subscriber.wanted.is_empty()
+            !subscriber.wanted().is_empty()
                 || self.downlinks.queued_bytes(subscriber.link, subscriber.queue) > 0
         };
         let bound = |subscriber| self.bound(subscriber, reaction);
@@ -166,14 +175,18 @@ impl<C: Suite> Relay<C> {
             let Some(flow) = self.flows.remove(flow_slot) else { continue };
             self.timeouts.set(flow_slot, None);
             for subscriber in flow.subscribers {
-                self.downlinks.close(subscriber.link, subscriber.queue);
+                subscriber.close(&mut self.downlinks);
             }
             // A hop per flow goes with its flow.
             if self.config.per_flow_control {
                 self.uplinks.remove(flow.uplink);
             }
         }
-        self.downlinks.forget_silent(now, idle.scaled(2, 1));
+        let span = idle.scaled(2, 1);
+        for (_, flow) in self.flows.iter_mut() {
+            Subscriber::drop_silent(&mut flow.subscribers, &mut self.downlinks, now, span);
+        }
+        self.downlinks.forget_silent(now, span);
         self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + idle);
     }
 }

@@ -11,7 +11,10 @@ use core::net::SocketAddr;
 impl<C: Suite> Relay<C> {
     pub(super) fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
         self.stats.interests_in += 1;
-        let (link, is_restart) = self.downlinks.on_interest(now, from, interest);
+        let Some((link, is_restart)) = self.downlinks.on_interest(now, from, interest) else {
+            self.stats.over_limit += 1;
+            return;
+        };
         if is_restart {
             for (_, flow) in self.flows.iter_mut() {
                 Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
@@ -26,7 +29,11 @@ impl<C: Suite> Relay<C> {
             self.on_feedback(now, link, interest);
             return;
         }
-        let flow_slot = self.flow(now, interest.flow);
+        let is_welcome = self.flows.find(&interest.flow).is_some() || self.downlinks.take_opening(now, link);
+        let Some(flow_slot) = is_welcome.then(|| self.flow(now, interest.flow)).flatten() else {
+            self.stats.over_limit += 1;
+            return;
+        };
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
         let Some(subscriber) = Subscriber::find_or_add(
@@ -36,6 +43,7 @@ impl<C: Suite> Relay<C> {
             link,
             (flow.id, flow_slot, interest.epoch),
         ) else {
+            self.stats.over_limit += 1;
             return;
         };
         self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
@@ -46,21 +54,24 @@ impl<C: Suite> Relay<C> {
             allowance -= range.len();
             subscriber.take_request(range, interest.repair, &mut parts);
         }
-        let (queue, wanted) = (subscriber.queue, subscriber.wanted.byte_count());
-        let mut room = self
-            .config
-            .credit_per_neighbour
-            .saturating_sub(wanted + self.downlinks.queued_bytes(link, queue));
         for part in parts.drain(..) {
-            if part.len() > room {
+            if self.is_within_bounds(flow_slot, link, part) {
+                self.serve(now, flow_slot, link, part, interest);
+            } else {
                 self.stats.over_credit += part.len();
-                continue;
             }
-            room -= part.len();
-            self.serve(now, flow_slot, link, part, interest);
         }
         self.scratch.parts = parts;
         self.reschedule(flow_slot);
+    }
+
+    /// Whether a neighbour may wait for `part`, too.
+    fn is_within_bounds(&self, flow_slot: Slot, link: Slot, part: ByteRange) -> bool {
+        let flow = self.flows.get(flow_slot);
+        let subscriber = flow.and_then(|flow| flow.subscribers.iter().find(|s| s.link == link));
+        let limit = self.config.max_ranges_per_flow;
+        let is_scattered = subscriber.is_none_or(|s| s.is_scattered(&self.downlinks, limit));
+        part.len() <= self.downlinks.credit(link) && !is_scattered
     }
 
     fn on_feedback(&mut self, now: Instant, link: Slot, interest: &Interest) {
@@ -91,7 +102,6 @@ impl<C: Suite> Relay<C> {
     /// Answers one requested range as far as it is here, and asks for the rest.
     fn serve(&mut self, now: Instant, flow_slot: Slot, link: Slot, part: ByteRange, interest: &Interest) {
         let Some(flow) = self.flows.get(flow_slot) else { return };
-        let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };
         if let Some(length) = flow.length.filter(|&length| part.end > length) {
             if part.start >= length {
                 let flags = DataFlags { end: true, ..DataFlags::default() };
@@ -101,10 +111,16 @@ impl<C: Suite> Relay<C> {
             self.serve(now, flow_slot, link, ByteRange::new(part.start, length), interest);
             return;
         }
-        let mut found = core::mem::take(&mut self.scratch.found);
+        let (id, mut found) = (flow.id, core::mem::take(&mut self.scratch.found));
         if self.config.cache_answers && !flow.is_volatile {
-            self.cache.find(flow.id, part, &mut found);
+            self.cache.find(id, part, &mut found);
+            if !found.is_empty() && self.forget_wrong(now, flow_slot, part) {
+                found.clear();
+                self.cache.find(id, part, &mut found);
+            }
         }
+        let Some(flow) = self.flows.get(flow_slot) else { return };
+        let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };
         let mut from = part.start;
         for &hit in &found {
             self.stats.cache_hit_bytes += hit.len();
@@ -131,7 +147,7 @@ impl<C: Suite> Relay<C> {
         if interest.repair {
             let patience = self.uplinks.hop_rtt(flow.uplink).scaled(2, 1).max(self.config.reorder_time);
             if flow.intake.is_on_its_way(miss, now, patience) {
-                subscriber.wanted.insert(miss);
+                subscriber.want(&mut self.downlinks, miss);
                 self.stats.aggregated_bytes += miss.len();
                 if self.config.notices != crate::config::Notices::Never {
                     self.outbox.push(Control::Notice { link, flow: flow.id, range: miss });
@@ -142,8 +158,8 @@ impl<C: Suite> Relay<C> {
         if interest.hop_limit <= 1 {
             return;
         }
-        subscriber.wanted.insert(miss);
-        let hop_limit = interest.hop_limit - 1;
+        subscriber.want(&mut self.downlinks, miss);
+        let hop_limit = interest.hop_limit.min(Interest::DEFAULT_HOP_LIMIT) - 1;
         if interest.repair {
             let ask = flow.intake.ask_again(now, miss);
             self.outbox.ask(flow.uplink, flow.id, ask, hop_limit);

@@ -5,6 +5,7 @@ mod data;
 mod flow;
 mod interest;
 mod notice;
+mod verify;
 
 use crate::cache::Cache;
 use crate::config::Config;
@@ -16,11 +17,12 @@ use crate::node::{Node, Transmit};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::Instant;
-use crate::wire::{Packet, Plain, Suite};
+use crate::wire::{Packet, Plain, Refused, Suite};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use flow::Flow;
+pub use verify::{GROUP, MAX_PROOF, Scrutiny, Verifier};
 
 /// Counters of a Relay since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,10 +49,18 @@ pub struct RelayStats {
     pub repairs: u64,
     /// Requested bytes that were refused because the neighbour had too much outstanding.
     pub over_credit: u64,
+    /// Interests that were refused because there were too many neighbours or flows.
+    pub over_limit: u64,
+    /// Neighbours with state now.
+    pub neighbours: u64,
     /// Flows with state now.
     pub flows: u64,
     /// Datagrams that were refused or did not parse.
     pub bad_datagrams: u64,
+    /// Groups in the cache that were found to be wrong, and forgotten.
+    pub disproved_groups: u64,
+    /// The neighbour that the flow of the last such group was asked of.
+    pub last_disproved: Option<SocketAddr>,
 }
 
 /// Where requests for a flow go.
@@ -80,6 +90,7 @@ pub struct Relay<C = Plain> {
     timeouts: Deadlines,
     next_sweep: Option<Instant>,
     scratch: Scratch,
+    verifying: Option<verify::Verifying>,
     stats: RelayStats,
 }
 
@@ -98,6 +109,7 @@ impl<C: Suite> Relay<C> {
     /// A relay that asks `upstream` for every flow without a route of its own.
     pub fn new(config: Config, upstream: SocketAddr, suite: C, seed: u64) -> Self {
         let rng = Rng::new(seed);
+        let config = config.for_suite(&suite);
         Self {
             suite,
             routes: Routes { default: upstream, by_flow: BTreeMap::new() },
@@ -109,6 +121,7 @@ impl<C: Suite> Relay<C> {
             timeouts: Deadlines::default(),
             next_sweep: None,
             scratch: Scratch::default(),
+            verifying: None,
             stats: RelayStats::default(),
             config,
         }
@@ -143,18 +156,44 @@ impl<C: Suite> Relay<C> {
     /// Takes `range` of a flow for asked by `client`, who asked for it past this relay: when it comes it goes on to the
     /// client as this relay's own answer.
     pub fn adopt(&mut self, flow: FlowId, range: ByteRange, client: SocketAddr) {
-        let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get_mut(slot)) else { return };
-        let downlinks = &self.downlinks;
+        let Self { flows, downlinks, .. } = self;
+        let Some(flow) = flows.find(&flow).and_then(|slot| flows.get_mut(slot)) else { return };
         let is_client = |link| downlinks.get(link).is_some_and(|responder| responder.addr == client);
         if let Some(subscriber) = flow.subscribers.iter_mut().find(|subscriber| is_client(subscriber.link)) {
-            subscriber.wanted.insert(range);
+            subscriber.want(downlinks, range);
             flow.intake.adopt(range);
         }
     }
 
     /// Counters since the start.
     pub fn stats(&self) -> RelayStats {
-        RelayStats { cache_bytes: self.cache.used_bytes(), flows: self.flows.len() as u64, ..self.stats }
+        RelayStats {
+            cache_bytes: self.cache.used_bytes(),
+            flows: self.flows.len() as u64,
+            neighbours: self.downlinks.len() as u64,
+            ..self.stats
+        }
+    }
+
+    /// The suite.
+    pub fn suite(&self) -> &C {
+        &self.suite
+    }
+
+    /// The suite, to change its keys.
+    pub fn suite_mut(&mut self) -> &mut C {
+        &mut self.suite
+    }
+
+    /// Takes a packet that the relay's own suite has opened: for who must look into packets before it can say whether
+    /// they are for the relay, because a datagram opens only once.
+    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, packet: &[u8]) {
+        match Packet::parse(packet) {
+            Ok(Packet::Interest(interest)) => self.on_interest(now, from, &interest),
+            Ok(Packet::Data(header, payload)) => self.on_data(now, from, header, payload),
+            Ok(Packet::Notice(notice)) => self.on_notice(now, from, notice),
+            Err(_) => self.stats.bad_datagrams += 1,
+        }
     }
 
     fn emit_control(&mut self, now: Instant, control: Control, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -182,11 +221,9 @@ impl<C: Suite> Node for Relay<C> {
     type Event = core::convert::Infallible;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        match self.suite.open(from, datagram).ok().map(Packet::parse) {
-            Some(Ok(Packet::Interest(interest))) => self.on_interest(now, from, &interest),
-            Some(Ok(Packet::Data(header, payload))) => self.on_data(now, from, header, payload),
-            Some(Ok(Packet::Notice(notice))) => self.on_notice(now, from, notice),
-            Some(Err(_)) | None => self.stats.bad_datagrams += 1,
+        match self.suite.open(now, from, datagram) {
+            Ok(packet) => self.handle_packet(now, from, packet),
+            Err(Refused) => self.stats.bad_datagrams += 1,
         }
     }
 

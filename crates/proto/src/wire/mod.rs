@@ -47,6 +47,11 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
+/// Whether the bytes begin like an Interest, whatever follows.
+pub fn is_interest(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| (first >> 4) & 3 == Kind::Interest as u8)
+}
+
 /// A received packet, checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {

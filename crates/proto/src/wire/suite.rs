@@ -1,5 +1,6 @@
 //! What stands between a packet and the datagram that carries it: nothing ([`Plain`]), or a seal.
 
+use crate::time::Instant;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -9,17 +10,28 @@ pub struct Refused;
 
 /// Turns packets into datagrams for a neighbour and back. Implementations bring their own keys and crypto.
 pub trait Suite {
-    /// Bytes that a datagram is longer than its packet.
-    const OVERHEAD: usize;
+    /// Bytes in front of the packet that [`Suite::seal`] fills in.
+    fn room(&self) -> usize;
 
-    /// Seals in place the packet that stands at `packet_start..` of `out`.
-    fn seal(&mut self, to: SocketAddr, out: &mut Vec<u8>, packet_start: usize);
+    /// Bytes that a datagram is longer than its packet.
+    fn overhead(&self) -> usize;
+
+    /// Seals in place the packet that stands behind [`Suite::room`] bytes at `start` of `out`.
+    ///
+    /// # Errors
+    /// [`Refused`] when nothing can be sealed for `to`; what stands from `start` on must not be sent.
+    fn seal(&mut self, now: Instant, to: SocketAddr, out: &mut Vec<u8>, start: usize) -> Result<(), Refused>;
 
     /// Checks and opens a datagram in place and returns the packet in it.
     ///
     /// # Errors
     /// [`Refused`] when it does not authenticate or was seen before.
-    fn open<'a>(&mut self, from: SocketAddr, datagram: &'a mut [u8]) -> Result<&'a [u8], Refused>;
+    fn open<'a>(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &'a mut [u8],
+    ) -> Result<&'a [u8], Refused>;
 }
 
 /// No protection: for the simulator, and for real programs behind an explicit flag.
@@ -27,11 +39,30 @@ pub trait Suite {
 pub struct Plain;
 
 impl Suite for Plain {
-    const OVERHEAD: usize = 0;
+    fn room(&self) -> usize {
+        0
+    }
 
-    fn seal(&mut self, _to: SocketAddr, _out: &mut Vec<u8>, _packet_start: usize) {}
+    fn overhead(&self) -> usize {
+        0
+    }
 
-    fn open<'a>(&mut self, _from: SocketAddr, datagram: &'a mut [u8]) -> Result<&'a [u8], Refused> {
+    fn seal(
+        &mut self,
+        _now: Instant,
+        _to: SocketAddr,
+        _out: &mut Vec<u8>,
+        _start: usize,
+    ) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn open<'a>(
+        &mut self,
+        _now: Instant,
+        _from: SocketAddr,
+        datagram: &'a mut [u8],
+    ) -> Result<&'a [u8], Refused> {
         Ok(datagram)
     }
 }

@@ -1,0 +1,333 @@
+//! Attacks on the binary itself: real processes, real sockets, on emulated links in namespaces that this test
+//! makes. docs/SECURITY.md says which defence each one guards. `cargo test --test attacks -- WORD` runs the tests
+//! whose names hold the word.
+
+mod support;
+
+use nix::sys::signal::Signal;
+use starhop_net::emu::Hop;
+use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::time::Duration;
+use starhop_proto::units::Rate;
+use std::net::SocketAddr;
+use std::time::Duration as Span;
+use support::attacker::{Attacker, interest};
+use support::{Lying, Site, content, peak_memory};
+
+const LOSSY: Hop =
+    Hop { rate: Rate::from_mbps(100), delay: Duration::from_millis(5), loss: 0.02, queue: 1000 };
+/// Where a loss would blur what is counted.
+const CLEAN: Hop = Hop { loss: 0.0, ..LOSSY };
+/// Slow enough that something can be done in the middle of a transfer.
+const SLOW: Hop = Hop { rate: Rate::from_mbps(8), delay: Duration::from_millis(5), loss: 0.01, queue: 1000 };
+
+fn main() {
+    support::run(&[
+        ("an_outsider_gets_not_one_byte_back", an_outsider_gets_not_one_byte_back),
+        (
+            "a_request_that_is_played_back_is_not_answered_again",
+            a_request_that_is_played_back_is_not_answered_again,
+        ),
+        ("an_insiders_flood_leaves_a_transfer_its_goodput", an_insiders_flood_leaves_a_transfer_its_goodput),
+        ("junk_at_line_rate_leaves_a_transfer_its_goodput", junk_at_line_rate_leaves_a_transfer_its_goodput),
+        (
+            "a_poisoned_part_is_fetched_elsewhere_and_reported",
+            a_poisoned_part_is_fetched_elsewhere_and_reported,
+        ),
+        ("a_poisoned_part_with_nobody_else_to_ask_is_told", a_poisoned_part_with_nobody_else_to_ask_is_told),
+        ("a_relay_forgets_what_its_upstream_lied_about", a_relay_forgets_what_its_upstream_lied_about),
+        (
+            "nodes_with_another_key_or_none_get_nothing_and_are_told_why",
+            nodes_with_another_key_or_none_get_nothing,
+        ),
+        ("who_runs_insecure_is_told_so", who_runs_insecure_is_told_so),
+        ("a_key_is_rotated_under_a_transfer", a_key_is_rotated_under_a_transfer),
+        ("nodes_with_keys_of_their_own_speak_to_who_is_on_the_roster", nodes_with_keys_of_their_own),
+    ]);
+}
+
+/// The node on a host, as who is farther from the server reaches it.
+fn node(site: &Site, host: usize) -> SocketAddr {
+    format!("{}:4433", site.chain.address_from_client(host)).parse().expect("an address")
+}
+
+/// Fetches a file that is served, so that the relay's cache holds it; its flow.
+fn fetched(site: &Site, bytes: &[u8]) -> FlowId {
+    let (code, result) = site.get("file", 1, &[]);
+    assert_eq!(code, 0, "{result}");
+    FlowId::of_content(blake3::hash(bytes).as_bytes())
+}
+
+fn count(document: &serde_json::Value, field: &str) -> u64 {
+    document["seal"][field].as_u64().unwrap_or(0)
+}
+
+/// It knows the name of what the relay has, and every format.
+fn an_outsider_gets_not_one_byte_back() {
+    let site = Site::new(&[CLEAN; 2]);
+    site.make_key("other.key");
+    let bytes = site.offer("file", 500_000);
+    let _server = site.serve();
+    let (relay, events) = site.relay_with_events(1);
+    let flow = fetched(&site, &bytes);
+    let mut outsider = Attacker::new(&site, 2, node(&site, 1), "other.key");
+    let mut insider = Attacker::insider(&site, 2, node(&site, 1));
+    let packet = interest(flow, ByteRange::new(0, 65_536), Rate::UNLIMITED);
+    let mut sent = [outsider.send((0..500).map(|_| &packet[..])), 0, 0];
+    for n in 0..500 {
+        let theirs = outsider.seal(&packet);
+        // What only somebody with the key could have sealed, with one byte changed.
+        let mut changed = insider.seal(&packet);
+        let at = n % changed.len();
+        changed[at] ^= 0x40;
+        sent[1] += outsider.send([&theirs[..]]);
+        sent[2] += outsider.send([&changed[..]]);
+    }
+    assert_eq!(outsider.received(), 0, "bytes out per unauthenticated byte in");
+    relay.signal(Signal::SIGTERM).expect("it runs");
+    let end = events.iter().find(|event| event["event"] == "end").expect("its totals");
+    let refused = count(&end, "foreign") + count(&end, "forged") + count(&end, "untimely");
+    assert!(refused >= sent.iter().sum::<u64>() * 99 / 100, "{sent:?}: {end}");
+}
+
+fn a_request_that_is_played_back_is_not_answered_again() {
+    let site = Site::new(&[CLEAN; 2]);
+    let bytes = site.offer("file", 500_000);
+    let _server = site.serve();
+    let relay = site.relay(1);
+    let flow = fetched(&site, &bytes);
+    let mut insider = Attacker::insider(&site, 2, node(&site, 1));
+    let other = Attacker::insider(&site, 2, node(&site, 1));
+    let asked = 40_000;
+    let recorded = insider.seal(&interest(flow, ByteRange::new(0, asked), Rate::UNLIMITED));
+    insider.send([&recorded[..]]);
+    let answer = insider.received();
+    let most = asked + (asked / 1350 + 10) * 60;
+    assert!(
+        (asked..=most).contains(&answer),
+        "{answer} bytes for {asked}: as much as was asked, and headers"
+    );
+    let play = || {
+        insider.send((0..300).map(|_| &recorded[..]));
+        other.send((0..300).map(|_| &recorded[..]));
+        insider.received() + other.received()
+    };
+    assert_eq!(play(), 0);
+    // A relay that forgets what it took, later than the epoch of 4 s in which the recording was made.
+    std::thread::sleep(Span::from_millis(4200));
+    drop(relay);
+    let _relay = site.relay(1);
+    assert_eq!(play(), 0, "after a restart");
+    let fresh = insider.seal(&interest(flow, ByteRange::new(0, asked), Rate::UNLIMITED));
+    insider.send([&fresh[..]]);
+    assert!(insider.received() >= asked, "it answers whoever has the key");
+}
+
+/// Somebody with the key asks the relay, from its own host, for names that nobody has and for its bytes again.
+fn an_insiders_flood_leaves_a_transfer_its_goodput() {
+    let site = Site::new(&[SLOW; 2]);
+    site.offer("file", 3_000_000);
+    let _server = site.serve();
+    let (relay, events) = site.relay_with_events(1);
+    let (code, quiet) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{quiet}");
+    let mut insider = Attacker::insider(&site, 1, SocketAddr::from(([127, 0, 0, 1], 4433)));
+    let get = site.start_get("file", 1, &["--output", "again"]);
+    let flow = FlowId::of_content(blake3::hash(&content(3_000_000, 7)).as_bytes());
+    let (start, mut sent) = (std::time::Instant::now(), 0u64);
+    while start.elapsed() < Span::from_millis(2500) {
+        let mut name = [0; 16];
+        name[..8].copy_from_slice(&sent.to_be_bytes());
+        let packet = match sent % 4 {
+            0 => interest(flow, ByteRange::new(0, 1350), Rate::from_mbps(1)),
+            _ => interest(FlowId(name), ByteRange::new(0, 65_536), Rate::UNLIMITED),
+        };
+        let datagram = insider.seal(&packet);
+        sent += insider.send([&datagram[..]]);
+        if sent.is_multiple_of(10) {
+            std::thread::sleep(Span::from_millis(1));
+        }
+    }
+    let (code, flooded) = get.finish();
+    assert_eq!((code, &flooded["verified"]), (0, &true.into()), "{flooded}");
+    let ready = events.iter().find(|event| event["event"] == "ready").expect("its first words");
+    let (peak, bound) = (peak_memory(relay.id()), ready["memory_bound"].as_u64().unwrap_or(0));
+    println!("     memory at its peak: {} KiB of {} KiB promised", peak / 1024, bound / 1024);
+    // The program itself takes some, too.
+    assert!(peak < bound + (32 << 20), "{peak} bytes where {bound} were promised");
+    relay.signal(Signal::SIGTERM).expect("it runs");
+    let end = events.iter().find(|event| event["event"] == "end").expect("its totals");
+    let (before, under) = (quiet["goodput_mbps"].as_f64(), flooded["goodput_mbps"].as_f64());
+    println!("     {sent} requests; {under:?} Mbit/s, {before:?} without");
+    assert!(under > before.map(|goodput| goodput * 0.9), "{under:?} where {before:?} is usual");
+    assert!(end["over_limit"].as_u64() > Some(sent / 2), "{sent} requests: {end}");
+    assert!(end["flows"].as_u64() <= Some(513), "what one neighbour may open, and the transfer: {end}");
+}
+
+fn who_runs_insecure_is_told_so() {
+    let site = Site::new(&[CLEAN]);
+    site.offer("file", 1000);
+    for (verb, arguments) in
+        [("serve", &["served", "--listen", "[::]:4433"][..]), ("relay", &["--upstream", "127.0.0.1:9"][..])]
+    {
+        let output = site.run_for(verb, arguments, Span::from_millis(700));
+        let (told, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("PLAIN"), "{verb}: {said}");
+        let plain = told.lines().filter(|line| line.contains("\"packets\":\"plain\"")).count();
+        assert!(plain >= 3, "{verb} says so when it starts, in each of its metrics, and at its end: {told}");
+    }
+    let _server = site.serve_insecure();
+    let (code, result) = site.get_without_key("file", 0, &["--insecure"]);
+    assert_eq!((code, &result["security"]["packets"]), (0, &"plain".into()), "{result}");
+}
+
+/// A relay with the domain's key that changes bytes on their way: one in the middle, the rest is true.
+fn poisoned(site: &Site) -> Vec<u8> {
+    let bytes = site.offer("file", 1_000_000);
+    let mut changed = bytes.clone();
+    changed[500_000] ^= 1;
+    Lying::serve_at(site, 1, "file", &bytes, changed, true);
+    bytes
+}
+
+fn a_poisoned_part_is_fetched_elsewhere_and_reported() {
+    let site = Site::new(&[LOSSY; 2]);
+    let bytes = poisoned(&site);
+    let _server = site.serve();
+    let server = format!("{}:4433", site.chain.address_from_client(0));
+    let (code, result) = site.get("file", 1, &["--bypass", &server]);
+    assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
+    assert!(site.received() == Some(bytes));
+    let culprits = result["culprits"].as_array().expect("culprits");
+    let liar = format!("{}:4433", site.chain.address_from_client(1));
+    assert_eq!(culprits.len(), 1, "{result}");
+    assert_eq!((&culprits[0]["address"], &culprits[0]["groups"]), (&liar.into(), &1.into()), "{result}");
+    assert_eq!(culprits[0]["first_offset"], 500_000 / 16_384 * 16_384, "{result}");
+}
+
+fn a_poisoned_part_with_nobody_else_to_ask_is_told() {
+    let site = Site::new(&[LOSSY; 2]);
+    let bytes = poisoned(&site);
+    let (code, result) = site.get("file", 1, &[]);
+    assert_eq!(code, 5, "{result}");
+    let told = result["error"].as_str().unwrap_or_default();
+    assert!(told.contains("--bypass") && told.contains("byte 491520"), "{result}");
+    assert!(site.received().is_none() && site.has_partial(), "what was verified is kept");
+    let _server = site.serve();
+    let (code, result) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{result}");
+    assert!(result["resumed_from"].as_u64() > Some(100_000), "{result}");
+    assert!(site.received() == Some(bytes));
+}
+
+/// The upstream of a relay lies to the first who asks, and what it said stays in the relay's cache.
+fn a_relay_forgets_what_its_upstream_lied_about() {
+    for (verify, second) in [("full", 0), ("off", 5)] {
+        // A packet that gets lost would be told the truth about at once.
+        let site = Site::new(&[CLEAN; 2]);
+        let bytes = content(1_000_000, 3);
+        let mut changed = bytes.clone();
+        changed[500_000] ^= 1;
+        Lying::serve_once(&site, "file", &bytes, changed);
+        let _relay = site.relay_with(1, &["--verify", verify]);
+        let (code, result) = site.get("file", 1, &[]);
+        assert_eq!(code, 5, "the first client finds out itself: {result}");
+        let (code, result) = site.get("file", 1, &["--output", "again"]);
+        assert_eq!(code, second, "--verify {verify}: {result}");
+    }
+}
+
+fn junk_at_line_rate_leaves_a_transfer_its_goodput() {
+    let site = Site::new(&[SLOW; 2]);
+    let bytes = site.offer("file", 3_000_000);
+    let _server = site.serve();
+    let (relay, events) = site.relay_with_events(1);
+    let (code, quiet) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{quiet}");
+    let junk = site.flood(1, Span::from_secs(20));
+    let (code, flooded) = site.get("file", 1, &["--output", "again"]);
+    let sent = junk.stop();
+    assert_eq!((code, &flooded["verified"]), (0, &true.into()), "{flooded}");
+    relay.signal(Signal::SIGTERM).expect("it runs");
+    let end = events.iter().find(|event| event["event"] == "end").expect("its totals");
+    let refused = end["seal"]["foreign"].as_u64().unwrap_or(0) + end["seal"]["forged"].as_u64().unwrap_or(0);
+    let (before, under) = (quiet["goodput_mbps"].as_f64(), flooded["goodput_mbps"].as_f64());
+    println!("     {sent} junk datagrams, {refused} refused; {under:?} Mbit/s, {before:?} without");
+    assert!(refused > 100_000, "{end}");
+    assert!(under > before.map(|goodput| goodput * 0.9), "{under:?} where {before:?} is usual");
+    assert_eq!(end["flows"].as_u64().map(|flows| flows <= 3), Some(true), "{end}");
+    assert_eq!(bytes.len() as u64, flooded["bytes"]);
+}
+
+fn nodes_with_another_key_or_none_get_nothing() {
+    let site = Site::new(&[LOSSY]);
+    site.offer("file", 1000);
+    let _server = site.serve();
+    site.make_key("other.key");
+    let short = ["--timeout", "1s"];
+    let (code, result) = site.get("file", 0, &[&short[..], &["--key", "other.key"]].concat());
+    assert_eq!(code, 4, "{result}");
+    let (code, result) = site.get_without_key("file", 0, &[&short[..], &["--insecure"]].concat());
+    assert_eq!(code, 4, "{result}");
+    let (code, result) = site.get_without_key("file", 0, &[]);
+    assert_eq!(code, 1, "{result}");
+    assert!(result.as_str().is_some_and(|told| told.contains("starhop key new")), "{result}");
+    // Whoever may be read by others is no key.
+    site.open_to_others("other.key");
+    let (code, result) = site.get("file", 0, &["--key", "other.key"]);
+    assert_eq!(code, 1, "{result}");
+    assert!(result["error"].as_str().is_some_and(|told| told.contains("chmod 600")), "{result}");
+    assert!(site.received().is_none() && !site.has_partial());
+}
+
+fn a_key_is_rotated_under_a_transfer() {
+    let site = Site::new(&[SLOW; 2]);
+    let bytes = site.offer("file", 3_000_000);
+    let server = site.serve();
+    let relay = site.relay(1);
+    let get = site.start_get("file", 1, &[]);
+    std::thread::sleep(Span::from_millis(500));
+    // Added and switched; the client has the file of before, whose key opens still but would not be sealed with.
+    site.key(&["rotate", "site.key"]);
+    for node in [&server, &relay] {
+        node.signal(Signal::SIGHUP).expect("it runs");
+    }
+    let (code, result) = get.finish();
+    assert_eq!((code, &result["timeouts"]), (0, &0.into()), "{result}");
+    assert!(site.received() == Some(bytes));
+    // With the new key, whoever has not heard of the switch yet understands who has.
+    site.key(&["rotate", "site.key"]);
+    relay.signal(Signal::SIGHUP).expect("it runs");
+    let (code, result) = site.get("file", 1, &["--output", "again"]);
+    assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
+}
+
+fn nodes_with_keys_of_their_own() {
+    let site = Site::new(&[LOSSY; 2]);
+    let bytes = site.offer("file", 500_000);
+    site.key_verb("roster", &["init", "r", "--authority", "authority", "--domain", "d"]);
+    for (name, host) in [("server", Some(0)), ("relay", Some(1)), ("client", None), ("stranger", None)] {
+        site.key(&["new", name, "--node", "--authority", "authority", "--domain", "d"]);
+        let shown: serde_json::Value =
+            serde_json::from_str(&site.key(&["show", name, "--json"])).expect("a document");
+        let public = shown["public"][0].as_str().unwrap_or_default().to_owned();
+        let address = host.map(|host| format!("{}:4433", site.chain.address_from_client(host)));
+        let mut add = vec!["add", "r", "--name", name, "--public", &public];
+        address.iter().for_each(|address| add.extend(["--address", address]));
+        if name != "stranger" {
+            site.key_verb("roster", &add);
+        }
+    }
+    let unsigned = site.start_with_keys(0, "serve", "server");
+    assert!(unsigned.is_err(), "an unsigned roster is not believed");
+    site.key_verb("roster", &["sign", "r", "--authority", "authority"]);
+    let _server = site.start_with_keys(0, "serve", "server").expect("a server");
+    let _relay = site.start_with_keys(1, "relay", "relay").expect("a relay");
+    let (code, result) = site.get_without_key("file", 1, &["--key", "client", "--roster", "r"]);
+    assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
+    assert!(site.received() == Some(bytes));
+    let arguments = ["--key", "stranger", "--roster", "r", "--output", "again"];
+    let (code, result) = site.get_without_key("file", 1, &arguments);
+    assert_eq!(code, 1, "{result}");
+    assert!(result["error"].as_str().is_some_and(|told| told.contains("not on the roster")), "{result}");
+}

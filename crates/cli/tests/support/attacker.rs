@@ -1,0 +1,76 @@
+//! Somebody who writes datagrams of their own, with a key or without.
+
+use super::{KEY, Site};
+use starhop_net::clock;
+use starhop_net::security::{HopSuite, Sources};
+use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::time::WireTime;
+use starhop_proto::units::Rate;
+use starhop_proto::wire::{Interest, Suite};
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+/// How long it listens for an answer.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// A request for bytes.
+pub(crate) fn interest(flow: FlowId, range: ByteRange, rate: Rate) -> Vec<u8> {
+    let mut interest = Interest::feedback(flow, WireTime(1), rate);
+    interest.repair = true;
+    interest.ranges.push(range);
+    let mut out = Vec::new();
+    interest.emit(&mut out);
+    out
+}
+
+/// Who attacks a node.
+pub(crate) struct Attacker {
+    socket: UdpSocket,
+    suite: HopSuite,
+    target: SocketAddr,
+}
+
+impl Attacker {
+    /// On a host, against the node at `target`, with the site's key or another one.
+    pub(crate) fn new(site: &Site, host: usize, target: SocketAddr, key: &str) -> Self {
+        let bind = || UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        let socket = site.chain.hosts[host].run(bind).expect("a thread on the host");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let suite = HopSuite::new(&Sources::Files { key: site.path(key), roster: None }).expect("keys");
+        Self { socket, suite, target }
+    }
+
+    /// With the site's key.
+    pub(crate) fn insider(site: &Site, host: usize, target: SocketAddr) -> Self {
+        Self::new(site, host, target, KEY)
+    }
+
+    /// The datagram that carries `packet` under its key.
+    pub(crate) fn seal(&mut self, packet: &[u8]) -> Vec<u8> {
+        let mut out = vec![0; self.suite.room()];
+        out.extend_from_slice(packet);
+        self.suite.seal(clock::now(), self.target, &mut out, 0).expect("it seals");
+        out
+    }
+
+    /// Sends datagrams, and not faster than a receive buffer of the usual size is emptied.
+    pub(crate) fn send<'a>(&self, datagrams: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+        let mut count = 0;
+        for datagram in datagrams {
+            count += u64::from(self.socket.send_to(datagram, self.target).is_ok());
+            if count.is_multiple_of(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        count
+    }
+
+    /// Bytes that come back until nothing more does.
+    pub(crate) fn received(&self) -> u64 {
+        let (mut bytes, mut buffer) = (0, [0; 2048]);
+        while let Ok(len) = self.socket.recv(&mut buffer) {
+            bytes += len as u64;
+        }
+        bytes
+    }
+}

@@ -1,0 +1,73 @@
+use super::{FetchError, Job, Watched};
+use crate::clock;
+use crate::driver::Driver;
+use crate::security::HopSuite;
+use serde::Serialize;
+use starhop_proto::consumer::Consumer;
+use starhop_proto::name::ByteRange;
+use std::net::SocketAddr;
+
+/// A neighbour from which wrong bytes came: its own doing, or that of somebody behind it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Culprit {
+    /// Whom they were asked of.
+    pub address: SocketAddr,
+    /// Groups of 16 KiB that were wrong.
+    pub groups: u64,
+    /// Where the first of them starts.
+    pub first_offset: u64,
+}
+
+/// Whom a download asks, and whom next when that one turns out to give wrong bytes.
+#[derive(Debug)]
+pub(super) struct Route {
+    asked: SocketAddr,
+    others: std::vec::IntoIter<SocketAddr>,
+    culprits: Vec<Culprit>,
+}
+
+impl Route {
+    pub(super) fn new(job: &Job) -> Self {
+        Self { asked: job.from, others: job.bypass.clone().into_iter(), culprits: Vec::new() }
+    }
+
+    pub(super) fn culprits(self) -> Vec<Culprit> {
+        self.culprits
+    }
+
+    /// Groups are wrong: they, and all that is still to come, are asked of somebody else.
+    ///
+    /// # Errors
+    /// When there is nobody else.
+    pub(super) fn on_bad<S: Watched>(
+        &mut self,
+        driver: &mut Driver<Consumer<S, HopSuite>>,
+        bad: &[ByteRange],
+        job: &Job,
+    ) -> Result<(), FetchError> {
+        self.blame(bad);
+        let next = self.others.find_map(|next| driver.endpoint().address_of(next).map(|at| (next, at)));
+        let Some((next, at)) = next else {
+            let offset = bad.first().map_or(0, |range| range.start);
+            return Err(FetchError::Poisoned { name: job.name.to_string(), from: self.asked, offset });
+        };
+        self.asked = next;
+        let now = clock::now();
+        driver.node_mut().set_upstream(now, at);
+        for &range in bad {
+            driver.node_mut().reject(now, range);
+        }
+        Ok(())
+    }
+
+    fn blame(&mut self, bad: &[ByteRange]) {
+        let (address, groups) = (self.asked, bad.len() as u64);
+        match self.culprits.iter_mut().find(|culprit| culprit.address == address) {
+            Some(culprit) => culprit.groups += groups,
+            None => {
+                let first_offset = bad.first().map_or(0, |range| range.start);
+                self.culprits.push(Culprit { address, groups, first_offset });
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! From secrets to the keys of packets.
+
+use super::aead::AeadKey;
+use super::keyfile::{KeyFile, Kind, hint_of};
+use super::roster::{Roster, RosterError};
+use super::secret::{Secret, fill_random};
+use super::{hex, unhex};
+use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
+use starhop_proto::security::{Algorithm, Keyring, SealHeader, SenderId};
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use zeroize::Zeroize;
+
+const DOMAIN_CONTEXT: &str = "starhop 2026 hop seal, domain v1";
+const PAIR_CONTEXT: &str = "starhop 2026 hop seal, pairwise v1";
+const TAG_CONTEXT: &str = "starhop 2026 public key tag v1";
+
+/// Addresses that are remembered of neighbours.
+const MAX_ADDRESSES: usize = 4096;
+
+/// What this node seals and opens with.
+#[derive(Debug)]
+pub struct Keys {
+    algorithm: Algorithm,
+    mode: Mode,
+}
+
+#[derive(Debug)]
+enum Mode {
+    /// Everybody has the same secrets; `sealing` is the one in use.
+    Domain {
+        roots: Vec<Root>,
+        sealing: usize,
+    },
+    Pairwise(Pairwise),
+}
+
+/// A secret from which the keys of senders are derived.
+#[derive(Debug)]
+struct Root {
+    secret: Secret,
+    hint: u8,
+}
+
+/// One neighbour per secret.
+#[derive(Debug)]
+struct Pairwise {
+    /// Leads others to this node's public key.
+    tag: u16,
+    outgoing: Vec<Root>,
+    incoming: Vec<From>,
+    /// Who is where, by the roster or by what was heard.
+    listed: BTreeMap<SocketAddr, usize>,
+    heard: BTreeMap<SocketAddr, usize>,
+}
+
+/// What one key of one neighbour seals for one of ours.
+#[derive(Debug)]
+struct From {
+    peer: usize,
+    tag: u16,
+    root: Root,
+}
+
+impl Root {
+    fn new(secret: Secret) -> Self {
+        Self { hint: hint_of(&secret), secret }
+    }
+
+    /// The key of `sender` in `epoch`.
+    fn key(&self, algorithm: Algorithm, sender: SenderId, epoch: u64) -> Option<AeadKey> {
+        let mut input = [0; 19];
+        input[..8].copy_from_slice(&sender.boot.to_be_bytes());
+        input[8..10].copy_from_slice(&sender.link.to_be_bytes());
+        input[10..18].copy_from_slice(&epoch.to_be_bytes());
+        input[18] = algorithm as u8;
+        let mut bytes = *blake3::keyed_hash(self.secret.bytes(), &input).as_bytes();
+        let key = AeadKey::new(algorithm, &bytes);
+        bytes.zeroize();
+        key
+    }
+}
+
+impl Keys {
+    /// The keys of a domain.
+    pub fn domain(file: &KeyFile) -> Self {
+        let root = |secret: &Secret| {
+            let named = Secret::new(blake3::derive_key(DOMAIN_CONTEXT, file.domain().as_bytes()));
+            let mut input = [0; 64];
+            input[..32].copy_from_slice(named.bytes());
+            input[32..].copy_from_slice(secret.bytes());
+            let root = Root {
+                secret: Secret::new(blake3::derive_key(DOMAIN_CONTEXT, &input)),
+                // Of the secret as it is in the file, which keeps those of two live keys apart.
+                hint: hint_of(secret),
+            };
+            input.zeroize();
+            root
+        };
+        let roots = file.keys.iter().map(|live| root(&live.secret)).collect();
+        Self { algorithm: AeadKey::best_algorithm(), mode: Mode::Domain { roots, sealing: file.sealing } }
+    }
+
+    /// The keys between this node and each other one on a roster that has been verified.
+    ///
+    /// # Errors
+    /// When the node is not on it, or a public key on it is none.
+    pub fn pairwise(file: &KeyFile, roster: &Roster) -> Result<Self, RosterError> {
+        let own: Vec<_> = file.keys.iter().filter_map(|live| Pair::new(&live.secret)).collect();
+        let Some(sealing) = own.get(file.sealing) else {
+            return Err(RosterError::NotAMember { public: "of no use".to_owned() });
+        };
+        let mine = |member: &&super::Member| member.public.iter().any(|key| *key == hex(&sealing.public));
+        if !roster.members().iter().any(|member| mine(&member)) {
+            return Err(RosterError::NotAMember { public: hex(&sealing.public) });
+        }
+        let mut pairwise = Pairwise {
+            tag: tag_of(&sealing.public),
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            listed: BTreeMap::new(),
+            heard: BTreeMap::new(),
+        };
+        for member in roster.members().iter().filter(|member| !mine(member)) {
+            pairwise.add(member, sealing, &own);
+        }
+        Ok(Self { algorithm: AeadKey::best_algorithm(), mode: Mode::Pairwise(pairwise) })
+    }
+
+    /// The same with another algorithm for what is sealed here.
+    #[must_use]
+    pub fn with_algorithm(self, algorithm: Algorithm) -> Self {
+        Self { algorithm, ..self }
+    }
+}
+
+/// An X25519 key pair.
+struct Pair {
+    private: PrivateKey,
+    public: [u8; 32],
+}
+
+impl Pair {
+    fn new(secret: &Secret) -> Option<Self> {
+        let private = PrivateKey::from_private_key(&X25519, secret.bytes()).ok()?;
+        let public = private.compute_public_key().ok()?.as_ref().try_into().ok()?;
+        Some(Self { private, public })
+    }
+
+    /// What `from` seals with for `to`, one of whom is us and the other `theirs`.
+    fn root(&self, theirs: &[u8; 32], from: &[u8; 32], to: &[u8; 32]) -> Option<Root> {
+        let theirs = UnparsedPublicKey::new(&X25519, theirs);
+        agree(&self.private, theirs, (), |shared| {
+            let mut input = [shared, from, to].concat();
+            let secret = Secret::new(blake3::derive_key(PAIR_CONTEXT, &input));
+            input.zeroize();
+            Ok(Root::new(secret))
+        })
+        .ok()
+    }
+}
+
+/// The public keys of a node's file, the one that seals first.
+pub(super) fn public_keys(file: &KeyFile) -> Vec<String> {
+    let sealing = file.keys.get(file.sealing);
+    let others =
+        file.keys.iter().enumerate().filter(|(index, _)| *index != file.sealing).map(|(_, live)| live);
+    let all = sealing.into_iter().chain(others);
+    all.filter_map(|live| Pair::new(&live.secret)).map(|pair| hex(&pair.public)).collect()
+}
+
+impl KeyFile {
+    /// The public keys of a node, the one that seals first; none of a domain.
+    pub fn public_keys(&self) -> Vec<String> {
+        if self.kind() == Kind::Node { public_keys(self) } else { Vec::new() }
+    }
+}
+
+fn tag_of(public: &[u8; 32]) -> u16 {
+    let id = blake3::derive_key(TAG_CONTEXT, public);
+    u16::from_be_bytes([id[0], id[1]])
+}
+
+impl Pairwise {
+    fn add(&mut self, member: &super::Member, sealing: &Pair, own: &[Pair]) {
+        let publics: Vec<[u8; 32]> = member.public.iter().filter_map(|key| unhex(key)).collect();
+        let Some(first) = publics.first() else { return };
+        let Some(outgoing) = sealing.root(first, &sealing.public, first) else { return };
+        let peer = self.outgoing.len();
+        self.outgoing.push(outgoing);
+        for theirs in &publics {
+            for ours in own {
+                if let Some(root) = ours.root(theirs, theirs, &ours.public) {
+                    self.incoming.push(From { peer, tag: tag_of(theirs), root });
+                }
+            }
+        }
+        let addresses = member.address.as_ref().and_then(|address| address.to_socket_addrs().ok());
+        self.listed.extend(addresses.into_iter().flatten().flat_map(both_forms).map(|at| (at, peer)));
+    }
+
+    fn found(&self, header: &SealHeader, nth: usize) -> Option<&From> {
+        let tag = (header.sender.boot >> 48) as u16;
+        self.incoming.iter().filter(|from| from.tag == tag && from.root.hint == header.hint).nth(nth)
+    }
+}
+
+/// An IPv4 address as sockets of either version report it.
+fn both_forms(address: SocketAddr) -> Vec<SocketAddr> {
+    match address {
+        SocketAddr::V4(v4) => vec![address, (v4.ip().to_ipv6_mapped(), v4.port()).into()],
+        SocketAddr::V6(_) => vec![address],
+    }
+}
+
+impl Keyring for Keys {
+    type Key = AeadKey;
+
+    fn boot_id(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        if fill_random(&mut bytes).is_err() {
+            // A number that may repeat would void every promise.
+            std::process::abort();
+        }
+        let random = u64::from_be_bytes(bytes);
+        match &self.mode {
+            Mode::Domain { .. } => random,
+            Mode::Pairwise(pairwise) => (u64::from(pairwise.tag) << 48) | (random >> 16),
+        }
+    }
+
+    fn sealing(&mut self, to: SocketAddr, sender: SenderId, epoch: u64) -> Option<(Algorithm, u8, AeadKey)> {
+        let root = match &self.mode {
+            Mode::Domain { roots, sealing } => roots.get(*sealing)?,
+            Mode::Pairwise(pairwise) => {
+                let peer = pairwise.listed.get(&to).or_else(|| pairwise.heard.get(&to))?;
+                pairwise.outgoing.get(*peer)?
+            }
+        };
+        Some((self.algorithm, root.hint, root.key(self.algorithm, sender, epoch)?))
+    }
+
+    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<AeadKey> {
+        let root = match &self.mode {
+            Mode::Domain { roots, .. } => roots.iter().filter(|root| root.hint == header.hint).nth(nth)?,
+            Mode::Pairwise(pairwise) => &pairwise.found(header, nth)?.root,
+        };
+        root.key(header.algorithm, header.sender, epoch)
+    }
+
+    fn on_opened(&mut self, from: SocketAddr, header: &SealHeader, nth: usize) {
+        let Mode::Pairwise(pairwise) = &mut self.mode else { return };
+        let Some(peer) = pairwise.found(header, nth).map(|from| from.peer) else { return };
+        if pairwise.heard.len() >= MAX_ADDRESSES {
+            // Whoever is still there is heard again within an epoch.
+            pairwise.heard.clear();
+        }
+        pairwise.heard.insert(from, peer);
+    }
+}

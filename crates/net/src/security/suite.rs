@@ -1,0 +1,342 @@
+use super::keyfile::{KeyError, KeyFile, Kind};
+use super::keys::Keys;
+use super::roster::{Roster, RosterError};
+use crate::clock;
+use serde::Serialize;
+use starhop_proto::security::{Limits, Seal, SealStats, WallClock};
+use starhop_proto::time::{Duration, Instant};
+use starhop_proto::wire::{Plain, Refused, Suite};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// How often the time of day is looked up: it changes when somebody sets the clock.
+const WALL_CHECK: Duration = Duration::from_secs(1);
+
+/// Between two complaints, at least.
+const NEWS: Duration = Duration::from_secs(10);
+
+/// No host's clock has a reason to show an earlier time than this program's year (2026-01-01, UTC).
+const FIRST_YEAR: u64 = 1_767_225_600;
+
+/// Where a node's keys come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sources {
+    /// Nowhere: packets are plain.
+    Insecure,
+    /// Files.
+    Files {
+        /// The domain's key, or the node's.
+        key: PathBuf,
+        /// Whom a node with a key of its own speaks to.
+        roster: Option<PathBuf>,
+    },
+}
+
+/// What protects the packets of a node, to be told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Security {
+    /// `sealed` or `plain`.
+    pub packets: &'static str,
+    /// The name of the domain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// The id of the key that seals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// The suite of a real program: sealed, or plain where the operator insists.
+pub enum HopSuite {
+    /// Nothing is protected.
+    Plain(Plain),
+    /// Everything is.
+    Sealed(Box<Sealed>),
+}
+
+/// A seal, and the files that its keys came from.
+pub struct Sealed {
+    seal: Seal<Keys>,
+    next_wall_check: Instant,
+    sources: Sources,
+    security: Security,
+    /// What the operator was told, and when there may be news.
+    told: SealStats,
+    next_news: Instant,
+}
+
+impl std::fmt::Debug for HopSuite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HopSuite({:?})", self.security())
+    }
+}
+
+/// Why keys cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The key file is at fault.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The roster is.
+    #[error(transparent)]
+    Roster(#[from] RosterError),
+    /// A node's key is of no use alone.
+    #[error("`{}` is one node's own key: say with --roster FILE whom the node speaks to", .0.display())]
+    RosterMissing(PathBuf),
+    /// A domain's key needs no roster.
+    #[error("`{}` is a domain's key, which needs no roster; leave --roster out", .0.display())]
+    RosterUseless(PathBuf),
+    /// The node's file does not say whom to believe.
+    #[error("`{}` names no authority: make the key with `starhop key new --node --authority PUBLIC`", .0.display())]
+    AuthorityMissing(PathBuf),
+    /// The clock was never set.
+    #[error(
+        "this host's clock says {0} s since 1970, which is before 2026: keys change with the time, and neighbours \
+         would refuse every packet. Set the clock (chrony, ntpd, GPS) and start again"
+    )]
+    Clock(u64),
+}
+
+impl HopSuite {
+    /// A suite with keys from `sources`.
+    ///
+    /// # Errors
+    /// [`ReloadError`] says which file is at fault and why, or that the clock is.
+    pub fn new(sources: &Sources) -> Result<Self, ReloadError> {
+        let Some((keys, security)) = load(sources)? else { return Ok(Self::Plain(Plain)) };
+        let (now, unix) = (clock::now(), clock::unix_nanos());
+        if unix / 1_000_000_000 < FIRST_YEAR {
+            return Err(ReloadError::Clock(unix / 1_000_000_000));
+        }
+        let wall = WallClock::new(now, unix);
+        Ok(Self::Sealed(Box::new(Sealed {
+            seal: Seal::new(keys, now, wall, Limits::default(), clock::seed()),
+            next_wall_check: now + WALL_CHECK,
+            sources: sources.clone(),
+            security,
+            told: SealStats::default(),
+            next_news: now,
+        })))
+    }
+
+    /// Reads the files again and uses what they hold from now on; when they are of no use, what was in use stays.
+    ///
+    /// # Errors
+    /// As [`HopSuite::new`].
+    pub fn reload(&mut self) -> Result<Security, ReloadError> {
+        if let Self::Sealed(sealed) = self
+            && let Some((keys, security)) = load(&sealed.sources)?
+        {
+            sealed.seal.set_keys(keys);
+            sealed.security = security;
+        }
+        Ok(self.security())
+    }
+
+    /// What protects the packets.
+    pub fn security(&self) -> Security {
+        match self {
+            Self::Plain(_) => Security { packets: "plain", domain: None, key: None },
+            Self::Sealed(sealed) => sealed.security.clone(),
+        }
+    }
+
+    /// Counters of the seal.
+    pub fn stats(&self) -> SealStats {
+        match self {
+            Self::Plain(_) => SealStats::default(),
+            Self::Sealed(sealed) => sealed.seal.stats(),
+        }
+    }
+
+    /// The counters as a document; null where nothing is sealed.
+    pub fn stats_json(&self) -> serde_json::Value {
+        if matches!(self, Self::Plain(_)) {
+            return serde_json::Value::Null;
+        }
+        let SealStats {
+            opened,
+            sealed,
+            foreign,
+            forged,
+            replayed,
+            untimely,
+            over_limit,
+            unsealable,
+            senders,
+            ..
+        } = self.stats();
+        serde_json::json!({
+            "opened": opened, "sealed": sealed, "foreign": foreign, "forged": forged, "replayed": replayed,
+            "untimely": untimely, "over_limit": over_limit, "unsealable": unsealable, "senders": senders,
+        })
+    }
+
+    /// The bytes of memory that a seal may take.
+    pub fn memory_bound(&self) -> u64 {
+        // Two keys of AES-GCM with their tables, two windows, the table's entry.
+        const SENDER: u64 = 2048;
+        let Limits { senders, neighbours } = Limits::default();
+        if matches!(self, Self::Plain(_)) { 0 } else { (senders + neighbours) as u64 * SENDER }
+    }
+
+    /// What was refused since the operator was last told, at most every ten seconds: a flood must not fill the log.
+    pub fn news(&mut self, now: Instant) -> Option<String> {
+        let stats = self.stats();
+        let Self::Sealed(sealed) = self else { return None };
+        if now < sealed.next_news {
+            return None;
+        }
+        let told = std::mem::replace(&mut sealed.told, stats);
+        let fresh = SealStats {
+            foreign: stats.foreign - told.foreign,
+            forged: stats.forged - told.forged,
+            replayed: stats.replayed - told.replayed,
+            untimely: stats.untimely - told.untimely,
+            over_limit: stats.over_limit - told.over_limit,
+            ..stats
+        };
+        let complaint = complain(fresh, self.security().domain.unwrap_or_default().as_str());
+        if let (Self::Sealed(sealed), Some(_)) = (self, &complaint) {
+            sealed.next_news = now + NEWS;
+        }
+        complaint
+    }
+
+    /// What an operator should know about datagrams that were refused, if any were.
+    pub fn complaint(&self) -> Option<String> {
+        complain(self.stats(), self.security().domain.unwrap_or_default().as_str())
+    }
+}
+
+fn complain(stats: SealStats, domain: &str) -> Option<String> {
+    let count = |count: u64, what: String| (count > 0).then(|| format!("{count} {what}"));
+    let seconds = stats.last_untimely_s;
+    let parts = [
+        count(stats.foreign, "were not sealed (does the other side run --insecure?)".to_owned()),
+        count(stats.forged, format!("no key of the domain `{domain}` opens (has the other side the same?)")),
+        count(stats.replayed, "had been taken before".to_owned()),
+        count(stats.untimely, format!("were {seconds} s off: a clock is wrong, or they are a recording")),
+        count(stats.over_limit, "came from more senders than there is room for".to_owned()),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("Datagrams refused: {}", parts.join("; ")))
+}
+
+fn load(sources: &Sources) -> Result<Option<(Keys, Security)>, ReloadError> {
+    let Sources::Files { key: path, roster } = sources else { return Ok(None) };
+    let file = KeyFile::load(path)?;
+    let keys = match (file.kind(), roster) {
+        (Kind::Domain, None) => Keys::domain(&file),
+        (Kind::Domain, Some(_)) => return Err(ReloadError::RosterUseless(path.clone())),
+        (Kind::Node, None) => return Err(ReloadError::RosterMissing(path.clone())),
+        (Kind::Node, Some(roster)) => pairwise(&file, path, roster)?,
+    };
+    let id = file.ids().find(|(_, seals, _)| *seals).map(|(id, ..)| id);
+    let security = Security { packets: "sealed", domain: Some(file.domain().to_owned()), key: id };
+    Ok(Some((keys, security)))
+}
+
+fn pairwise(file: &KeyFile, path: &std::path::Path, roster: &std::path::Path) -> Result<Keys, ReloadError> {
+    let roster = Roster::load(roster)?;
+    if roster.domain() != file.domain() {
+        let (roster, key) = (roster.domain().to_owned(), file.domain().to_owned());
+        return Err(RosterError::Domain { roster, key }.into());
+    }
+    let authority = file.authority.ok_or_else(|| ReloadError::AuthorityMissing(path.to_owned()))?;
+    roster.verify(&authority, clock::unix_nanos() / 1_000_000_000)?;
+    Ok(Keys::pairwise(file, &roster)?)
+}
+
+impl Sealed {
+    #[inline]
+    fn look_at_the_clock(&mut self, now: Instant) {
+        if now >= self.next_wall_check {
+            self.next_wall_check = now + WALL_CHECK;
+            self.seal.set_wall_clock(WallClock::new(clock::now(), clock::unix_nanos()));
+        }
+    }
+}
+
+impl Suite for HopSuite {
+    #[inline]
+    fn room(&self) -> usize {
+        match self {
+            Self::Plain(plain) => plain.room(),
+            Self::Sealed(sealed) => sealed.seal.room(),
+        }
+    }
+
+    fn overhead(&self) -> usize {
+        match self {
+            Self::Plain(plain) => plain.overhead(),
+            Self::Sealed(sealed) => sealed.seal.overhead(),
+        }
+    }
+
+    #[inline]
+    fn seal(&mut self, now: Instant, to: SocketAddr, out: &mut Vec<u8>, start: usize) -> Result<(), Refused> {
+        match self {
+            Self::Plain(plain) => plain.seal(now, to, out, start),
+            Self::Sealed(sealed) => {
+                sealed.look_at_the_clock(now);
+                sealed.seal.seal(now, to, out, start)
+            }
+        }
+    }
+
+    #[inline]
+    fn open<'a>(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &'a mut [u8],
+    ) -> Result<&'a [u8], Refused> {
+        match self {
+            Self::Plain(plain) => plain.open(now, from, datagram),
+            Self::Sealed(sealed) => {
+                sealed.look_at_the_clock(now);
+                sealed.seal.open(now, from, datagram)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suite(directory: &std::path::Path) -> (HopSuite, PathBuf) {
+        let path = directory.join("key");
+        KeyFile::new(Kind::Domain, "home", None, 0).unwrap().create(&path).unwrap();
+        (HopSuite::new(&Sources::Files { key: path.clone(), roster: None }).unwrap(), path)
+    }
+
+    #[test]
+    fn a_flood_of_junk_is_told_at_most_every_ten_seconds() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut suite, _) = suite(directory.path());
+        let start = clock::now();
+        let mut told = Vec::new();
+        for millis in (0..25_000).step_by(100) {
+            let now = start + Duration::from_millis(millis);
+            assert!(suite.open(now, ([10, 0, 0, 1], 1).into(), &mut [0x50; 100]).is_err());
+            told.extend(suite.news(now));
+        }
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[1].contains("100 were not sealed") && told[1].contains("--insecure"), "{told:?}");
+    }
+
+    #[test]
+    fn keys_that_cannot_be_read_again_leave_those_in_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut suite, path) = suite(directory.path());
+        let before = suite.security();
+        std::fs::write(&path, "nonsense").unwrap();
+        assert!(suite.reload().is_err());
+        assert_eq!(suite.security(), before);
+        std::fs::remove_file(&path).unwrap();
+        KeyFile::new(Kind::Domain, "home", None, 0).unwrap().create(&path).unwrap();
+        let after = suite.reload().unwrap();
+        assert!(after.key.is_some() && after.key != before.key);
+    }
+}

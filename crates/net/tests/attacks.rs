@@ -1,0 +1,602 @@
+//! Attacks on a sealed path, in virtual time with the real ciphers. docs/SECURITY.md says what is promised; each
+//! test here fails when its defence is taken out.
+
+use starhop_net::security::{KeyFile, Keys, Kind};
+use starhop_proto::config::{Config, Profile, Settings};
+use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
+use starhop_proto::name::{ByteRange, FlowId, RangeSet};
+use starhop_proto::node::Node;
+use starhop_proto::producer::{Lookup, Producer, Source};
+use starhop_proto::relay::Relay;
+use starhop_proto::rng::Rng;
+use starhop_proto::security::{EPOCH, HEADER_LEN, Limits, Seal, SealHeader, TAG_LEN, WallClock};
+use starhop_proto::time::{Duration, Instant, WireTime};
+use starhop_proto::units::Rate;
+use starhop_proto::wire::{DataFlags, DataHeader, Interest, Notice, Suite};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::net::SocketAddr;
+
+const FLOW: FlowId = FlowId([7; 16]);
+const LENGTH: u64 = 2_000_000;
+const SERVER: usize = 0;
+const RELAY: usize = 1;
+const CLIENT: usize = 2;
+const ATTACKER: usize = 3;
+/// 2026-09-21, when all clocks are right.
+const UNIX: u64 = 1_790_000_000_000_000_000;
+const START: Instant = Instant::from_nanos(1_000_000_000_000);
+const RATE: Rate = Rate::from_mbps(20);
+const DELAY: Duration = Duration::from_millis(10);
+
+type Sealed = Seal<Keys>;
+
+fn addr(index: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, index as u8 + 1], 4433))
+}
+
+fn content(offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+struct Content;
+
+impl Source for Content {
+    fn lookup(&mut self, flow: FlowId) -> Lookup {
+        let found = Lookup::Found { length: Some(LENGTH), is_volatile: false };
+        if flow == FLOW { found } else { Lookup::Unknown }
+    }
+
+    fn read(&mut self, _now: Instant, _flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
+        out.extend((range.start..range.end).map(content));
+        true
+    }
+}
+
+#[derive(Default)]
+struct Checked {
+    wrong: u64,
+}
+
+impl Sink for Checked {
+    fn write(&mut self, _now: Instant, range: ByteRange, bytes: &[u8]) {
+        self.wrong +=
+            (range.start..range.end).zip(bytes).filter(|(at, byte)| content(*at) != **byte).count() as u64;
+    }
+}
+
+/// The keys of one domain, and of another.
+struct Domains {
+    ours: KeyFile,
+    theirs: KeyFile,
+}
+
+impl Domains {
+    fn new() -> Self {
+        let domain = |name| KeyFile::new(Kind::Domain, name, None, 0).expect("a key");
+        Self { ours: domain("ours"), theirs: domain("theirs") }
+    }
+}
+
+/// A seal of a node that starts at `now` with a clock that is `ahead` seconds fast.
+fn seal(key: &KeyFile, now: Instant, ahead: i64) -> Sealed {
+    let unix = (UNIX + now.since(START).as_nanos()).saturating_add_signed(ahead * 1_000_000_000);
+    Seal::new(Keys::domain(key), now, WallClock::new(now, unix), Limits::default(), 1)
+}
+
+/// A packet as `suite` sends it to `to`.
+fn sealed(suite: &mut Sealed, now: Instant, to: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = vec![0; suite.room()];
+    write(&mut out);
+    suite.seal(now, addr(to), &mut out, 0).expect("it can be sealed");
+    out
+}
+
+/// When, from which address it pretends to come, to whom, and the bytes.
+type Shot = (Instant, usize, usize, Vec<u8>);
+
+/// When it arrives, its number, from which address it pretends to come, to whom, and the bytes.
+type Flight = (Instant, u64, usize, usize, Vec<u8>);
+
+struct World {
+    now: Instant,
+    server: Producer<Content, Sealed>,
+    relay: Relay<Sealed>,
+    client: Consumer<Checked, Sealed>,
+    flights: BinaryHeap<Reverse<Flight>>,
+    count: u64,
+    busy: BTreeMap<(usize, usize), Instant>,
+    /// Everything that anybody sent.
+    tape: Vec<Shot>,
+    finished: Option<Instant>,
+}
+
+impl World {
+    fn new(domains: &Domains, settings: Settings) -> Self {
+        let config = Config::new(settings).expect("settings within the rules");
+        let suite = || seal(&domains.ours, START, 0);
+        let request = Request { flow: FLOW, upstream: addr(RELAY), length: None, have: RangeSet::new() };
+        Self {
+            now: START,
+            server: Producer::new(config.clone(), Content, suite(), 1),
+            relay: Relay::new(config.clone(), addr(SERVER), suite(), 2),
+            client: Consumer::new(config, request, Checked::default(), suite(), 3),
+            flights: BinaryHeap::new(),
+            count: 0,
+            busy: BTreeMap::new(),
+            tape: Vec::new(),
+            finished: None,
+        }
+    }
+
+    fn usual(domains: &Domains) -> Self {
+        Self::new(domains, Profile::Starhop.settings())
+    }
+
+    /// The attacker's packets arrive when it likes.
+    fn shoot(&mut self, shots: impl IntoIterator<Item = Shot>) {
+        for (at, from, to, bytes) in shots {
+            self.count += 1;
+            self.flights.push(Reverse((at, self.count, from, to, bytes)));
+        }
+    }
+
+    /// Bytes that a node sent to another.
+    fn sent(&self, from: usize, to: usize) -> u64 {
+        let between = self.tape.iter().filter(|(_, f, t, _)| (*f, *t) == (from, to));
+        between.map(|(.., bytes)| bytes.len() as u64).sum()
+    }
+
+    /// Transfers the object; how long it took.
+    fn transfer(&mut self) -> Option<Duration> {
+        let start = self.now;
+        self.client.start(self.now);
+        self.drain(CLIENT);
+        let patience = self.now + Duration::from_secs(30);
+        while self.finished.is_none() && self.now < patience {
+            self.run(Duration::from_millis(1));
+        }
+        assert_eq!(self.client.sink().wrong, 0, "wrong bytes were delivered");
+        self.finished.map(|at| at.since(start))
+    }
+
+    fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        loop {
+            let arrival = self.flights.peek().map(|Reverse(flight)| flight.0);
+            let timers = [self.server.poll_timeout(), self.relay.poll_timeout(), self.client.poll_timeout()];
+            let timer = (timers.iter().enumerate())
+                .filter_map(|(node, at)| at.map(|at| (at.max(self.now), node)))
+                .min();
+            let Some(next) = [arrival, timer.map(|(at, _)| at)].into_iter().flatten().min() else { break };
+            if next > end {
+                break;
+            }
+            self.now = self.now.max(next);
+            let node = if arrival == Some(next) {
+                let Some(Reverse((_, _, from, to, mut bytes))) = self.flights.pop() else { return };
+                match to {
+                    SERVER => self.server.handle_datagram(self.now, addr(from), &mut bytes),
+                    RELAY => self.relay.handle_datagram(self.now, addr(from), &mut bytes),
+                    CLIENT => self.client.handle_datagram(self.now, addr(from), &mut bytes),
+                    _ => continue,
+                }
+                to
+            } else {
+                let Some((_, node)) = timer else { return };
+                match node {
+                    SERVER => self.server.handle_timeout(self.now),
+                    RELAY => self.relay.handle_timeout(self.now),
+                    _ => self.client.handle_timeout(self.now),
+                }
+                node
+            };
+            self.drain(node);
+        }
+        self.now = end;
+    }
+
+    fn drain(&mut self, node: usize) {
+        let mut out = Vec::new();
+        while let Some(transmit) = match node {
+            SERVER => self.server.poll_transmit(self.now, &mut out),
+            RELAY => self.relay.poll_transmit(self.now, &mut out),
+            _ => self.client.poll_transmit(self.now, &mut out),
+        } {
+            let bytes = std::mem::take(&mut out);
+            let Some(to) = (0..=ATTACKER).find(|index| addr(*index) == transmit.to) else { continue };
+            self.tape.push((self.now, node, to, bytes.clone()));
+            let busy = self.busy.entry((node, to)).or_insert(Instant::ZERO);
+            if busy.since(self.now) > Duration::from_millis(100) {
+                continue;
+            }
+            *busy = (*busy).max(self.now) + RATE.time_for(bytes.len() as u64 + 28);
+            let at = *busy + DELAY;
+            self.shoot([(at, node, to, bytes)]);
+        }
+        while let Some(event) = self.client.poll_event() {
+            if matches!(event, ConsumerEvent::Finished { .. }) {
+                self.finished = Some(self.now);
+            }
+        }
+    }
+}
+
+/// How long the transfer takes when nobody disturbs it.
+fn undisturbed(domains: &Domains) -> Duration {
+    World::usual(domains).transfer().expect("it arrives")
+}
+
+fn data(offset: u64, len: usize) -> impl Fn(&mut Vec<u8>) {
+    move |out| {
+        let (echo, flags) = (WireTime(1), DataFlags::default());
+        DataHeader { counter: 9, flow: FLOW, offset, echo, flags }.emit(out);
+        out.resize(out.len() + len, 0xbb);
+    }
+}
+
+fn interest(flow: FlowId, range: ByteRange, rate: Rate, repair: bool) -> impl Fn(&mut Vec<u8>) {
+    move |out| {
+        let mut interest = Interest::feedback(flow, WireTime(1), rate);
+        interest.repair = repair;
+        interest.ranges.push(range);
+        interest.emit(out);
+    }
+}
+
+fn name(n: u64) -> FlowId {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&n.to_be_bytes());
+    FlowId(id)
+}
+
+/// Writes a packet.
+type Write = Box<dyn Fn(&mut Vec<u8>)>;
+
+/// Every packet that does harm if it is believed, once in each suit that an outsider can dress it in.
+fn forgeries(domains: &Domains, now: Instant, seen: &[u8]) -> Vec<Vec<u8>> {
+    let mut theirs = seal(&domains.theirs, now, 0);
+    let all = ByteRange::new(0, 65_536);
+    let packets: Vec<Write> = vec![
+        Box::new(data(0, 1350)),
+        Box::new(data(1_000_000, 1350)),
+        Box::new(interest(FLOW, all, Rate::ZERO, false)),
+        Box::new(interest(FLOW, all, Rate::UNLIMITED, true)),
+        Box::new(|out| Interest::feedback(FLOW, WireTime(1), Rate::ZERO).emit(out)),
+        Box::new(|out| {
+            let range = ByteRange::new(0, LENGTH);
+            Notice { counter: 9, flow: FLOW, echo: WireTime(1), range }.emit(out);
+        }),
+        Box::new(|out| {
+            let flags = DataFlags { no_such_name: true, ..DataFlags::default() };
+            DataHeader { counter: 9, flow: FLOW, offset: 0, echo: WireTime(1), flags }.emit(out);
+        }),
+        Box::new(|out| {
+            let flags = DataFlags { end: true, ..DataFlags::default() };
+            DataHeader { counter: 9, flow: FLOW, offset: 1000, echo: WireTime(1), flags }.emit(out);
+        }),
+    ];
+    let mut forged = Vec::new();
+    for write in &packets {
+        let mut plain = Vec::new();
+        write(&mut plain);
+        // Plain, as if sealing could be left out.
+        forged.push(plain.clone());
+        // Under another domain's key.
+        forged.push(sealed(&mut theirs, now, RELAY, write));
+        // Behind the header of a true packet, its counter moved on.
+        let mut dressed = seen[..HEADER_LEN].to_vec();
+        dressed[13] ^= 0x7f;
+        dressed.extend_from_slice(&plain);
+        dressed.resize(dressed.len() + TAG_LEN, 0);
+        forged.push(dressed);
+    }
+    forged
+}
+
+/// An outsider writes any address into its packets and knows every name, offset and time.
+#[test]
+fn an_outsider_who_forges_every_kind_of_packet_changes_nothing() {
+    let domains = Domains::new();
+    let usual = undisturbed(&domains);
+    let mut world = World::usual(&domains);
+    let seen = sealed(&mut seal(&domains.ours, START, 0), START, RELAY, data(0, 10));
+    let pairs = [(SERVER, RELAY), (CLIENT, RELAY), (RELAY, SERVER), (RELAY, CLIENT)];
+    let mut rng = Rng::new(1);
+    for step in 0..800u64 {
+        let at = START + Duration::from_millis(step);
+        for (n, bytes) in forgeries(&domains, at, &seen).into_iter().enumerate() {
+            let (from, to) = pairs[(n + step as usize) % pairs.len()];
+            world.shoot([(at + Duration::from_micros(rng.below(1000)), from, to, bytes)]);
+        }
+    }
+    let time = world.transfer().expect("the honest transfer arrives");
+    assert!(time.as_secs_f64() < usual.as_secs_f64() / 0.9, "{time:?} where {usual:?} is usual");
+    let stats = world.relay.suite().stats();
+    assert!(stats.forged > 3000 && stats.foreign > 1000, "{stats:?}");
+    assert_eq!(world.relay.stats().unasked, 0);
+}
+
+/// Bytes out per unauthenticated byte in: none, to anybody.
+#[test]
+fn a_node_never_answers_an_outsider() {
+    let domains = Domains::new();
+    let mut world = World::usual(&domains);
+    let seen = sealed(&mut seal(&domains.ours, START, 0), START, RELAY, data(0, 10));
+    for n in 0..50u64 {
+        let at = START + Duration::from_millis(n);
+        for bytes in forgeries(&domains, at, &seen) {
+            for to in [SERVER, RELAY, CLIENT] {
+                world.shoot([(at, ATTACKER, to, bytes.clone())]);
+            }
+        }
+    }
+    world.run(Duration::from_secs(5));
+    assert!(world.tape.is_empty(), "{} packets were sent", world.tape.len());
+    assert_eq!((world.relay.stats().flows, world.relay.stats().neighbours), (0, 0), "and no state was made");
+    assert_eq!(world.relay.suite().stats().senders, 0);
+}
+
+/// A recording is played back: at once, later, and after everybody has forgotten the transfer but not its packets.
+#[test]
+fn a_recording_that_is_played_back_makes_nobody_send() {
+    let domains = Domains::new();
+    let mut world = World::usual(&domains);
+    world.transfer().expect("it arrives");
+    world.run(Duration::from_millis(200));
+    let tape = std::mem::take(&mut world.tape);
+    assert!(tape.len() > 1500);
+    for pause in [Duration::ZERO, Duration::from_secs(3), Duration::from_secs(25), Duration::from_secs(60)] {
+        let start = world.now + pause;
+        let first = tape[0].0;
+        // From where it came, and from the attacker's own address, which would like the answer.
+        let shots = |from: Option<usize>| {
+            let replay = tape.iter().map(move |(at, f, to, bytes)| {
+                (start + at.since(first), from.unwrap_or(*f), *to, bytes.clone())
+            });
+            replay.collect::<Vec<_>>()
+        };
+        world.shoot(shots(None));
+        world.shoot(shots(Some(ATTACKER)));
+        let before = world.relay.stats().sent_bytes + world.server.stats().sent_bytes;
+        world.run(pause + Duration::from_secs(3));
+        let after = world.relay.stats().sent_bytes + world.server.stats().sent_bytes;
+        assert_eq!(after - before, 0, "after {pause:?}");
+    }
+    let stats = world.relay.suite().stats();
+    assert!(stats.replayed >= 4000 && stats.untimely > 1000, "{stats:?}");
+}
+
+/// A relay that restarts has forgotten what it took; its next self must not answer the same requests again.
+#[test]
+fn a_recording_played_to_a_relay_that_restarted_makes_it_send_nothing() {
+    let domains = Domains::new();
+    let mut world = World::usual(&domains);
+    world.transfer().expect("it arrives");
+    let tape = std::mem::take(&mut world.tape);
+    let restart = world.now + EPOCH;
+    world.relay = Relay::new(Config::default(), addr(SERVER), seal(&domains.ours, restart, 0), 7);
+    let to_relay = tape.iter().filter(|(_, _, to, _)| *to == RELAY);
+    world
+        .shoot(to_relay.map(|(_, _, to, bytes)| (restart, ATTACKER, *to, bytes.clone())).collect::<Vec<_>>());
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.relay.stats().sent_bytes, 0);
+    assert!(world.relay.suite().stats().replayed > 50, "{:?}", world.relay.suite().stats());
+}
+
+/// A node of the domain asks for names that nobody has, and for its own bytes again and again, at line rate.
+#[test]
+fn an_interest_flood_of_an_insider_leaves_an_honest_flow_its_goodput_and_memory_its_bounds() {
+    let domains = Domains::new();
+    let usual = undisturbed(&domains);
+    let settings = Profile::Starhop.settings();
+    let mut world = World::new(&domains, settings.clone());
+    let mut suite = seal(&domains.ours, START, 0);
+    // 20 000 per second, 15 Mbit/s of requests.
+    let shots = (0..20_000u64).map(|n| {
+        let at = START + Duration::from_micros(50 * n);
+        let bytes = match n % 4 {
+            0 => sealed(
+                &mut suite,
+                at,
+                RELAY,
+                interest(FLOW, ByteRange::new(0, 1350), Rate::from_mbps(1), true),
+            ),
+            1 => sealed(
+                &mut suite,
+                at,
+                RELAY,
+                interest(FLOW, ByteRange::at(LENGTH + n, 9), Rate::UNLIMITED, false),
+            ),
+            _ => sealed(
+                &mut suite,
+                at,
+                RELAY,
+                interest(name(n), ByteRange::new(0, 65_536), Rate::UNLIMITED, false),
+            ),
+        };
+        (at, ATTACKER, RELAY, bytes)
+    });
+    let shots: Vec<Shot> = shots.collect();
+    world.shoot(shots);
+    let time = world.transfer().expect("the honest transfer arrives");
+    let stats = world.relay.stats();
+    println!("flood: {:.3} s, {:.3} s without; {stats:?}", time.as_secs_f64(), usual.as_secs_f64());
+    assert!(time.as_secs_f64() < usual.as_secs_f64() / 0.9, "{time:?} where {usual:?} is usual");
+    assert!(
+        stats.flows <= settings.max_flows_per_neighbour as u64 + 1
+            && stats.cache_bytes <= settings.cache_bytes
+    );
+    assert!(stats.over_limit > 8000, "{stats:?}");
+}
+
+/// Per authenticated byte a node sends at most what was asked, and to whom it was asked by.
+#[test]
+fn an_insider_gets_no_more_than_it_asked_for() {
+    let domains = Domains::new();
+    let mut world = World::usual(&domains);
+    let mut suite = seal(&domains.ours, START, 0);
+    let ask = interest(FLOW, ByteRange::new(0, 40_000), Rate::UNLIMITED, true);
+    let bytes = sealed(&mut suite, START, RELAY, ask);
+    world.shoot([(START, ATTACKER, RELAY, bytes)]);
+    world.run(Duration::from_secs(5));
+    let overhead = 40_000 / 1350 * 60 + 10 * 100;
+    let sent = world.sent(RELAY, ATTACKER);
+    assert!((40_000..40_000 + overhead).contains(&sent), "{sent} bytes");
+    assert_eq!(world.sent(RELAY, CLIENT), 0);
+}
+
+/// Neither restarts nor clocks that are set make two packets share key and nonce.
+#[test]
+fn no_nonce_is_ever_used_twice() {
+    let domains = Domains::new();
+    let mut rng = Rng::new(5);
+    let mut used = BTreeSet::new();
+    let mut note = |bytes: &[u8]| {
+        let header = SealHeader::parse(bytes).expect("sealed");
+        assert!(used.insert((header.sender, header.epoch, header.counter)), "{header:?} was used before");
+    };
+    // A machine that forgets everything at each restart, within one epoch and with the clock set back.
+    for restart in 0..300u64 {
+        let mut unix = UNIX + rng.below(20_000_000_000);
+        let mut suite = Seal::new(
+            Keys::domain(&domains.ours),
+            START,
+            WallClock::new(START, unix),
+            Limits { senders: 100, neighbours: 5 },
+            restart,
+        );
+        let mut now = START;
+        for _ in 0..60 {
+            now += Duration::from_millis(rng.below(400));
+            if rng.chance(0.1) {
+                // The clock is set, back or forward, by up to 20 s.
+                unix = (unix + rng.below(40_000_000_000)).saturating_sub(20_000_000_000);
+                suite.set_wall_clock(WallClock::new(START, unix));
+            }
+            if rng.chance(0.05) {
+                suite.set_keys(Keys::domain(&domains.ours));
+            }
+            // More neighbours than it has room for.
+            let bytes = sealed(&mut suite, now, rng.below(9) as usize, data(0, 10));
+            note(&bytes);
+        }
+    }
+    assert!(used.len() == 300 * 60);
+}
+
+/// Counters of an epoch run out after 2^24 packets: the next number is taken, not the first counter again.
+#[test]
+fn a_counter_that_ran_out_does_not_begin_again() {
+    let domains = Domains::new();
+    let mut suite = seal(&domains.ours, START, 0);
+    let mut out = Vec::with_capacity(64);
+    let mut first = None;
+    for n in 0..SealHeader::COUNTER_END + 3 {
+        out.clear();
+        out.resize(suite.room() + 1, 0);
+        suite.seal(START, addr(RELAY), &mut out, 0).expect("it can be sealed");
+        let header = SealHeader::parse(&out).expect("sealed");
+        let first = *first.get_or_insert(header.sender);
+        assert_eq!(header.sender == first, n < SealHeader::COUNTER_END, "packet {n}");
+    }
+}
+
+#[test]
+fn clocks_may_differ_by_half_a_minute_and_a_wrong_clock_is_told_from_a_forgery() {
+    let domains = Domains::new();
+    let mut own = seal(&domains.ours, START, 0);
+    for ahead in [-31, -4, 0, 4, 31] {
+        let mut other = seal(&domains.ours, START, ahead);
+        let mut bytes = sealed(&mut other, START, RELAY, data(0, 100));
+        assert!(own.open(START, addr(CLIENT), &mut bytes).is_ok(), "{ahead} s");
+    }
+    for ahead in [-60, 60, -3600, 100_000] {
+        let mut other = seal(&domains.ours, START, ahead);
+        let mut bytes = sealed(&mut other, START, RELAY, data(0, 100));
+        assert!(own.open(START, addr(CLIENT), &mut bytes).is_err(), "{ahead} s");
+        assert!((own.stats().last_untimely_s - ahead).abs() <= 4, "{:?}", own.stats());
+    }
+    assert_eq!((own.stats().untimely, own.stats().forged), (4, 0));
+    // A clock that was never set.
+    let mut bytes = sealed(&mut seal(&domains.ours, START, -1_700_000_000), START, RELAY, data(0, 100));
+    assert!(own.open(START, addr(CLIENT), &mut bytes).is_err());
+    assert_eq!(own.stats().forged, 1);
+}
+
+/// A key is replaced while a transfer runs: no packet is refused as long as the order of the steps is kept.
+#[test]
+fn a_key_is_rotated_without_a_drop() {
+    let domains = Domains::new();
+    let mut world = World::usual(&domains);
+    let mut file = domains.ours.clone();
+    world.client.start(world.now);
+    world.drain(CLIENT);
+    for _ in 0..3 {
+        file.rotate(0).expect("a key");
+        // Nodes get it one after the other.
+        for node in [RELAY, CLIENT, SERVER] {
+            world.run(Duration::from_millis(40));
+            match node {
+                SERVER => world.server.suite_mut().set_keys(Keys::domain(&file)),
+                RELAY => world.relay.suite_mut().set_keys(Keys::domain(&file)),
+                _ => world.client.suite_mut().set_keys(Keys::domain(&file)),
+            }
+        }
+        world.run(Duration::from_millis(40));
+    }
+    world.run(Duration::from_secs(10));
+    assert!(world.finished.is_some());
+    assert_eq!(world.client.stats().timeouts, 0);
+    for stats in [world.server.suite().stats(), world.relay.suite().stats(), world.client.suite().stats()] {
+        assert_eq!((stats.forged, stats.replayed), (0, 0), "{stats:?}");
+    }
+    // The old key is worth nothing now.
+    let mut old = sealed(&mut seal(&domains.ours, world.now, 0), world.now, RELAY, data(0, 10));
+    assert!(world.relay.suite_mut().open(world.now, addr(CLIENT), &mut old).is_err());
+}
+
+/// Whoever stole the old key, and speaks already, is not heard for the rest of the epoch either.
+#[test]
+fn a_key_that_is_gone_opens_nothing_from_then_on() {
+    let mut file = Domains::new().ours;
+    let (mut own, mut other) = (seal(&file, START, 0), seal(&file, START, 0));
+    let mut heard = |own: &mut Sealed| {
+        let mut bytes = sealed(&mut other, START, RELAY, data(0, 10));
+        own.open(START, addr(CLIENT), &mut bytes).is_ok()
+    };
+    for expected in [true, true, true, false] {
+        assert_eq!(heard(&mut own), expected);
+        file.rotate(0).expect("a key");
+        own.set_keys(Keys::domain(&file));
+    }
+}
+
+/// Whoever has a key can pretend to be many senders; memory stays within what the limits say.
+#[test]
+fn senders_without_end_do_not_fill_the_memory() {
+    let domains = Domains::new();
+    let keys = Keys::domain(&domains.ours);
+    let limits = Limits { senders: 50, neighbours: 50 };
+    let mut own = Seal::new(keys, START, WallClock::new(START, UNIX), limits, 1);
+    for _ in 0..500 {
+        let mut bytes = sealed(&mut seal(&domains.ours, START, 0), START, RELAY, data(0, 10));
+        let _ = own.open(START, addr(ATTACKER), &mut bytes);
+    }
+    assert_eq!((own.stats().senders, own.stats().over_limit), (50, 450));
+    // Once they are silent for longer than any packet of theirs is taken, others have their place.
+    let later = START + Duration::from_secs(60);
+    let mut bytes = sealed(&mut seal(&domains.ours, later, 0), later, RELAY, data(0, 10));
+    assert!(own.open(later, addr(CLIENT), &mut bytes).is_ok());
+    assert_eq!(own.stats().senders, 1);
+}
+
+#[test]
+fn a_sealed_packet_costs_at_most_60_bytes_above_udp() {
+    let domains = Domains::new();
+    let mut suite = seal(&domains.ours, START, 0);
+    let far = data((1 << 38) - 2000, 1350);
+    let bytes = sealed(&mut suite, START, RELAY, far);
+    assert_eq!(bytes.len(), 1350 + 60);
+    assert_eq!(suite.overhead(), 32);
+}

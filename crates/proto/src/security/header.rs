@@ -1,0 +1,128 @@
+use super::SenderId;
+
+/// Bytes in front of a sealed packet. They are authenticated and not encrypted.
+pub const HEADER_LEN: usize = 16;
+
+/// Bytes behind it.
+pub const TAG_LEN: usize = 16;
+
+/// The two leading bits of a sealed datagram, where a plain packet has its version.
+const MARK: u8 = 0b10 << 6;
+
+/// The key hint's five bits.
+const HINT_MASK: u8 = 0x1f;
+
+/// What a packet is sealed with; the sender chooses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Algorithm {
+    /// AES-128-GCM (NIST SP 800-38D), where the processor has AES instructions.
+    Aes128Gcm = 0,
+    /// ChaCha20-Poly1305 (RFC 8439), where it has none.
+    ChaCha20Poly1305 = 1,
+}
+
+/// What stands in front of a sealed packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SealHeader {
+    /// With what it is sealed.
+    pub algorithm: Algorithm,
+    /// Five bits that lead to the secret.
+    pub hint: u8,
+    /// Who sealed it.
+    pub sender: SenderId,
+    /// The sender's epoch, modulo 2^16 (three days).
+    pub epoch: u16,
+    /// The sender's packets in this epoch to this neighbour, from 0; below 2^24. It is the nonce.
+    pub counter: u32,
+}
+
+impl SealHeader {
+    /// One more than the largest counter.
+    pub const COUNTER_END: u32 = 1 << 24;
+
+    /// The bytes that travel.
+    pub fn emit(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[0] = MARK | ((self.algorithm as u8) << 5) | (self.hint & HINT_MASK);
+        bytes[1..9].copy_from_slice(&self.sender.boot.to_be_bytes());
+        bytes[9..11].copy_from_slice(&self.sender.link.to_be_bytes());
+        bytes[11..13].copy_from_slice(&self.epoch.to_be_bytes());
+        bytes[13..].copy_from_slice(&self.counter.to_be_bytes()[1..]);
+        bytes
+    }
+
+    /// Reads the front of a datagram; `None` when it is no sealed one, or too short to hold a packet.
+    pub fn parse(datagram: &[u8]) -> Option<Self> {
+        if datagram.len() <= HEADER_LEN + TAG_LEN {
+            return None;
+        }
+        let bytes: &[u8; HEADER_LEN] = datagram.first_chunk()?;
+        let [first, b0, b1, b2, b3, b4, b5, b6, b7, l0, l1, e0, e1, c0, c1, c2] = *bytes;
+        if first & 0xc0 != MARK {
+            return None;
+        }
+        let algorithm = if first & 0x20 == 0 { Algorithm::Aes128Gcm } else { Algorithm::ChaCha20Poly1305 };
+        Some(Self {
+            algorithm,
+            hint: first & HINT_MASK,
+            sender: SenderId {
+                boot: u64::from_be_bytes([b0, b1, b2, b3, b4, b5, b6, b7]),
+                link: u16::from_be_bytes([l0, l1]),
+            },
+            epoch: u16::from_be_bytes([e0, e1]),
+            counter: u32::from_be_bytes([0, c0, c1, c2]),
+        })
+    }
+
+    /// The nonce: the key is of one sender, neighbour and epoch, so that the counter alone never repeats.
+    pub fn nonce(&self) -> [u8; super::NONCE_LEN] {
+        let mut nonce = [0; super::NONCE_LEN];
+        nonce[8..].copy_from_slice(&self.counter.to_be_bytes());
+        nonce
+    }
+
+    /// Algorithm and hint together: what tells two secrets of one sender apart.
+    pub(super) fn key_tag(&self) -> u8 {
+        ((self.algorithm as u8) << 5) | self.hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_header_survives_its_journey(
+            chacha: bool, hint in 0u8..32, boot: u64, link: u16, epoch: u16, counter in 0u32..1 << 24
+        ) {
+            let algorithm = if chacha { Algorithm::ChaCha20Poly1305 } else { Algorithm::Aes128Gcm };
+            let header = SealHeader { algorithm, hint, sender: SenderId { boot, link }, epoch, counter };
+            let mut datagram = header.emit().to_vec();
+            prop_assert_eq!(SealHeader::parse(&datagram), None, "nothing is sealed in it");
+            datagram.resize(HEADER_LEN + TAG_LEN + 1, 0);
+            prop_assert_eq!(SealHeader::parse(&datagram), Some(header));
+        }
+    }
+
+    #[test]
+    fn a_plain_packet_is_no_sealed_one() {
+        assert_eq!(SealHeader::parse(&[crate::wire::VERSION << 6; 100]), None);
+    }
+
+    /// The vector of docs/PROTOCOL.md.
+    #[test]
+    fn the_published_header_holds() {
+        let sender = SenderId { boot: 0x0102_0304_0506_0708, link: 9 };
+        let header = SealHeader {
+            algorithm: Algorithm::Aes128Gcm,
+            hint: 3,
+            sender,
+            epoch: 0xabcd,
+            counter: 0x01_02_03,
+        };
+        assert_eq!(header.emit(), [0x83, 1, 2, 3, 4, 5, 6, 7, 8, 0, 9, 0xab, 0xcd, 1, 2, 3]);
+        assert_eq!(header.nonce(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
+    }
+}

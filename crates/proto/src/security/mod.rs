@@ -1,0 +1,66 @@
+//! The hop seal: every datagram between two nodes is encrypted, authenticated and taken at most once.
+//!
+//! docs/SECURITY.md says against whom and why so. There is no handshake: each node draws a random id when it
+//! starts, and a key is a function of a shared secret, that id, the neighbour's number and the time in
+//! [epochs](WallClock). [`Seal`] keeps what a [`Suite`](crate::wire::Suite) needs: counters, replay windows, the
+//! keys in use. What a key is and what it does to bytes is injected: [`Keyring`] and [`SealKey`].
+
+mod header;
+mod incoming;
+mod outgoing;
+mod seal;
+mod wall;
+mod window;
+
+pub use header::{Algorithm, HEADER_LEN, SealHeader, TAG_LEN};
+pub use seal::{Limits, Seal, SealStats};
+pub use wall::{EPOCH, TOLERANCE_EPOCHS, WallClock};
+pub use window::{ReplayWindow, WINDOW};
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+/// Who sealed: one start of one node, speaking to one neighbour. Never used for another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SenderId {
+    /// Drawn by the [`Keyring`] when the node started.
+    pub boot: u64,
+    /// The neighbour, numbered by the sender.
+    pub link: u16,
+}
+
+/// Bytes of a nonce.
+pub const NONCE_LEN: usize = 12;
+
+/// An AEAD (RFC 5116) under one key, with tags of [`TAG_LEN`] bytes.
+pub trait SealKey {
+    /// Encrypts `out[start..]` in place and appends the tag; false when it cannot.
+    fn seal(&self, nonce: [u8; NONCE_LEN], header: &[u8], out: &mut Vec<u8>, start: usize) -> bool;
+
+    /// Decrypts `bytes`, whose last bytes are the tag, in place and returns what was sealed; `None` when it was
+    /// not sealed under this key, nonce and header.
+    fn open<'a>(&self, nonce: [u8; NONCE_LEN], header: &[u8], bytes: &'a mut [u8]) -> Option<&'a [u8]>;
+}
+
+/// The keys of a node, and the secrets and chance that they are made from.
+pub trait Keyring {
+    /// A key of one sender in one epoch.
+    type Key: SealKey;
+
+    /// A number that no other start of any node that shares a secret with this one draws: random.
+    fn boot_id(&mut self) -> u64;
+
+    /// The key under which this node, as `sender`, seals for `to` in `epoch`, with the algorithm and the hint by
+    /// which `to` finds it. `None` when nothing is shared with `to`.
+    fn sealing(&mut self, to: SocketAddr, sender: SenderId, epoch: u64)
+    -> Option<(Algorithm, u8, Self::Key)>;
+
+    /// The `nth` key under which `header` says that it was sealed in `epoch`; `None` after the last. Hints are
+    /// short, so that there may be several.
+    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<Self::Key>;
+
+    /// The `nth` key for `header` proved right, for a datagram from `from`.
+    fn on_opened(&mut self, from: SocketAddr, header: &SealHeader, nth: usize) {
+        let _ = (from, header, nth);
+    }
+}

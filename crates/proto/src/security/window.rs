@@ -1,0 +1,93 @@
+/// How many of a sender's newest packets are told apart; an older one is refused.
+pub const WINDOW: u32 = 1024;
+
+const WORDS: usize = WINDOW as usize / 64;
+
+/// Which counters of one sender in one epoch were taken (RFC 4303 section 3.4.3).
+#[derive(Clone, Debug)]
+pub struct ReplayWindow {
+    /// One more than the highest counter taken.
+    next: u32,
+    taken: [u64; WORDS],
+}
+
+impl Default for ReplayWindow {
+    fn default() -> Self {
+        Self { next: 0, taken: [0; WORDS] }
+    }
+}
+
+impl ReplayWindow {
+    /// Whether `counter` was not taken, as far as is remembered.
+    #[inline]
+    pub fn is_fresh(&self, counter: u32) -> bool {
+        if counter >= self.next {
+            return true;
+        }
+        self.next - counter <= WINDOW && self.word(counter) & bit(counter) == 0
+    }
+
+    /// Takes `counter`, which must be fresh and authentic.
+    #[inline]
+    pub fn take(&mut self, counter: u32) {
+        if counter >= self.next {
+            // What is jumped over has not been taken; a word's worth at a time where that is much.
+            for skipped in self.next.max(counter.saturating_sub(WINDOW))..counter {
+                self.taken[index(skipped)] &= !bit(skipped);
+            }
+            self.next = counter + 1;
+        }
+        self.taken[index(counter)] |= bit(counter);
+    }
+
+    fn word(&self, counter: u32) -> u64 {
+        self.taken[index(counter)]
+    }
+}
+
+fn index(counter: u32) -> usize {
+    (counter / 64) as usize % WORDS
+}
+
+fn bit(counter: u32) -> u64 {
+    1 << (counter % 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_counter_is_taken_once_and_old_ones_never() {
+        let mut window = ReplayWindow::default();
+        assert!(window.is_fresh(5));
+        window.take(5);
+        assert!(!window.is_fresh(5) && window.is_fresh(4) && window.is_fresh(6));
+        window.take(5 + WINDOW);
+        assert!(!window.is_fresh(5) && window.is_fresh(6));
+        window.take(6 + WINDOW);
+        assert!(!window.is_fresh(6), "beyond the window nobody can tell");
+    }
+
+    proptest! {
+        #[test]
+        fn no_counter_is_ever_taken_twice(
+            jumps in prop::collection::vec((0u32..3000, prop::bool::weighted(0.6)), 1..400)
+        ) {
+            let (mut window, mut taken, mut at) = (ReplayWindow::default(), BTreeSet::new(), 0u32);
+            for (jump, ahead) in jumps {
+                let counter = if ahead { at + jump % 5 } else { at.saturating_sub(jump) };
+                let newest = taken.last().copied().unwrap_or(0);
+                let is_recent = taken.is_empty() || counter + WINDOW > newest;
+                prop_assert_eq!(window.is_fresh(counter), !taken.contains(&counter) && is_recent);
+                if window.is_fresh(counter) {
+                    window.take(counter);
+                    taken.insert(counter);
+                    at = at.max(counter);
+                }
+            }
+        }
+    }
+}

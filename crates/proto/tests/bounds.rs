@@ -1,0 +1,369 @@
+//! What a node owes to neighbours that have a key and misuse it: bounded memory, bounded answers, and no Data in
+//! its cache but from whom it asked.
+
+mod support;
+
+use starhop_proto::config::{Config, Profile, Settings};
+use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::node::Node;
+use starhop_proto::producer::Producer;
+use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
+use starhop_proto::time::{Duration, Instant, WireTime};
+use starhop_proto::units::Rate;
+use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet, Plain};
+use std::net::SocketAddr;
+use support::{Content, FLOW, addr, content, ms};
+
+const UPSTREAM: usize = 0;
+const START: Instant = Instant::from_nanos(1_000_000_000);
+
+fn config(change: impl FnOnce(&mut Settings)) -> Config {
+    let mut settings = Profile::Starhop.settings();
+    change(&mut settings);
+    Config::new(settings).expect("settings within the rules")
+}
+
+fn relay(config: Config) -> Relay {
+    Relay::new(config, addr(UPSTREAM), Plain, 1)
+}
+
+fn producer(config: Config) -> Producer<Content> {
+    let content = Content { length: None, reads: 0, first_reads: Vec::new() };
+    Producer::new(config, content, Plain, 1)
+}
+
+fn flow(n: u16) -> FlowId {
+    let mut id = [0; 16];
+    id[..2].copy_from_slice(&n.to_be_bytes());
+    FlowId(id)
+}
+
+fn interest(flow: FlowId, ranges: &[ByteRange]) -> Interest {
+    let mut interest = Interest::feedback(flow, WireTime(1), Rate::UNLIMITED);
+    for &range in ranges {
+        assert!(interest.ranges.push(range));
+    }
+    interest
+}
+
+/// Hands a packet over and returns what the node sends at once, by whom it is for.
+fn give(
+    node: &mut impl Node,
+    now: Instant,
+    from: usize,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Vec<(SocketAddr, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    write(&mut bytes);
+    node.handle_datagram(now, addr(from), &mut bytes);
+    take(node, now)
+}
+
+fn take(node: &mut impl Node, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
+    let mut sent = Vec::new();
+    let mut out = Vec::new();
+    while let Some(transmit) = node.poll_transmit(now, &mut out) {
+        sent.push((transmit.to, std::mem::take(&mut out)));
+    }
+    sent
+}
+
+fn data(from: u64, len: usize, byte: Option<u8>) -> impl FnOnce(&mut Vec<u8>) {
+    move |out| {
+        let (echo, flags) = (WireTime(1), DataFlags::default());
+        DataHeader { counter: 1, flow: FLOW, offset: from, echo, flags }.emit(out);
+        out.extend((from..from + len as u64).map(|at| byte.unwrap_or_else(|| content(at))));
+    }
+}
+
+/// Payload in Data for `to`, which must all be true.
+fn payload_for(sent: &[(SocketAddr, Vec<u8>)], to: usize) -> u64 {
+    let packets = sent.iter().filter(|(at, _)| *at == addr(to)).map(|(_, bytes)| Packet::parse(bytes));
+    let mut bytes = 0;
+    for packet in packets {
+        if let Ok(Packet::Data(header, payload)) = packet {
+            let range = header.range(payload.len());
+            assert!(
+                (range.start..range.end).zip(payload).all(|(at, byte)| content(at) == *byte),
+                "{range:?}"
+            );
+            bytes += range.len();
+        }
+    }
+    bytes
+}
+
+/// Somebody who was not asked knows what was asked for, and is faster than who was.
+#[test]
+fn data_of_a_stranger_is_neither_kept_nor_passed_on() {
+    let mut relay = relay(Config::default());
+    let wanted = ByteRange::new(0, 1350);
+    let asked = give(&mut relay, START, 1, |out| interest(FLOW, &[wanted]).emit(out));
+    assert!(asked.iter().any(|(to, _)| *to == addr(UPSTREAM)), "the relay asks its upstream");
+    for stranger in [1, 2] {
+        let sent = give(&mut relay, START, stranger, data(0, 1350, Some(0xbb)));
+        assert!(sent.is_empty(), "{sent:?}");
+    }
+    let gone = give(&mut relay, START, 2, |out| {
+        let flags = DataFlags { no_such_name: true, ..DataFlags::default() };
+        DataHeader { counter: 1, flow: FLOW, offset: 0, echo: WireTime(1), flags }.emit(out);
+    });
+    assert!(gone.is_empty(), "a stranger cannot say that the flow is none: {gone:?}");
+    assert_eq!((relay.stats().cache_bytes, relay.stats().unasked), (0, 3));
+    let sent = give(&mut relay, START + ms(1), UPSTREAM, data(0, 1350, None));
+    assert_eq!(payload_for(&sent, 1), 1350);
+}
+
+#[test]
+fn data_that_nobody_asked_for_is_not_kept() {
+    let mut relay = relay(Config::default());
+    give(&mut relay, START, UPSTREAM, data(0, 1350, Some(0xbb)));
+    assert_eq!(relay.stats().cache_bytes, 0, "no flow");
+    give(&mut relay, START, 1, |out| interest(FLOW, &[ByteRange::new(0, 1350)]).emit(out));
+    give(&mut relay, START, UPSTREAM, data(500_000, 1350, Some(0xbb)));
+    assert_eq!(relay.stats().cache_bytes, 0, "another range");
+    // The first writer wins.
+    give(&mut relay, START, UPSTREAM, data(0, 1350, None));
+    give(&mut relay, START, UPSTREAM, data(0, 1350, Some(0xbb)));
+    let sent =
+        give(&mut relay, START + ms(50), 2, |out| interest(FLOW, &[ByteRange::new(0, 1350)]).emit(out));
+    assert_eq!(payload_for(&sent, 2), 1350);
+}
+
+/// Knows the true bytes, once it was shown a proof.
+struct Knowing {
+    shown: bool,
+}
+
+const PROOF: FlowId = FlowId([9; 16]);
+
+impl Verifier for Knowing {
+    fn proof_flow(&self, _flow: FlowId) -> FlowId {
+        PROOF
+    }
+
+    fn learn(&mut self, _flow: FlowId, proof: &[u8]) -> bool {
+        self.shown = proof == [5; 64];
+        self.shown
+    }
+
+    fn knows(&self, _flow: FlowId) -> bool {
+        self.shown
+    }
+
+    fn judge(&self, _flow: FlowId, number: u64, bytes: &[u8]) -> bool {
+        (number * GROUP..).zip(bytes).all(|(at, byte)| content(at) == *byte)
+    }
+}
+
+/// An upstream that was asked lies; what it said is in the cache when the next neighbour asks.
+#[test]
+fn a_lie_in_the_cache_is_forgotten_before_it_is_told_again() {
+    for scrutiny in [Some(Scrutiny::Full), Some(Scrutiny::Sample), None] {
+        let mut relay = relay(Config::default());
+        if let Some(scrutiny) = scrutiny {
+            relay.set_verifier(Box::new(Knowing { shown: false }), scrutiny, 1);
+        }
+        // The proof passes first, as every client asks for it first.
+        give(&mut relay, START, 1, |out| interest(PROOF, &[ByteRange::new(0, 64)]).emit(out));
+        give(&mut relay, START, UPSTREAM, |out| {
+            let (echo, flags) = (WireTime(1), DataFlags { end: true, ..DataFlags::default() });
+            DataHeader { counter: 1, flow: PROOF, offset: 0, echo, flags }.emit(out);
+            out.extend([5; 64]);
+        });
+        let groups = 64u64;
+        for number in 0..groups {
+            let group = ByteRange::at(number * GROUP, GROUP);
+            give(&mut relay, START, 1, |out| interest(FLOW, &[group]).emit(out));
+            for at in (group.start..group.end).step_by(1024) {
+                give(&mut relay, START, UPSTREAM, data(at, 1024, (number % 2 == 1).then_some(0xbb)));
+            }
+        }
+        let mut disproved = Vec::new();
+        for neighbour in [2, 3] {
+            for number in 0..groups {
+                let group = ByteRange::at(number * GROUP, GROUP);
+                let now = START + ms(200 + number);
+                give(&mut relay, now, neighbour, |out| interest(FLOW, &[group]).emit(out));
+            }
+            disproved.push(relay.stats().disproved_groups);
+        }
+        let all = groups / 2;
+        match scrutiny {
+            Some(Scrutiny::Full) => assert_eq!(disproved, [all, all]),
+            // One in eight is judged until one was wrong; all after that.
+            Some(Scrutiny::Sample) => assert!((1..=all).contains(&disproved[0]) && disproved[1] == all),
+            None => assert_eq!(disproved, [0, 0], "its clients find out"),
+        }
+        let stats = relay.stats();
+        assert_eq!(stats.last_disproved, scrutiny.map(|_| addr(UPSTREAM)));
+        assert!(stats.interests_out > groups + stats.disproved_groups, "all are fetched again: {stats:?}");
+    }
+}
+
+/// A neighbour falls silent in a flow that others keep alive; whoever comes after it owes and gets nothing of its.
+#[test]
+fn a_neighbour_that_fell_silent_leaves_nothing_to_the_next() {
+    let mut relay = relay(config(|s| s.max_neighbours = 2));
+    give(&mut relay, START, 1, |out| interest(FLOW, &[ByteRange::at(0, 50_000)]).emit(out));
+    let mut now = START;
+    for second in 1..=100 {
+        now = START + ms(1000 * second);
+        let range = ByteRange::at(100_000 * second, 10);
+        give(&mut relay, now, 2, |out| interest(FLOW, &[range]).emit(out));
+        relay.handle_timeout(now);
+        take(&mut relay, now);
+    }
+    assert_eq!(relay.stats().neighbours, 1, "the silent one is forgotten");
+    give(&mut relay, now, 3, |out| interest(FLOW, &[ByteRange::at(60_000_000, 10)]).emit(out));
+    let sent = give(&mut relay, now, UPSTREAM, data(0, 1000, None));
+    assert_eq!(payload_for(&sent, 3) + payload_for(&take(&mut relay, now + ms(100)), 3), 0);
+    let mut turned = interest(FLOW, &[ByteRange::at(60_000_100, 10)]);
+    turned.epoch = 1;
+    give(&mut relay, now, 3, |out| turned.emit(out));
+    assert_eq!(relay.stats().neighbours, 2);
+}
+
+#[test]
+fn credit_is_one_neighbours_over_all_flows() {
+    let limit = 1 << 20;
+    let mut relay = relay(config(|s| s.credit_per_neighbour = limit));
+    let mut asked = 0;
+    for n in 0..100 {
+        let range = ByteRange::new(0, 64 * 1024);
+        let sent = give(&mut relay, START, 1, |out| interest(flow(n), &[range]).emit(out));
+        asked += sent.iter().map(|(_, bytes)| requested(bytes)).sum::<u64>();
+    }
+    assert!(asked <= limit, "{asked} bytes were asked of the upstream for one neighbour");
+    assert!(asked > limit / 2 && relay.stats().over_credit > 0);
+    let range = ByteRange::new(0, 64 * 1024);
+    let sent = give(&mut relay, START, 2, |out| interest(flow(200), &[range]).emit(out));
+    assert_eq!(requested(&sent[0].1), range.len(), "another neighbour has its own");
+}
+
+fn requested(bytes: &[u8]) -> u64 {
+    match Packet::parse(bytes) {
+        Ok(Packet::Interest(interest)) => interest.ranges.iter().map(|range| range.len()).sum(),
+        _ => 0,
+    }
+}
+
+/// What was wanted and arrives, or is given up, is credit again.
+#[test]
+fn credit_comes_back() {
+    let limit = 64 * 1024;
+    let mut relay = relay(config(|s| s.credit_per_neighbour = limit));
+    for round in 0..20u64 {
+        let (now, from) = (START + ms(40 * round), round * limit);
+        let range = ByteRange::at(from, limit);
+        let sent = give(&mut relay, now, 1, |out| interest(FLOW, &[range]).emit(out));
+        assert!(sent.iter().map(|(_, bytes)| requested(bytes)).sum::<u64>() >= limit, "round {round}");
+        let mut received = 0;
+        for at in (from..from + limit).step_by(1024) {
+            received += payload_for(&give(&mut relay, now, UPSTREAM, data(at, 1024, None)), 1);
+        }
+        received += payload_for(&take(&mut relay, now + ms(30)), 1);
+        assert_eq!(received, limit, "round {round}");
+    }
+    assert_eq!(relay.stats().over_credit, 0);
+}
+
+#[test]
+fn flows_and_neighbours_are_bounded_in_a_relay_and_in_a_producer() {
+    let small = || config(|s| (s.max_flows, s.max_flows_per_neighbour, s.max_neighbours) = (50, 20, 10));
+    let mut relay = relay(small());
+    for n in 0..1000u16 {
+        let from = 1 + usize::from(n % 20);
+        give(&mut relay, START, from, |out| interest(flow(n), &[ByteRange::new(0, 10)]).emit(out));
+    }
+    let stats = relay.stats();
+    assert_eq!((stats.flows, stats.neighbours), (50, 10));
+    assert!(stats.over_limit >= 900, "{stats:?}");
+    let mut alone = self::relay(small());
+    for n in 0..1000 {
+        give(&mut alone, START, 1, |out| interest(flow(n), &[ByteRange::new(0, 10)]).emit(out));
+    }
+    assert_eq!(alone.stats().flows, 20, "one neighbour cannot take all");
+    let few = config(|s| (s.max_subscriptions, s.max_flows_per_neighbour) = (15, 10));
+    let mut crowded = self::relay(few);
+    for n in 0..1000u16 {
+        let from = 1 + usize::from(n / 100);
+        give(&mut crowded, START, from, |out| interest(flow(n % 100), &[ByteRange::new(0, 10)]).emit(out));
+    }
+    assert!(crowded.stats().flows <= 15, "{:?}", crowded.stats());
+    let mut producer = producer(small());
+    for from in 1..200 {
+        give(&mut producer, START, from, |out| interest(FLOW, &[ByteRange::new(0, 10)]).emit(out));
+    }
+    assert_eq!(producer.stats().neighbours, 10);
+}
+
+/// A range costs memory however short it is.
+#[test]
+fn scattered_requests_are_bounded() {
+    let limit = 100;
+    let mut relay = relay(config(|s| s.max_ranges_per_flow = limit));
+    let mut asked = 0;
+    for n in 0..1000u64 {
+        let ranges: Vec<ByteRange> = (0..8).map(|i| ByteRange::at((n * 8 + i) * 10, 1)).collect();
+        let sent = give(&mut relay, START, 1, |out| interest(FLOW, &ranges).emit(out));
+        asked += sent.iter().map(|(_, bytes)| requested(bytes)).sum::<u64>();
+    }
+    assert_eq!(asked, limit as u64);
+    let mut producer = producer(config(|s| s.max_ranges_per_flow = limit));
+    for n in 0..1000u64 {
+        let ranges: Vec<ByteRange> = (0..8).map(|i| ByteRange::at((n * 8 + i) * 10, 1)).collect();
+        let mut frozen = interest(FLOW, &ranges);
+        frozen.link_rate = Rate::ZERO;
+        give(&mut producer, START, 1, |out| frozen.emit(out));
+    }
+    assert_eq!(producer.stats().over_credit, 8000 - limit as u64);
+}
+
+/// Feedback of 0 and of infinity: neither makes a node send more than its operator allows, nor does it harm others.
+#[test]
+fn a_granted_rate_is_clamped_and_is_only_the_granters() {
+    let most = Rate::from_mbps(20);
+    let mut producer = producer(config(|s| s.max_rate = most));
+    // Neighbour 1 grants everything, neighbour 2 nothing.
+    for (neighbour, rate) in [(1, Rate::UNLIMITED), (2, Rate::ZERO)] {
+        for n in 0..40 {
+            let mut greedy = interest(FLOW, &[ByteRange::at(n * 65_536, 65_536)]);
+            greedy.link_rate = rate;
+            give(&mut producer, START, neighbour, |out| greedy.emit(out));
+        }
+    }
+    let mut sent = [0, 0];
+    for step in 0..10_000 {
+        let packets = take(&mut producer, START + Duration::from_micros(100 * step));
+        sent[0] += payload_for(&packets, 1);
+        sent[1] += payload_for(&packets, 2);
+    }
+    let allowed = most.bytes_in(Duration::from_secs(1));
+    assert!(sent[0] <= allowed && sent[0] * 10 > allowed * 9, "{sent:?} of {allowed}");
+    assert_eq!(sent[1], 0);
+}
+
+#[test]
+fn a_request_travels_no_further_than_the_protocol_allows_whatever_it_says() {
+    let mut relay = relay(Config::default());
+    let mut endless = interest(FLOW, &[ByteRange::new(0, 10)]);
+    endless.hop_limit = 255;
+    let sent = give(&mut relay, START, 1, |out| endless.emit(out));
+    let Ok(Packet::Interest(passed)) = Packet::parse(&sent[0].1) else { panic!("an Interest") };
+    assert_eq!(passed.hop_limit, Interest::DEFAULT_HOP_LIMIT - 1);
+}
+
+/// Per authenticated byte in, no more than was asked; the memory behind it is what the operator allowed.
+#[test]
+fn one_interest_never_makes_a_node_send_more_than_it_names_and_the_limit_allows() {
+    let mut producer = producer(Config::default());
+    let all = ByteRange::new(0, 1 << 40);
+    let mut greedy = interest(FLOW, &[all]);
+    greedy.repair = true;
+    let mut sent = payload_for(&give(&mut producer, START, 1, |out| greedy.emit(out)), 1);
+    for step in 1..1000 {
+        sent += payload_for(&take(&mut producer, START + ms(step)), 1);
+    }
+    assert_eq!(sent, 64 * 1024);
+}

@@ -13,6 +13,7 @@ type Test = (&'static str, fn());
 const TESTS: &[Test] = &[
     ("starhop_agrees_with_the_simulator", agreement::starhop),
     ("captures_are_decoded_by_the_dissector", tools::captures_are_decoded),
+    ("captures_show_seals_only", tools::captures_show_seals_only),
     ("a_split_connection_outruns_a_whole_one", tools::a_split_connection_outruns_a_whole_one),
     ("ipv6_carries_both_kinds_of_flows", tools::ipv6_carries_both_kinds_of_flows),
     ("a_command_runs_in_a_node", tools::a_command_runs_in_a_node),
@@ -101,6 +102,7 @@ mod agreement {
 
 /// What the command offers.
 mod tools {
+    use super::scenario::Run;
     use super::*;
     use std::process::Command;
     use std::time::Duration;
@@ -108,31 +110,7 @@ mod tools {
     pub(super) fn captures_are_decoded() {
         let scenario = Scenario::chain(2, "20Mbit", "5ms", "2%").file("starhop", 500_000);
         let run = scenario.emulate(&["--insecure", "--pcap", "captures"]);
-        let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../tools/starhop.lua");
-        let fields = [
-            "starhop.kind",
-            "starhop.offset",
-            "starhop.payload_length",
-            "frame.comment",
-            "starhop.malformed",
-        ];
-        let mut tshark = Command::new("tshark");
-        tshark.args(["-X", script, "-r"]).arg(run.path("captures/server-r1.pcapng"));
-        tshark.args(["-T", "fields"]).args(fields.iter().flat_map(|field| ["-e", field]));
-        // Wireshark ends its own privileges where it is started by root, and warns of that.
-        let output = match tshark.output() {
-            Ok(output) => output,
-            Err(error) => {
-                println!(
-                    "skipped: tshark: {error}; install it with your packages (Debian: apt install tshark)"
-                );
-                return;
-            }
-        };
-        let text = String::from_utf8_lossy(&output.stdout);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && !said.contains("Lua"), "{said}");
-        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+        let Some(rows) = decoded(&run, &FIELDS) else { return };
         let of = |kind: &str| rows.iter().filter(|row| row[0] == kind).count();
         assert!(of("0") > 30, "Interests: {}", of("0"));
         let bytes: u64 =
@@ -145,12 +123,43 @@ mod tools {
             run.link("server-r1", "forward", "lost") + run.link("server-r1", "backward", "lost")
         );
         assert!(rows.iter().all(|row| row[4].is_empty()), "nothing is malformed");
-        let sealed = scenario.emulate(&["--pcap", "captures"]);
+    }
+
+    /// By default a capture shows what anybody on the way sees: seals, and not what is in them.
+    pub(super) fn captures_show_seals_only() {
+        let scenario = Scenario::chain(2, "20Mbit", "5ms", "0%").file("starhop", 500_000);
+        let run = scenario.emulate(&["--pcap", "captures"]);
+        assert!(run.is_whole(), "{}", run.document);
+        let Some(rows) = decoded(&run, &SEAL_FIELDS) else { return };
+        let sealed = rows.iter().filter(|row| !row[1].is_empty()).count();
+        assert!(sealed > 2 * 350, "{sealed} sealed packets at both ends, of {}", rows.len());
+        assert!(rows.iter().all(|row| row[0].is_empty() && row[2].is_empty()), "plain or malformed");
+    }
+
+    const FIELDS: [&str; 5] =
+        ["starhop.kind", "starhop.offset", "starhop.payload_length", "frame.comment", "starhop.malformed"];
+    const SEAL_FIELDS: [&str; 3] = ["starhop.kind", "starhop.seal.counter", "starhop.malformed"];
+
+    /// What the dissector makes of the first link's packets; nothing where there is no tshark.
+    fn decoded(run: &Run, fields: &[&str]) -> Option<Vec<Vec<String>>> {
+        let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../tools/starhop.lua");
         let mut tshark = Command::new("tshark");
-        tshark.args(["-X", script, "-r"]).arg(sealed.path("captures/server-r1.pcapng"));
-        tshark.args(["-Y", "starhop.seal.counter", "-T", "fields", "-e", "starhop.kind"]);
-        let text = tshark.output().unwrap().stdout;
-        assert!(text.split(|&byte| byte == b'\n').count() > 500, "sealed packets");
+        tshark.args(["-X", script, "-r"]).arg(run.path("captures/server-r1.pcapng"));
+        tshark.args(["-T", "fields"]).args(fields.iter().flat_map(|field| ["-e", field]));
+        // Wireshark ends its own privileges where it is started by root, and warns of that.
+        let output = match tshark.output() {
+            Ok(output) => output,
+            Err(error) => {
+                println!(
+                    "skipped: tshark: {error}; install it with your packages (Debian: apt install tshark)"
+                );
+                return None;
+            }
+        };
+        let text = String::from_utf8_lossy(&output.stdout);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !said.contains("Lua"), "{said}");
+        Some(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
     }
 
     pub(super) fn a_split_connection_outruns_a_whole_one() {

@@ -16,6 +16,10 @@ use std::sync::Arc;
 pub(super) fn controls(scenario: &Scenario, options: &Options) -> Result<BTreeMap<usize, String>, LabError> {
     let mut controls = BTreeMap::new();
     for (index, flow) in scenario.flows.iter().enumerate() {
+        if !flow.middles.is_empty() {
+            let problem = format!("flow {}: `tunnel` and `fec` exist in the simulator only", flow.name);
+            return Err(LabError::Scenario(problem));
+        }
         if flow.exchange.is_some() {
             let problem = format!("flow {}: `requests` exist in the simulator only", flow.name);
             return Err(LabError::Scenario(problem));

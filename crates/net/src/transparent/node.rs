@@ -203,3 +203,112 @@ impl Interceptor {
         self.relay.poll_timeout()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::security::{KeyFile, Kind, Sources};
+    use starhop_proto::config::{Config, Profile};
+    use starhop_proto::time::WireTime;
+    use starhop_proto::units::Rate;
+    use std::path::Path;
+
+    const RANGE: ByteRange = ByteRange { start: 0, end: 5000 };
+
+    fn client() -> SocketAddr {
+        ([192, 0, 2, 1], 50_000).into()
+    }
+
+    fn server() -> SocketAddr {
+        ([198, 51, 100, 1], 4433).into()
+    }
+
+    fn key(directory: &Path, name: &str) -> Sources {
+        let key = directory.join(name);
+        KeyFile::new(Kind::Domain, name, None, 0).unwrap().create(&key).unwrap();
+        Sources::Files { key, roster: None }
+    }
+
+    fn interceptor(sources: &Sources) -> Interceptor {
+        let config = Config::new(Profile::Starhop.settings()).unwrap();
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let relay = Relay::new(config, nowhere, HopSuite::new(sources).unwrap(), 1);
+        Interceptor::new(relay, clock::now())
+    }
+
+    fn request(flow: u8) -> Interest {
+        let mut interest = Interest::feedback(FlowId([flow; 16]), WireTime(1), Rate::from_mbps(10));
+        interest.cold = true;
+        interest.ranges.push(RANGE);
+        interest
+    }
+
+    fn sealed(suite: &mut HopSuite, interest: &Interest) -> Vec<u8> {
+        let mut out = vec![0; suite.room()];
+        interest.emit(&mut out);
+        suite.seal(clock::now(), server(), &mut out, 0).unwrap();
+        out
+    }
+
+    #[test]
+    fn a_request_of_the_domain_is_taken_and_asked_of_the_server_in_the_clients_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = key(directory.path(), "home");
+        let (mut node, mut asking) = (interceptor(&key), HopSuite::new(&key).unwrap());
+        let datagram = sealed(&mut asking, &request(1));
+        assert_eq!(node.handle(clock::now(), client(), server(), &datagram), Verdict::Taken);
+        let mut out = Vec::new();
+        let (pair, len) = node.poll_transmit(clock::now(), &mut out).unwrap();
+        assert_eq!(pair, Pair { peer: server(), local: client() });
+        let mut answering = HopSuite::new(&key).unwrap();
+        let packet = answering.open(clock::now(), client(), &mut out[..len]).unwrap();
+        assert!(
+            matches!(Packet::parse(packet), Ok(Packet::Interest(asked)) if asked.flow == FlowId([1; 16]))
+        );
+    }
+
+    /// Who stands behind this relay has not seen what it took, and would answer it.
+    #[test]
+    fn a_repetition_of_what_was_taken_ends_here() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = key(directory.path(), "home");
+        let (mut node, mut asking) = (interceptor(&key), HopSuite::new(&key).unwrap());
+        let datagram = sealed(&mut asking, &request(1));
+        assert_eq!(node.handle(clock::now(), client(), server(), &datagram), Verdict::Taken);
+        assert_eq!(node.handle(clock::now(), client(), server(), &datagram), Verdict::Ended);
+    }
+
+    #[test]
+    fn what_it_has_no_key_for_goes_on_as_it_came_and_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (home, other) = (key(directory.path(), "home"), key(directory.path(), "other"));
+        let mut node = interceptor(&home);
+        let mut plain = Vec::new();
+        request(1).emit(&mut plain);
+        let foreign = sealed(&mut HopSuite::new(&other).unwrap(), &request(2));
+        for datagram in [plain, foreign, b"not ours".to_vec()] {
+            assert_eq!(node.handle(clock::now(), client(), server(), &datagram), Verdict::PassedOn);
+        }
+        assert!(node.askers.is_empty());
+        assert_eq!((node.stats().interests_in, node.stats().flows), (0, 0));
+        assert_eq!(node.poll_transmit(clock::now(), &mut Vec::new()), None);
+    }
+
+    #[test]
+    fn clients_and_flows_are_bounded() {
+        let mut node = interceptor(&Sources::Insecure);
+        let mut most = 0;
+        for nth in 0..20_000_u32 {
+            let mut interest = request(0);
+            interest.flow.0[..4].copy_from_slice(&nth.to_be_bytes());
+            let client = SocketAddr::from(([10, 0, (nth >> 8) as u8, nth as u8], 50_000));
+            let mut out = Vec::new();
+            interest.emit(&mut out);
+            most += u32::from(node.handle(clock::now(), client, server(), &out) == Verdict::Taken);
+        }
+        assert_eq!(most as usize, MAX_ASKERS);
+        assert_eq!(node.askers.len(), MAX_ASKERS);
+        assert!(!node.pairs.have_room(Pair { peer: server(), local: server() }, MAX_PAIRS));
+    }
+}

@@ -168,7 +168,7 @@ fn a_packet_waits_for_a_gap_no_longer_than_it_may() {
         core::iter::from_fn(|| decoder.poll_packet()).flatten().collect::<Vec<u8>>()
     };
     assert_eq!(handed_on(&mut decoder), [0, 1]);
-    // 3 came at 3 ms and waits for 2: for 200 ms at most, but 4 comes at 20 ms.
+    // 3 came at 3 ms and waits for 2: for 120 ms at most, but 4 comes at 20 ms.
     decoder.on_frame(at(20), &frame(4)).expect("a frame");
     decoder.on_timeout(at(29));
     assert_eq!(handed_on(&mut decoder), []);

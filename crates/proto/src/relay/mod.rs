@@ -156,11 +156,11 @@ impl<C: Suite> Relay<C> {
     /// Takes `range` of a flow for asked by `client`, who asked for it past this relay: when it comes it goes on to the
     /// client as this relay's own answer.
     pub fn adopt(&mut self, flow: FlowId, range: ByteRange, client: SocketAddr) {
-        let Self { flows, downlinks, .. } = self;
-        let Some(flow) = flows.find(&flow).and_then(|slot| flows.get_mut(slot)) else { return };
+        let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get_mut(slot)) else { return };
+        let downlinks = &mut self.downlinks;
         let is_client = |link| downlinks.get(link).is_some_and(|responder| responder.addr == client);
-        if let Some(subscriber) = flow.subscribers.iter_mut().find(|subscriber| is_client(subscriber.link)) {
-            subscriber.want(downlinks, range);
+        if let Some(place) = flow.subscribers.iter().position(|subscriber| is_client(subscriber.link)) {
+            flow.subscribers[place].want(downlinks, range);
             flow.intake.adopt(range);
         }
     }

@@ -14,6 +14,7 @@ use crate::process::Sealing;
 use crate::scenario::{Blueprint, Scenario, blueprint, link_configs};
 use starhop_net::clock;
 use starhop_net::emu::{self, Process};
+use starhop_proto::security::{HEADER_LEN, TAG_LEN};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::NodeId;
 use starhop_sim::run::{Action, FlowSpec};
@@ -277,9 +278,13 @@ impl<'a> Run<'a> {
     /// Bytes of a flow's full packet, headers of IP included.
     pub(super) fn full_packet(&self, flow: usize) -> u32 {
         let more = if self.is_v6 { V6_HEADER_MORE } else { 0 };
-        match self.connections.contains_key(&flow) {
-            true => tcp::RECORD as u32 + tcp::HEADERS + more,
-            false => self.blueprint.plan.flows[flow].transport.full_packet() + more,
+        match (self.connections.contains_key(&flow), &self.sealing) {
+            (true, _) => tcp::RECORD as u32 + tcp::HEADERS + more,
+            (false, Sealing::Insecure) => self.blueprint.plan.flows[flow].transport.full_packet() + more,
+            (false, Sealing::Key(_)) => {
+                let seal = (HEADER_LEN + TAG_LEN) as u32;
+                self.blueprint.plan.flows[flow].transport.full_packet() + seal + more
+            }
         }
     }
 

@@ -51,6 +51,8 @@ const LEAST_HEADROOM: f64 = 1.2;
 const DRAIN_EVERY: Duration = Duration::from_secs(4);
 const DRAIN: f64 = 0.9;
 const DRAIN_HORIZONS: f64 = 2.0;
+/// A queue that stays above twice its target for this long is one, however noisy the delay is.
+const STANDING: Duration = Duration::from_millis(250);
 /// From this share of the target down, the queue counts as empty.
 const QUEUE_EMPTY: f64 = 0.15;
 
@@ -129,6 +131,8 @@ pub struct Starhop {
     phantom: u32,
     /// When the queue was last empty.
     empty_at: Instant,
+    /// When the queue was last no longer than noise explains.
+    short_at: Instant,
     /// What is granted while a queue is drained.
     drain_rate: f64,
     /// How much hopRTTs differ that saw the same queue, seconds: the clocks' and schedulers' doing.
@@ -157,6 +161,7 @@ impl Starhop {
             peak: 0.0,
             phantom: 0,
             empty_at: Instant::ZERO,
+            short_at: Instant::ZERO,
             drain_rate: 0.0,
             noise: 0.0,
             last_min: Duration::ZERO,
@@ -222,7 +227,7 @@ impl Starhop {
         self.rate = match (is_held, queue > target) {
             (true, _) => rate,
             (false, true) => {
-                rate.max(self.rate * GENTLE_CUT).max(self.room_above(carried, queue)).min(self.rate)
+                rate.max(self.rate * GENTLE_CUT).max(self.room_above(now, carried)).min(self.rate)
             }
             (false, false) => self.rate.max(rate),
         };
@@ -246,10 +251,10 @@ impl Starhop {
 
     /// The least that a sender keeps that does not use up its grant. In noise it has to lie above what arrives:
     /// hops that each give way to the one above would otherwise lower each other without end.
-    /// A queue that noise does not explain is one: the repairs of a lossy hop on top of what a link of the same rate
+    /// A queue that stands is none of noise's doing: the repairs of a lossy hop on top of what a link of the same rate
     /// brings make it grow without ever being held by the grant.
-    fn room_above(&self, carried: f64, queue: f64) -> f64 {
-        if !self.is_noisy(carried) || queue > 2.0 * self.target(carried) {
+    fn room_above(&self, now: Instant, carried: f64) -> f64 {
+        if !self.is_noisy(carried) || now.since(self.short_at) > STANDING {
             return FLOOR * carried;
         }
         (LEAST_HEADROOM * carried).min(self.capacity.map_or(f64::INFINITY, |(capacity, _)| capacity))
@@ -285,6 +290,9 @@ impl Starhop {
         let target = self.target(carried);
         if queue <= QUEUE_EMPTY * target {
             self.empty_at = now;
+        }
+        if queue <= 2.0 * target {
+            self.short_at = now;
         }
         self.watch_path(now, queue, carried, interval.min_hop_rtt, rtt);
         let is_full = queue >= if self.in_startup { target } else { QUEUE_SEEN * target };

@@ -28,8 +28,7 @@ const MOST_NODES: usize = 250;
 
 /// Why there are no satellites here.
 const SKY: &str = "a constellation has more nodes than this machine has namespaces for: `starhop sim` runs it. \
-                   `starhop orbit path --help` says how to write one path of it as a chain with delay traces, which \
-                   runs here";
+                   To emulate one path of it, write a chain with the delays that `starhop orbit path` prints";
 
 /// Between the start of the links and the scenario's time zero.
 const LEAD: Duration = Duration::from_millis(50);

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
 /// Silence that means that the relay hangs.
 const SILENCE: Duration = Duration::from_millis(1000);
+/// Between two tries to change the rules.
+const RETRY: Duration = Duration::from_millis(50);
 /// How long installing may take.
 const INSTALL: Duration = Duration::from_secs(5);
 
@@ -89,6 +91,18 @@ pub fn watch(port: u16) -> io::Result<()> {
     done.and(removed)
 }
 
+/// Others that change or list rules at the same moment make a change fail: it is tried again, well within the two
+/// seconds that a relay may be in the way.
+fn patiently(change: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    for _ in 0..3 {
+        if change().is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(RETRY);
+    }
+    change()
+}
+
 fn guard(firewall: Firewall) -> io::Result<()> {
     let mut input = io::stdin();
     let mut last = Instant::now();
@@ -113,7 +127,7 @@ fn guard(firewall: Firewall) -> io::Result<()> {
         if wanted == is_diverting {
             continue;
         }
-        let done = if wanted { firewall.install() } else { firewall.remove() };
+        let done = patiently(|| if wanted { firewall.install() } else { firewall.remove() });
         if !has_said {
             has_said = true;
             let said = done.as_ref().map_or_else(io::Error::to_string, |()| "diverting".to_owned());

@@ -5,6 +5,9 @@ use serde_json::Value;
 use starhop_net::clock;
 use starhop_net::emu::{Namespace, Process};
 use starhop_net::security::{KeyError, KeyFile, Kind};
+use starhop_net::trace::Trace;
+use starhop_proto::name::ByteRange;
+use starhop_proto::time::Instant;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -142,4 +145,10 @@ pub(crate) fn make_file(path: &Path, size: u64, seed: u64) -> io::Result<()> {
         left -= part as u64;
     }
     io::Write::flush(&mut file)
+}
+
+/// When which bytes of a flow passed, as a process noted it; the flow in hexadecimal digits.
+pub(crate) fn passings(path: &Path, flow: &str) -> Result<Vec<(Instant, ByteRange)>, LabError> {
+    let trace = Trace::read(path).map_err(LabError::system("cannot read a trace"))?;
+    Ok(trace.into_iter().filter(|(_, of, _)| of == flow).map(|(at, _, range)| (at, range)).collect())
 }

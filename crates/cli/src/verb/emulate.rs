@@ -3,12 +3,10 @@
 mod live;
 mod view;
 
-use super::sim::{Output, say_problems};
+use super::sim::{What, say_problems};
 use anyhow::Context;
 use live::Live;
 use starhop_lab::emulate::{Deployment, Guest, Interrupts, Options, emulate};
-use starhop_lab::run::load;
-use starhop_lab::scenario::Change;
 use starhop_net::emu;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,16 +35,8 @@ const INTERRUPTED: u8 = 130;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The scenario, a TOML file
-    file: PathBuf,
     #[command(flatten)]
-    output: Output,
-    /// Use this seed in place of the scenario's
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// Change a field of the scenario; may be given several times
-    #[arg(long = "set", value_name = "PATH=VALUE")]
-    changes: Vec<Change>,
+    what: What,
     /// Let this kernel's TCP carry a flow, with this congestion control; may be given several times
     #[arg(long = "tcp", value_name = "FLOW=CONTROL", value_parser = pair)]
     tcp: Vec<(String, String)>,
@@ -105,14 +95,10 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut scenario = match load(&args.file, &args.changes) {
+    let scenario = match args.what.load() {
         Ok(scenario) => scenario,
-        Err(error) => {
-            eprintln!("starhop: {error}");
-            return Ok(ExitCode::from(2));
-        }
+        Err(code) => return Ok(code),
     };
-    scenario.seed = args.seed.unwrap_or(scenario.seed);
     let program = std::env::current_exe().context("cannot find this program itself")?;
     // Ctrl-C in a shell is for what runs in it.
     let mut interrupts = args.shell.is_none().then(Interrupts::hold_back).transpose()?;
@@ -124,7 +110,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (guest, insecure) = (args.guest(), args.insecure);
     let options = Options { program, kernel, deployment, guest, is_v6, captures, insecure };
     // The terminal is the guest's.
-    let mut live = Live::new(&scenario.title, args.output.quiet || args.guest().is_some());
+    let mut live = Live::new(&scenario.title, args.what.output.quiet || args.guest().is_some());
     let mut is_interrupted = false;
     let result = emulate(&scenario, &options, |progress| {
         let came = interrupts.as_mut().is_some_and(Interrupts::came);
@@ -137,7 +123,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         eprintln!("starhop: interrupted; everything was removed");
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    args.output.write(&result)?;
+    args.what.output.write(&result)?;
     if let Some(accuracy) = result.accuracy.filter(|accuracy| !accuracy.is_good) {
         eprintln!(
             "starhop: WARNING: this machine was too slow for the scenario: delays were wrong by up to {:.2} ms (p99), \

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use starhop_lab::result::RunResult;
 use starhop_lab::run::{load, simulate};
-use starhop_lab::scenario::Change;
+use starhop_lab::scenario::{Change, Scenario};
 use starhop_lab::text;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -23,16 +23,34 @@ Exit codes: 0 fine; 1 the run failed (wrong bytes arrived, for one) or its resul
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    what: What,
+}
+
+/// What is run, and where its results go: the same for `sim` and `emulate`.
+#[derive(clap::Args)]
+pub(crate) struct What {
     /// The scenario, a TOML file
     file: PathBuf,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
     /// Use this seed in place of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Change a field of the scenario; may be given several times
     #[arg(long = "set", value_name = "PATH=VALUE")]
     changes: Vec<Change>,
+}
+
+impl What {
+    /// The scenario as it is to be run; says what is wrong with it, and how the program ends then.
+    pub(super) fn load(&self) -> Result<Scenario, ExitCode> {
+        let scenario = load(&self.file, &self.changes).map_err(|error| {
+            eprintln!("starhop: {error}");
+            ExitCode::from(2)
+        })?;
+        Ok(Scenario { seed: self.seed.unwrap_or(scenario.seed), ..scenario })
+    }
 }
 
 /// Where results go.
@@ -54,19 +72,15 @@ pub(crate) struct Output {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut scenario = match load(&args.file, &args.changes) {
+    let scenario = match args.what.load() {
         Ok(scenario) => scenario,
-        Err(error) => {
-            eprintln!("starhop: {error}");
-            return Ok(ExitCode::from(2));
-        }
+        Err(code) => return Ok(code),
     };
-    scenario.seed = args.seed.unwrap_or(scenario.seed);
     let mut progress =
-        Progress { is_shown: !args.output.quiet && std::io::stderr().is_terminal(), percent: 0 };
+        Progress { is_shown: !args.what.output.quiet && std::io::stderr().is_terminal(), percent: 0 };
     let result = simulate(&scenario, |share| progress.show(share));
     progress.clear();
-    args.output.write(&result)?;
+    args.what.output.write(&result)?;
     Ok(say_problems(&result))
 }
 

@@ -1,11 +1,10 @@
 //! The file by Starhop's own processes: a server, a relay on every host between, a client.
 
-use super::delays::{Delays, Passings, deliveries, series};
+use super::delays::{Delays, deliveries, series};
 use super::{FlowResult, Live, Options, ideal_mbps, read_links};
 use crate::error::LabError;
-use crate::process::{Sealing, command, fetch, start};
+use crate::process::{Sealing, command, fetch, passings, start};
 use starhop_net::emu::Chain;
-use starhop_net::trace::Trace;
 use starhop_proto::security::{HEADER_LEN, TAG_LEN};
 use std::path::Path;
 use std::time::Instant;
@@ -67,9 +66,4 @@ pub(super) fn run(
 /// The flow's id in hexadecimal digits: the first 128 bits of the hash.
 fn flow_of(result: &serde_json::Value) -> String {
     result["blake3"].as_str().unwrap_or_default().chars().take(32).collect()
-}
-
-fn passings(path: &Path, flow: &str) -> Result<Passings, LabError> {
-    let trace = Trace::read(path).map_err(LabError::system("cannot read a trace"))?;
-    Ok(trace.into_iter().filter(|(_, of, _)| of == flow).map(|(at, _, range)| (at, range)).collect())
 }

@@ -2,13 +2,12 @@
 
 use super::world::World;
 use crate::error::LabError;
-use crate::process::{Daemon, Sealing, command, make_file, start};
+use crate::process::{self, Daemon, Sealing, command, make_file, start};
 use crate::scenario::{Flow, Scenario, options_of};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::clock;
 use starhop_net::emu::{Namespace, Process};
-use starhop_net::trace::Trace;
 use starhop_proto::config::Config;
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::Instant;
@@ -539,7 +538,5 @@ fn passings(path: &Path, flow: FlowId) -> Result<Vec<(Instant, ByteRange)>, LabE
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let trace = Trace::read(path).map_err(LabError::system("cannot read a trace"))?;
-    let flow = flow.to_string();
-    Ok(trace.into_iter().filter(|(_, of, _)| *of == flow).map(|(at, _, range)| (at, range)).collect())
+    process::passings(path, &flow.to_string())
 }

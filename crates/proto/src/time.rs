@@ -179,16 +179,14 @@ impl WireTime {
         self.0.wrapping_sub(earlier.0) as i32
     }
 
+    /// What a clock shows at `now` that showed this at the start of time.
+    pub const fn after(self, now: Instant) -> Self {
+        Self(self.0.wrapping_add(Self::at(now).0))
+    }
+
     /// The reading `by` later.
     pub const fn plus(self, by: Duration) -> Self {
         Self(self.0.wrapping_add(by.as_micros() as u32))
-    }
-
-    /// The instant of this reading on the clock that wrote it, taken as the one nearest to `now`.
-    pub const fn to_instant(self, now: Instant) -> Instant {
-        let behind_us = Self::at(now).micros_since(self) as i64;
-        let micros = (now.as_nanos() / 1_000) as i64 - behind_us;
-        Instant(if micros < 0 { 0 } else { micros as u64 * 1_000 })
     }
 }
 
@@ -202,13 +200,6 @@ mod tests {
         let after = before + Duration::from_micros(20);
         assert_eq!(WireTime::at(after).micros_since(WireTime::at(before)), 20);
         assert_eq!(WireTime::at(before).micros_since(WireTime::at(after)), -20);
-    }
-
-    #[test]
-    fn a_wire_time_becomes_the_nearest_instant() {
-        let sent = Instant::from_nanos(3 * (1u64 << 32) * 1_000 + 7_000);
-        let now = sent + Duration::from_millis(600);
-        assert_eq!(WireTime::at(sent).to_instant(now), sent);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 /// How many of the newest packets are remembered.
 const WINDOW: u64 = 1024;
 const WORDS: usize = WINDOW as usize / 64;
-/// A counter further than this from the newest one is a neighbour that started anew.
-const PLAUSIBLE_JUMP: i16 = 4096;
+/// A counter further than this from the newest one is another neighbour's, whatever time has passed.
+pub(super) const MAX_JUMP: u16 = 4096;
 /// So many packets in a row, all of numbers that had been before, are no copies: their sender counts anew, and its first
 /// number happened to lie close behind the last of before.
 const MOST_COPIES: u32 = 16;
@@ -63,14 +63,16 @@ impl Arrivals {
         self.judged = self.next;
     }
 
-    /// A packet with the wire counter `counter` arrived.
-    pub fn on_arrival(&mut self, counter: u16) -> Arrival {
+    /// A packet with the wire counter `counter` arrived. A counter more than `plausible` (at most [`MAX_JUMP`]) ahead
+    /// of the newest one is another neighbour's: this one cannot have sent so many packets since.
+    pub fn on_arrival(&mut self, counter: u16, plausible: u16) -> Arrival {
         let resumes = core::mem::take(&mut self.resumes);
         if self.next == 0 || resumes {
             return self.restart(counter);
         }
         let ahead = counter.wrapping_sub((self.next - 1) as u16) as i16;
-        if ahead.unsigned_abs() > PLAUSIBLE_JUMP.unsigned_abs() {
+        let most = if ahead > 0 { plausible } else { MAX_JUMP };
+        if ahead.unsigned_abs() > most {
             return Arrival { is_new_neighbour: true, ..self.restart(counter) };
         }
         if ahead > 0 {
@@ -168,7 +170,7 @@ mod tests {
 
     fn lost_by(counters: &[u16]) -> Vec<u32> {
         let mut arrivals = Arrivals::new(3, 32);
-        counters.iter().map(|&c| arrivals.on_arrival(c).lost).collect()
+        counters.iter().map(|&c| arrivals.on_arrival(c, MAX_JUMP).lost).collect()
     }
 
     #[test]
@@ -182,7 +184,7 @@ mod tests {
     fn the_counter_wraps_without_a_gap() {
         let mut arrivals = Arrivals::new(3, 32);
         for n in 0..200_000u32 {
-            assert_eq!(arrivals.on_arrival((n + 65_000) as u16).lost, 0);
+            assert_eq!(arrivals.on_arrival((n + 65_000) as u16, MAX_JUMP).lost, 0);
         }
     }
 
@@ -190,29 +192,38 @@ mod tests {
     fn duplicates_and_stragglers_are_told_apart() {
         let mut arrivals = Arrivals::new(3, 32);
         for c in [1, 2, 4] {
-            arrivals.on_arrival(c);
+            arrivals.on_arrival(c, MAX_JUMP);
         }
-        assert!(arrivals.on_arrival(2).is_duplicate);
-        assert!(!arrivals.on_arrival(3).is_duplicate);
-        assert!(arrivals.on_arrival(3).is_duplicate);
+        assert!(arrivals.on_arrival(2, MAX_JUMP).is_duplicate);
+        assert!(!arrivals.on_arrival(3, MAX_JUMP).is_duplicate);
+        assert!(arrivals.on_arrival(3, MAX_JUMP).is_duplicate);
     }
 
     #[test]
     fn the_patience_grows_with_the_reordering_seen() {
         let mut arrivals = Arrivals::new(2, 4);
         for c in [1, 3, 4, 5, 2] {
-            arrivals.on_arrival(c);
+            arrivals.on_arrival(c, MAX_JUMP);
         }
         assert_eq!(arrivals.reorder(), 4);
-        assert_eq!([7, 8, 9].map(|c| arrivals.on_arrival(c).lost), [0; 3]);
-        assert_eq!(arrivals.on_arrival(10).lost, 1);
+        assert_eq!([7, 8, 9].map(|c| arrivals.on_arrival(c, MAX_JUMP).lost), [0; 3]);
+        assert_eq!(arrivals.on_arrival(10, MAX_JUMP).lost, 1);
     }
 
     #[test]
     fn a_neighbour_that_restarts_loses_nothing() {
         assert_eq!(lost_by(&[10, 11, 40_000, 40_001]), [0; 4]);
         let mut arrivals = Arrivals::new(2, 4);
-        let is_new = [10, 11, 40_000, 40_001].map(|c| arrivals.on_arrival(c).is_new_neighbour);
+        let is_new = [10, 11, 40_000, 40_001].map(|c| arrivals.on_arrival(c, MAX_JUMP).is_new_neighbour);
+        assert_eq!(is_new, [false, false, true, false]);
+    }
+
+    #[test]
+    fn a_jump_that_nobody_can_have_sent_is_another_neighbours() {
+        let mut arrivals = Arrivals::new(3, 32);
+        let is_new = [(10, 100), (110, 100), (211, 100), (212, 100)];
+        let is_new =
+            is_new.map(|(counter, plausible)| arrivals.on_arrival(counter, plausible).is_new_neighbour);
         assert_eq!(is_new, [false, false, true, false]);
     }
 
@@ -221,10 +232,11 @@ mod tests {
         for behind in [1, 500, 1500, 4000] {
             let mut arrivals = Arrivals::new(3, 32);
             for counter in 0..6000 {
-                arrivals.on_arrival(counter);
+                arrivals.on_arrival(counter, MAX_JUMP);
             }
             let first = 6000 - behind;
-            let ignored = (first..first + 100).filter(|&c| arrivals.on_arrival(c).advance == 0).count();
+            let ignored =
+                (first..first + 100).filter(|&c| arrivals.on_arrival(c, MAX_JUMP).advance == 0).count();
             assert!(ignored <= MOST_COPIES as usize, "{behind} behind: {ignored}");
         }
     }
@@ -232,17 +244,19 @@ mod tests {
     #[test]
     fn copies_among_new_packets_restart_nothing() {
         let mut arrivals = Arrivals::new(3, 32);
-        let lost: u32 = (0..6000u16).map(|c| arrivals.on_arrival(c).lost + arrivals.on_arrival(c).lost).sum();
+        let lost: u32 = (0..6000u16)
+            .map(|c| arrivals.on_arrival(c, MAX_JUMP).lost + arrivals.on_arrival(c, MAX_JUMP).lost)
+            .sum();
         assert_eq!((lost, arrivals.next & 0xffff), (0, 6000));
     }
 
     #[test]
     fn missing_packets_are_counted_between_two_numbers() {
         let mut arrivals = Arrivals::new(3, 32);
-        let first = arrivals.on_arrival(5).number;
-        let last = arrivals.on_arrival(9).number;
+        let first = arrivals.on_arrival(5, MAX_JUMP).number;
+        let last = arrivals.on_arrival(9, MAX_JUMP).number;
         assert_eq!(arrivals.missing_between(first, last), 3);
-        arrivals.on_arrival(7);
+        arrivals.on_arrival(7, MAX_JUMP);
         assert_eq!(arrivals.missing_between(first, last), 2);
         assert!(arrivals.has_open_gap());
         assert_eq!(arrivals.condemn_rest(), 1);

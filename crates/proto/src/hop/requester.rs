@@ -1,6 +1,6 @@
-use super::counter::{Arrival, Arrivals};
+use super::counter::{Arrival, Arrivals, MAX_JUMP};
 use super::rate::{Delivery, RateController, controller};
-use super::rtt::HopRtt;
+use super::rtt::{HopRtt, StampClock};
 use crate::config::Config;
 use crate::name::FlowId;
 use crate::rng::Rng;
@@ -20,6 +20,7 @@ pub struct Requester {
     /// The neighbour.
     pub addr: SocketAddr,
     arrivals: Arrivals,
+    clock: StampClock,
     rtt: HopRtt,
     controller: Box<dyn RateController + Send>,
     counter: u16,
@@ -42,6 +43,10 @@ pub struct Requester {
     full_packet: u64,
 }
 
+/// What a neighbour may send beyond its rate before it is taken for another one.
+const SENDING_MARGIN: f64 = 4.0;
+const FEW_PACKETS: u16 = 64;
+
 /// Neighbours change no more often than this, or it is not believed.
 const MIN_TENURE: Duration = Duration::from_millis(100);
 
@@ -51,6 +56,7 @@ impl Requester {
         Self {
             addr,
             arrivals: Arrivals::new(config.reorder_packets, config.reorder_limit),
+            clock: StampClock::new(rng),
             rtt: HopRtt::new(config.rtt0),
             controller: controller(config),
             counter: rng.next_u64() as u16,
@@ -110,12 +116,19 @@ impl Requester {
         unexplained
     }
 
-    /// A packet of `wire_bytes` arrived. `backlog` says that its sender was held by its rate.
+    /// When the Interest left that a packet with `echo` answers, plus the time since the neighbour had it; `None`
+    /// when it answers none of ours.
+    pub fn answered(&self, now: Instant, echo: WireTime) -> Option<Instant> {
+        self.clock.read(now, echo)
+    }
+
+    /// A packet of `wire_bytes` arrived. `answered` is what [`Requester::answered`] says of it; `backlog` says that
+    /// its sender was held by its rate.
     pub fn on_packet(
         &mut self,
         now: Instant,
         counter: u16,
-        echo: WireTime,
+        answered: Option<Instant>,
         wire_bytes: u64,
         backlog: bool,
     ) -> Arrival {
@@ -123,8 +136,8 @@ impl Requester {
         if now.since(self.last_arrival) >= self.forgotten_after {
             self.resume();
         }
+        let mut arrival = self.arrivals.on_arrival(counter, self.sendable_since(now));
         self.last_arrival = now;
-        let mut arrival = self.arrivals.on_arrival(counter);
         // While two nodes' last and first packets mix, one change is enough.
         arrival.is_new_neighbour &= now.since(self.renewed_at) > self.rtt.smoothed().max(MIN_TENURE);
         if arrival.is_new_neighbour {
@@ -135,7 +148,8 @@ impl Requester {
         self.unreported += wire_bytes;
         self.full_packet = self.full_packet.max(wire_bytes);
         let is_full = wire_bytes * 10 >= self.full_packet * 9;
-        if let Some(hop_rtt) = is_full.then(|| self.rtt.on_echo(now, echo)).flatten() {
+        if let Some(answered) = answered.filter(|_| is_full) {
+            let hop_rtt = self.rtt.on_echo(now, answered);
             let Arrival { advance, lost, .. } = arrival;
             let delivery = Delivery { now, bytes: wire_bytes, advance, lost, hop_rtt, backlog };
             self.controller.on_delivery(delivery, &mut self.rtt);
@@ -146,6 +160,15 @@ impl Requester {
             (true, set) => set,
         };
         arrival
+    }
+
+    /// Packets that the neighbour can have sent since the last arrival: [`SENDING_MARGIN`] times what it may, for grants
+    /// that it has not heard of and packets that are not full, and a few.
+    fn sendable_since(&self, now: Instant) -> u16 {
+        let seconds = now.since(self.last_arrival).as_secs_f64();
+        let granted = self.rate().max(self.reported_rate).as_bps() as f64 * seconds;
+        let packets = SENDING_MARGIN * granted / (8.0 * self.full_packet.max(1) as f64);
+        packets.min(f64::from(MAX_JUMP - FEW_PACKETS)) as u16 + FEW_PACKETS
     }
 
     /// When [`Requester::on_timeout`] has something to say.
@@ -198,7 +221,7 @@ impl Requester {
         Interest {
             counter: self.counter,
             cold: !self.reported_warm,
-            ..Interest::feedback(flow, WireTime::at(now), self.reported_rate)
+            ..Interest::feedback(flow, self.clock.stamp(now), self.reported_rate)
         }
     }
 
@@ -206,5 +229,30 @@ impl Requester {
         let explained = self.explained.min(u64::from(lost));
         self.explained -= explained;
         lost - explained as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hop::rtt::Echo;
+
+    #[test]
+    fn what_answers_another_nodes_interest_is_not_measured() {
+        let at = |millis| Instant::ZERO + Duration::from_millis(millis);
+        let addr = SocketAddr::from(([10, 0, 0, 1], 9));
+        let mut rng = Rng::new(5);
+        let mut requester = || Requester::new(addr, &Config::default(), &mut rng);
+        let (mut gone, mut new) = (requester(), requester());
+        let flow = FlowId([1; 16]);
+        let (last, first) = (gone.stamp(at(5), flow), new.stamp(at(10), flow));
+        // The neighbour has heard the old node last, and then the new one.
+        for (interest, heard, is_own) in [(last, at(10), false), (first, at(30), true)] {
+            let echo = Echo::new(heard, interest.sent).at(at(32));
+            let answered = new.answered(at(52), echo);
+            new.on_packet(at(52), 7, answered, 1400, false);
+            assert_eq!(new.is_measured(), is_own);
+        }
+        assert_eq!(new.min_hop_rtt(), Duration::from_millis(40));
     }
 }

@@ -6,7 +6,45 @@
 //! Interest plus that of the Data. `r` and `s` are only ever subtracted from each other, so the clocks may be
 //! minutes, or years, apart.
 
+use crate::rng::Rng;
 use crate::time::{Duration, Instant, WireTime};
+
+/// The Requester's clock as its neighbour sees it: microseconds from a random start.
+///
+/// A Responder answers an address. Where the node that asks from there changes (a transparent relay on the way
+/// comes or goes), its first packets to the new one echo the stamps of the old one, whose clock may show anything.
+/// By the random start they are known, but for one in 140.
+#[derive(Clone, Debug)]
+pub struct StampClock {
+    start: WireTime,
+    first: Option<Instant>,
+}
+
+/// An echo older than this is nobody's: state is dropped after as long. (2^32 µs / 30 s = 143.)
+const MAX_ECHO_AGE: Duration = Duration::from_secs(30);
+
+impl StampClock {
+    /// A clock with a start of its own.
+    pub fn new(rng: &mut Rng) -> Self {
+        Self { start: WireTime(rng.next_u64() as u32), first: None }
+    }
+
+    /// The stamp of an Interest that leaves now.
+    pub fn stamp(&mut self, now: Instant) -> WireTime {
+        self.first.get_or_insert(now);
+        self.start.after(now)
+    }
+
+    /// When the stamp was given that `echo` continues, plus the time that the Responder held it; `None` when it is
+    /// of none that this clock gave.
+    pub fn read(&self, now: Instant, echo: WireTime) -> Option<Instant> {
+        let micros = u64::try_from(self.start.after(now).micros_since(echo)).ok()?;
+        let age = Duration::from_micros(micros);
+        // Stamps and echoes are cut to microseconds.
+        let oldest = (now.since(self.first?) + Duration::from_micros(2)).min(MAX_ECHO_AGE);
+        (age <= oldest).then(|| now.before(age))
+    }
+}
 
 /// The Responder's half: what to write into the next packet.
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +91,9 @@ impl HopRtt {
         }
     }
 
-    /// A packet with `echo` arrived. Returns the sample; `None` when the echo lies in the future, which only
-    /// a broken or lying neighbour writes.
-    pub fn on_echo(&mut self, now: Instant, echo: WireTime) -> Option<Duration> {
-        let micros = u64::try_from(WireTime::at(now).micros_since(echo)).ok()?;
-        let sample = Duration::from_micros(micros);
+    /// A packet arrived whose echo [`StampClock::read`] as `echo`. Returns the sample.
+    pub fn on_echo(&mut self, now: Instant, echo: Instant) -> Duration {
+        let sample = now.since(echo);
         if self.latest.is_none() {
             self.half_started = now;
             self.smoothed = sample;
@@ -72,7 +108,7 @@ impl HopRtt {
             self.min_now = Duration::MAX;
         }
         self.min_now = self.min_now.min(sample);
-        Some(sample)
+        sample
     }
 
     /// Whether anything was measured.
@@ -106,36 +142,59 @@ mod tests {
         Duration::from_millis(millis)
     }
 
+    fn clock() -> StampClock {
+        StampClock::new(&mut Rng::new(7))
+    }
+
     #[test]
     fn hop_rtt_is_right_with_clocks_hours_apart() {
         for offset in [0, 7, 3_600_000, 90_000_000] {
             let requester = |t: u64| Instant::ZERO + ms(1_000 + t);
             let responder = |t: u64| Instant::ZERO + ms(1_000 + offset + t);
+            let mut clock = clock();
             // Interest takes 10 ms, the Responder waits 25 ms, Data takes 12 ms.
-            let echo = Echo::new(responder(10), WireTime::at(requester(0)));
-            let mut rtt = HopRtt::new(ms(100));
-            assert_eq!(
-                rtt.on_echo(requester(47), echo.at(responder(35))),
-                Some(ms(22)),
-                "offset {offset} ms"
-            );
+            let echo = Echo::new(responder(10), clock.stamp(requester(0)));
+            let answered = clock.read(requester(47), echo.at(responder(35)));
+            let sample = answered.map(|at| HopRtt::new(ms(100)).on_echo(requester(47), at));
+            assert_eq!(sample, Some(ms(22)), "offset {offset} ms");
         }
     }
 
     #[test]
     fn the_wrap_of_the_wire_clock_does_not_show() {
-        let wrap = Instant::from_nanos((1u64 << 32) * 1_000);
-        let echo = Echo::new(wrap, WireTime::at(wrap.before(ms(3))));
-        let mut rtt = HopRtt::new(ms(100));
-        assert_eq!(rtt.on_echo(wrap + ms(20), echo.at(wrap + ms(10))), Some(ms(13)));
+        let mut clock = clock();
+        for at in (0..1u64 << 32).step_by(1 << 26).map(|micros| Instant::from_nanos(micros * 1_000)) {
+            let stamp = clock.stamp(at);
+            assert_eq!(clock.read(at + ms(20), stamp), Some(at));
+        }
     }
 
     #[test]
-    fn an_echo_from_the_future_is_ignored() {
-        let now = Instant::ZERO + ms(50);
-        let mut rtt = HopRtt::new(ms(100));
-        assert_eq!(rtt.on_echo(now, WireTime::at(now + ms(5))), None);
-        assert!(!rtt.is_measured());
+    fn echoes_of_another_nodes_stamps_are_known() {
+        let mut rng = Rng::new(1);
+        let mut own = StampClock::new(&mut rng);
+        let now = Instant::ZERO + Duration::from_secs(100);
+        own.stamp(now.before(Duration::from_secs(60)));
+        let passed = (0..20_000).filter(|_| {
+            let stamp = StampClock::new(&mut rng).stamp(now.before(ms(20)));
+            own.read(now, stamp).is_some()
+        });
+        // 20 000 · 30 s / 2^32 µs = 140.
+        let passed = passed.count();
+        assert!((100..180).contains(&passed), "{passed} of 20000 pass for own");
+    }
+
+    #[test]
+    fn an_echo_of_what_was_never_sent_is_nobodys() {
+        let now = Instant::ZERO + ms(5_000);
+        let mut clock = clock();
+        assert_eq!(clock.read(now, WireTime(0)), None, "nothing was asked");
+        let stamp = clock.stamp(now);
+        let at = now + ms(50);
+        assert_eq!(clock.read(at, stamp.plus(ms(51))), None, "from the future");
+        let before = WireTime(stamp.0.wrapping_sub(1_000));
+        assert_eq!(clock.read(at, before), None, "older than the first");
+        assert_eq!(clock.read(at, stamp), Some(now));
     }
 
     #[test]
@@ -143,7 +202,7 @@ mod tests {
         let mut rtt = HopRtt::new(ms(100));
         let mut feed = |at: u64, sample: u64| {
             let now = Instant::ZERO + ms(at);
-            rtt.on_echo(now, WireTime::at(now.before(ms(sample))));
+            rtt.on_echo(now, now.before(ms(sample)));
             rtt.min()
         };
         assert_eq!(feed(1_000, 20), ms(20));

@@ -113,7 +113,8 @@ impl Uplinks {
         let Received { counter, echo, range, wire_bytes, backlog } = received;
         let wire_bytes = wire_bytes + self.config.seal_overhead();
         let requester = self.links.get_mut(link)?;
-        let arrival = requester.on_packet(now, counter, echo, wire_bytes, backlog);
+        let answered = requester.answered(now, echo);
+        let arrival = requester.on_packet(now, counter, answered, wire_bytes, backlog);
         let hop_rtt = requester.hop_rtt();
         let reorder = requester.reorder();
         let next = requester.next_timeout();
@@ -127,7 +128,7 @@ impl Uplinks {
             seen: Seen {
                 now,
                 range,
-                answers_until: echo.to_instant(now),
+                answers_until: answered.unwrap_or(Instant::ZERO),
                 missing_on_hop: 0,
                 hop_rtt,
                 reorder,

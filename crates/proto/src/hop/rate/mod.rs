@@ -3,6 +3,7 @@
 mod cubic;
 mod fixed;
 mod leotp;
+mod phantom;
 mod reno;
 mod starhop;
 

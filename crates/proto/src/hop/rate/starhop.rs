@@ -1,3 +1,4 @@
+use super::phantom::{Phantom, Sight};
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
@@ -58,8 +59,6 @@ const QUEUE_EMPTY: f64 = 0.15;
 
 /// Grants remembered, one per interval: with those of half a hopRTT, four hopRTTs.
 const GRANTS: usize = 8;
-/// Intervals in a row in which a long queue fails to drain, before it is taken for a longer path.
-const PHANTOM_INTERVALS: u32 = 3;
 
 /// A block of packets is judged for loss; loss well above the usual means a policer or a short queue, which
 /// delay does not show.
@@ -121,14 +120,11 @@ pub struct Starhop {
     queued_in_a_row: u32,
     /// The last grants and when each was decided.
     grants: [(Instant, f64); GRANTS],
-    /// What the link carried when its queue became long.
-    full_rate: f64,
     /// What the link carried when it was last full of packets that waited for it, and when that was.
     capacity: Option<(f64, Instant)>,
     /// The most that was carried lately.
     peak: f64,
-    /// Intervals in a row in which a long queue did not drain.
-    phantom: u32,
+    phantom: Phantom,
     /// When the queue was last empty.
     empty_at: Instant,
     /// When the queue was last no longer than noise explains.
@@ -156,10 +152,9 @@ impl Starhop {
             raised_at: None,
             queued_in_a_row: 0,
             grants: [(Instant::ZERO, f64::INFINITY); GRANTS],
-            full_rate: 0.0,
             capacity: None,
             peak: 0.0,
-            phantom: 0,
+            phantom: Phantom::default(),
             empty_at: Instant::ZERO,
             short_at: Instant::ZERO,
             drain_rate: 0.0,
@@ -294,7 +289,13 @@ impl Starhop {
         if queue <= 2.0 * target {
             self.short_at = now;
         }
-        self.watch_path(now, queue, carried, interval.min_hop_rtt, rtt);
+        let granted = self.granted(now, interval.min_hop_rtt);
+        let (is_long, packet_bits) = (queue > target, self.packet_bits);
+        let before = self.phantom.on_interval(Sight { span, carried, granted, queue, is_long, packet_bits });
+        if let Some(before) = before {
+            rtt.rebase(interval.min_hop_rtt);
+            self.rate = self.rate.max(before);
+        }
         let is_full = queue >= if self.in_startup { target } else { QUEUE_SEEN * target };
         if is_full {
             let horizon = 2.0 * (rtt.min().as_secs_f64() + span);
@@ -307,26 +308,18 @@ impl Starhop {
         self.grants[0] = (now, self.rate);
     }
 
-    /// A queue drains when less is granted than the link carries: then more arrives than was granted. Where no
-    /// more arrives and the queue stays, there is none: the path has become longer (a handover).
-    fn watch_path(&mut self, now: Instant, queue: f64, carried: f64, shortest: Duration, rtt: &mut HopRtt) {
-        if queue <= 2.0 * self.target(carried) {
-            self.phantom = 0;
-            self.full_rate = carried;
-            return;
-        }
-        // What arrived now was granted a hopRTT ago, and up to half of one more for the feedback.
-        let (from, to) = (now.before(shortest.scaled(2, 1)), now.before(shortest));
-        let granted = (self.grants.iter())
-            .filter(|(at, _)| (from..=to).contains(at))
-            .fold(0.0, |most: f64, (_, grant)| most.max(*grant));
-        let is_cut = granted > 0.0 && granted < 0.97 * self.full_rate;
-        self.phantom = if is_cut && carried < 1.02 * granted { self.phantom + 1 } else { 0 };
-        if self.phantom >= PHANTOM_INTERVALS {
-            rtt.rebase(shortest);
-            self.phantom = 0;
-            self.rate = self.rate.max(self.full_rate);
-        }
+    /// The least and the most that was granted to what arrives now: that of a hopRTT ago, and up to one more for the
+    /// feedback and the packets that waited.
+    fn granted(&self, now: Instant, hop_rtt: Duration) -> Option<(f64, f64)> {
+        let span = now.before(hop_rtt.scaled(2, 1))..=now.before(hop_rtt);
+        (self.grants.iter().filter(|(at, _)| span.contains(at)).map(|(_, grant)| *grant)).fold(
+            None,
+            |most, grant| {
+                most.map_or(Some((grant, grant)), |(least, most): (f64, f64)| {
+                    Some((grant.min(least), grant.max(most)))
+                })
+            },
+        )
     }
 
     fn watch_loss(&mut self, delivery: &Delivery, received: impl FnOnce() -> Option<f64>, rtt: &HopRtt) {

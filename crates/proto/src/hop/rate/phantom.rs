@@ -1,0 +1,215 @@
+/// How fast the service of the link is learnt per interval: while it is not full, and while a queue stands.
+const GAIN: f64 = 1.0 / 4.0;
+const GAIN_QUEUED: f64 = 1.0 / 16.0;
+/// What should have drained is forgotten at this rate per interval, or at this one where the link carries more than is
+/// granted: then it drains.
+const KEPT: f64 = 0.98;
+const KEPT_DRAINING: f64 = 0.5;
+/// Between these shares of the least and of the most that was granted, the link carries what is granted.
+const LEAST: f64 = 0.9;
+const MOST: f64 = 1.02;
+/// A queue that is longer than this many intervals need not have drained as a whole.
+const PATIENCE: f64 = 2.0;
+/// A count of packets is off by one at both ends of an interval.
+const SLACK_PACKETS: f64 = 4.0;
+
+/// Tells a queue from a path that has become longer (a handover, a relay that left).
+///
+/// While a queue stands its link carries all that it can, and a lower grant drains it by the difference. Where the link
+/// carries just what is granted, and what should have drained by then is still there, there is no queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Phantom {
+    /// What the link is taken to carry when it is full, bit/s, and what it was when the queue was last short.
+    served: f64,
+    before: f64,
+    /// How much queue should have drained, seconds of it.
+    undrained: f64,
+    /// The queue of the interval before, and the one from which on that is counted, seconds.
+    queue: f64,
+    queue_then: f64,
+}
+
+/// What one interval told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sight {
+    /// Length of the interval, seconds.
+    pub(super) span: f64,
+    /// What the link carried, bit/s.
+    pub(super) carried: f64,
+    /// The least and the most that was granted to what arrived; `None` where that is not known.
+    pub(super) granted: Option<(f64, f64)>,
+    /// The queue as the delay shows it, seconds, and whether it is one that should not be.
+    pub(super) queue: f64,
+    pub(super) is_long: bool,
+    /// A packet, bits.
+    pub(super) packet_bits: f64,
+}
+
+impl Phantom {
+    /// An interval has ended. Returns what the link carried before, once what passes for a queue is none.
+    pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
+        let Sight { span, carried, granted, queue, is_long, packet_bits } = sight;
+        let packet = packet_bits / self.served.max(carried);
+        // A count is off by one packet.
+        let off = packet_bits / span;
+        let has_grown = queue > core::mem::replace(&mut self.queue, queue) + packet;
+        if !is_long {
+            self.served = if self.served == 0.0 { carried } else { mix(self.served, carried, GAIN) };
+            self.before = self.served;
+            self.undrained = 0.0;
+            return None;
+        }
+        if self.undrained == 0.0 {
+            self.queue_then = queue;
+        }
+        let (least, most) = granted?;
+        if carried + off < LEAST * least || (has_grown && carried < self.served) {
+            // Less than was sent, or less than before while the queue grows: the link lost capacity, or its sender
+            // paused.
+            *self = Self { served: carried, before: carried, undrained: 0.0, queue, queue_then: queue };
+            return None;
+        }
+        let kept = if carried - off > MOST * most { KEPT_DRAINING } else { KEPT };
+        let missing = (1.0 - carried / self.served) * span;
+        self.undrained = (kept * self.undrained + missing).max(0.0);
+        self.served = mix(self.served, carried, GAIN_QUEUED);
+        let is_due = self.undrained > queue.min(PATIENCE * span) + SLACK_PACKETS * packet;
+        let has_drained = self.queue_then - queue > self.undrained / 2.0;
+        (is_due && !has_drained).then(|| {
+            self.undrained = 0.0;
+            self.served = self.before;
+            self.before
+        })
+    }
+}
+
+fn mix(old: f64, new: f64, gain: f64) -> f64 {
+    old + (new - old) * gain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::VecDeque;
+
+    const BASE: f64 = 0.040;
+    const SPAN: f64 = BASE / 2.0;
+    const PACKET_BITS: f64 = 10_000.0;
+
+    /// A hop as a fluid: its sender follows grants a hopRTT late, its Requester steers by the queue.
+    struct Hop {
+        capacity: f64,
+        longer: f64,
+        queue: f64,
+        grants: VecDeque<f64>,
+        phantom: Phantom,
+        interval: u32,
+        uncounted: f64,
+        span: f64,
+    }
+
+    impl Hop {
+        fn new(capacity: f64) -> Self {
+            let mut phantom = Phantom::default();
+            let granted = Some((capacity, capacity));
+            let calm = Sight {
+                span: SPAN,
+                carried: capacity,
+                granted,
+                queue: 0.0,
+                is_long: false,
+                packet_bits: PACKET_BITS,
+            };
+            phantom.on_interval(calm);
+            let grants = VecDeque::from([capacity; 4]);
+            Self {
+                capacity,
+                longer: 0.0,
+                queue: 0.0,
+                grants,
+                phantom,
+                interval: 0,
+                uncounted: 0.0,
+                span: 0.0,
+            }
+        }
+
+        /// An interval passes; noise raises the queue aimed at by `noise`. Whether the queue seen was found to be none.
+        fn step(&mut self, noise: f64) -> bool {
+            self.interval += 1;
+            let sent = self.grants[2];
+            let served = (self.queue * self.capacity / SPAN + sent).min(self.capacity);
+            self.queue += (sent - served) * SPAN / self.capacity;
+            // Whole packets are counted, and at least four.
+            self.span += SPAN;
+            self.uncounted += served * SPAN;
+            let whole = (self.uncounted / PACKET_BITS).floor();
+            if whole < 4.0 {
+                return false;
+            }
+            self.uncounted -= whole * PACKET_BITS;
+            let span = core::mem::take(&mut self.span);
+            let carried = whole * PACKET_BITS / span;
+            let queue = self.queue + self.longer;
+            let target = noise + (0.6e-3 * libm::sqrt(20e6 / carried)).max(PACKET_BITS / carried);
+            let (least, most) =
+                self.grants.range(1..4).fold((f64::MAX, 0.0), |(least, most): (f64, f64), &grant| {
+                    (least.min(grant), most.max(grant))
+                });
+            let sight = Sight {
+                span,
+                carried,
+                granted: Some((least, most)),
+                queue,
+                is_long: queue > target,
+                packet_bits: PACKET_BITS,
+            };
+            if let Some(before) = self.phantom.on_interval(sight) {
+                self.grants.push_front(before);
+                self.longer = 0.0;
+                return true;
+            }
+            let steer = ((target - queue) / (2.0 * (BASE + SPAN))).clamp(-0.4, 0.05);
+            self.grants.push_front((carried * (1.0 + steer)).min(1.05 * self.capacity));
+            self.grants.truncate(8);
+            false
+        }
+    }
+
+    #[test]
+    fn a_longer_path_is_found_out_before_much_is_lost() {
+        for (capacity, noise) in [(20e6, 0.0), (4e6, 0.0), (4e6, 1e-3), (100e6, 0.0), (16e6, 4e-3)] {
+            for longer in [0.006, 0.008, 0.010, 0.020, 0.050, 0.2, 0.6] {
+                let mut hop = Hop::new(capacity);
+                hop.longer = longer;
+                let after = (1..=100).find(|_| hop.step(noise));
+                assert!(
+                    after.is_some_and(|after| after <= 20),
+                    "{longer} s longer at {capacity} bit/s with {noise} s of noise: {after:?} intervals"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_queue_is_never_taken_for_a_longer_path() {
+        for capacity in [2e6, 20e6, 200e6] {
+            for left in [0.2, 0.5, 0.8, 0.9, 0.95, 0.98] {
+                let mut hop = Hop::new(capacity);
+                hop.capacity *= left;
+                let wrong = (1..=300).find(|_| hop.step(0.0));
+                assert_eq!(wrong, None, "{left} of {capacity} left");
+            }
+        }
+    }
+
+    #[test]
+    fn a_capacity_that_falls_slowly_is_no_longer_path() {
+        let mut hop = Hop::new(20e6);
+        for _ in 0..500 {
+            // One percent per second.
+            hop.capacity *= 1.0 - 0.01 * SPAN;
+            assert!(!hop.step(0.0));
+        }
+    }
+}

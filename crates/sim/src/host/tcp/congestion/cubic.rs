@@ -1,7 +1,7 @@
 //! Cubic (RFC 9438), with what the Linux kernel does where the RFC leaves a choice: HyStart in slow start, and an
 //! epoch that begins at the first acknowledgement after a repair.
 
-use super::{Ack, CongestionControl, HyStart, LEAST_SSTHRESH, Loss, LossKind, Setup, Window, hystart};
+use super::{Ack, HyStart, LEAST_SSTHRESH, Loss, LossKind, Setup, Window, WindowControl, hystart};
 use starhop_proto::time::{Duration, Instant};
 
 /// How steep the cubic is, segments per second cubed (RFC 9438, section 5.1).
@@ -96,8 +96,16 @@ impl Cubic {
     }
 }
 
-impl CongestionControl for Cubic {
-    fn on_ack(&mut self, ack: &Ack) {
+impl WindowControl for Cubic {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, ack: &Ack) {
         self.measure(ack);
         if ack.is_recovering || !ack.is_cwnd_limited {
             return;
@@ -111,7 +119,7 @@ impl CongestionControl for Cubic {
         }
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
+    fn shrink(&mut self, loss: &Loss) {
         let cwnd = self.window.cwnd;
         self.before_loss = self.last_max;
         // Fast convergence (RFC 9438, section 4.7): a window that never came back leaves room to others.
@@ -123,22 +131,14 @@ impl CongestionControl for Cubic {
         }
     }
 
-    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+    fn restart(&mut self) {
         self.window.cwnd = 1.0;
         self.forget();
     }
 
-    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
+    fn restore(&mut self, cwnd: f64, ssthresh: f64) {
         self.window.undo(cwnd, ssthresh.max(LEAST_SSTHRESH));
         self.last_max = self.before_loss.max(self.last_max);
-    }
-
-    fn cwnd(&self) -> f64 {
-        self.window.cwnd
-    }
-
-    fn ssthresh(&self) -> f64 {
-        self.window.ssthresh
     }
 }
 

@@ -2,8 +2,8 @@
 //! once per round trip w ← min(2w, (1-γ)w + γ(baseRTT/RTT·w + α)). In equilibrium each flow keeps α segments in
 //! queues.
 
-use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, LossKind, Setup, Tuning, Window};
-use starhop_proto::time::{Duration, Instant};
+use super::{Ack, LEAST_SSTHRESH, Loss, LossKind, Setup, Tuning, Window, WindowControl};
+use starhop_proto::time::Duration;
 
 /// What FAST can be told.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -76,8 +76,16 @@ impl Fast {
     }
 }
 
-impl CongestionControl for Fast {
-    fn on_ack(&mut self, ack: &Ack) {
+impl WindowControl for Fast {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, ack: &Ack) {
         self.see(ack);
         if ack.is_recovering {
             return;
@@ -91,7 +99,7 @@ impl CongestionControl for Fast {
         }
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
+    fn shrink(&mut self, loss: &Loss) {
         self.window.reduce(self.window.cwnd, BETA, loss.kind);
         self.step = 0.0;
         self.target = self.window.cwnd;
@@ -99,26 +107,11 @@ impl CongestionControl for Fast {
             self.mean_rtt = None;
         }
     }
-
-    fn on_repeated_timeout(&mut self, _loss: &Loss) {
-        self.window.cwnd = 1.0;
-    }
-
-    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
-        self.window.undo(cwnd, ssthresh);
-    }
-
-    fn cwnd(&self) -> f64 {
-        self.window.cwnd
-    }
-
-    fn ssthresh(&self) -> f64 {
-        self.window.ssthresh
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::CongestionControl;
     use super::super::harness::{Bottleneck, Pipe, ms, rounds, setup};
     use super::*;
     use starhop_proto::units::Rate;

@@ -2,8 +2,8 @@
 //! Satellite Communications and Networking 22, 2004): a connection with a long round trip grows its *rate* like
 //! a reference connection with round trip RTT0.
 
-use super::{Ack, CongestionControl, Loss, LossKind, Setup, Tuning, Window};
-use starhop_proto::time::{Duration, Instant};
+use super::{Ack, Loss, LossKind, Setup, Tuning, Window, WindowControl};
+use starhop_proto::time::Duration;
 
 /// What Hybla can be told.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -87,8 +87,16 @@ impl Hybla {
     }
 }
 
-impl CongestionControl for Hybla {
-    fn on_ack(&mut self, ack: &Ack) {
+impl WindowControl for Hybla {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, ack: &Ack) {
         if self.rho.see(ack.min_rtt) && self.window.is_slow_start() {
             // The reference connection begins with one segment per RTT0, this one with ρ per round trip.
             self.window.cwnd = self.window.cwnd.max(self.rho.value());
@@ -105,7 +113,7 @@ impl CongestionControl for Hybla {
         self.window.cwnd = self.window.cwnd.min(self.receive_window);
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
+    fn shrink(&mut self, loss: &Loss) {
         self.window.reduce(self.window.cwnd, BETA, loss.kind);
         if loss.kind == LossKind::Timeout {
             // As at the start: ρ segments per round trip are one per RTT0.
@@ -113,25 +121,14 @@ impl CongestionControl for Hybla {
         }
     }
 
-    fn on_repeated_timeout(&mut self, _loss: &Loss) {
+    fn restart(&mut self) {
         self.window.cwnd = self.rho.value().min(self.window.ssthresh);
-    }
-
-    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
-        self.window.undo(cwnd, ssthresh);
-    }
-
-    fn cwnd(&self) -> f64 {
-        self.window.cwnd
-    }
-
-    fn ssthresh(&self) -> f64 {
-        self.window.ssthresh
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::CongestionControl;
     use super::super::harness::{loss, ms, rounds, setup};
     use super::super::{NewReno, Setup};
     use super::*;

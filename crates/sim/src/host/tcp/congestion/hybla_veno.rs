@@ -3,8 +3,8 @@
 
 use super::backlog::Backlog;
 use super::hybla::{HyblaOptions, Rho};
-use super::{Ack, CongestionControl, Loss, LossKind, Setup, Tuning, Window};
-use starhop_proto::time::{Duration, Instant};
+use super::{Ack, Loss, LossKind, Setup, Tuning, Window, WindowControl};
+use starhop_proto::time::Duration;
 
 /// What Hybla-Veno can be told.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -99,8 +99,16 @@ impl HyblaVeno {
     }
 }
 
-impl CongestionControl for HyblaVeno {
-    fn on_ack(&mut self, ack: &Ack) {
+impl WindowControl for HyblaVeno {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, ack: &Ack) {
         self.measure(ack);
         if ack.is_recovering || !ack.is_cwnd_limited {
             return;
@@ -113,33 +121,19 @@ impl CongestionControl for HyblaVeno {
         self.window.cwnd = self.window.cwnd.min(self.receive_window);
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
+    fn shrink(&mut self, loss: &Loss) {
         // A mark is a router's word, and needs no guess.
         let factor = if loss.kind == LossKind::Mark { AFTER_CONGESTION } else { self.factor() };
         self.window.reduce(self.window.cwnd, factor, loss.kind);
-    }
-
-    fn on_repeated_timeout(&mut self, _loss: &Loss) {
-        self.window.cwnd = 1.0;
-    }
-
-    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
-        self.window.undo(cwnd, ssthresh);
-    }
-
-    fn cwnd(&self) -> f64 {
-        self.window.cwnd
-    }
-
-    fn ssthresh(&self) -> f64 {
-        self.window.ssthresh
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::CongestionControl;
     use super::super::harness::{ack, loss, ms, rounds, setup};
     use super::*;
+    use starhop_proto::time::Instant;
 
     /// A window of 60 after two rounds of `rtt`, where 550 ms are the shortest.
     fn after(rtt_ms: u64) -> HyblaVeno {

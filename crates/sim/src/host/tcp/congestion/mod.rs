@@ -23,6 +23,7 @@ mod veno;
 mod vivace;
 mod vivace_interval;
 mod westwood;
+mod window;
 mod xcp;
 
 pub use bbr::Bbr;
@@ -38,6 +39,7 @@ pub use vegas::{Vegas, VegasOptions};
 pub use veno::{Veno, VenoOptions};
 pub use vivace::{Vivace, VivaceOptions};
 pub use westwood::Westwood;
+pub use window::{Window, WindowControl};
 pub use xcp::{WithXcp, Xcp};
 
 use starhop_proto::time::{Duration, Instant};
@@ -274,48 +276,6 @@ pub trait CongestionControl: std::fmt::Debug {
     /// the next round trip, segments.
     fn xcp_demand(&self, _srtt: Duration) -> Option<f64> {
         None
-    }
-}
-
-/// Slow start and the floor of the threshold, as most loss-based controls share them.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Window {
-    /// The congestion window, segments.
-    pub cwnd: f64,
-    /// The slow-start threshold, segments.
-    pub ssthresh: f64,
-}
-
-impl Window {
-    /// The window at the start of a connection.
-    pub fn new(setup: &Setup) -> Self {
-        Self { cwnd: setup.initial_window, ssthresh: f64::INFINITY }
-    }
-
-    /// The window grows exponentially.
-    pub fn is_slow_start(&self) -> bool {
-        self.cwnd < self.ssthresh
-    }
-
-    /// One segment per acknowledged segment up to the threshold (RFC 3465 without its limit, as kernels do); what
-    /// of `acked` is left for congestion avoidance.
-    pub fn slow_start(&mut self, acked: f64) -> f64 {
-        let grown = (self.cwnd + acked).min(self.ssthresh);
-        let left = acked - (grown - self.cwnd);
-        self.cwnd = grown;
-        left
-    }
-
-    /// A loss: the threshold falls to `factor · from`, and the window to it, or to one segment after a timeout.
-    pub fn reduce(&mut self, from: f64, factor: f64, kind: LossKind) {
-        self.ssthresh = (from * factor).max(LEAST_SSTHRESH);
-        self.cwnd = if kind == LossKind::Timeout { 1.0 } else { self.ssthresh };
-    }
-
-    /// Takes a reduction back.
-    pub fn undo(&mut self, cwnd: f64, ssthresh: f64) {
-        self.cwnd = self.cwnd.max(cwnd);
-        self.ssthresh = ssthresh;
     }
 }
 

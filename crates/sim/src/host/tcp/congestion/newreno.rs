@@ -1,7 +1,6 @@
 //! NewReno (RFC 5681, RFC 6582): one segment per round trip, half the window per loss.
 
-use super::{Ack, CongestionControl, Loss, Setup, Window};
-use starhop_proto::time::Instant;
+use super::{Ack, Loss, Setup, Window, WindowControl};
 
 /// The classic, and the yardstick of Mathis' formula.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -19,8 +18,16 @@ impl NewReno {
     }
 }
 
-impl CongestionControl for NewReno {
-    fn on_ack(&mut self, ack: &Ack) {
+impl WindowControl for NewReno {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, ack: &Ack) {
         if ack.is_recovering || !ack.is_cwnd_limited {
             return;
         }
@@ -31,23 +38,7 @@ impl CongestionControl for NewReno {
         self.window.cwnd += acked / self.window.cwnd;
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
+    fn shrink(&mut self, loss: &Loss) {
         self.window.reduce(self.window.cwnd, BETA, loss.kind);
-    }
-
-    fn on_repeated_timeout(&mut self, _loss: &Loss) {
-        self.window.cwnd = 1.0;
-    }
-
-    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
-        self.window.undo(cwnd, ssthresh);
-    }
-
-    fn cwnd(&self) -> f64 {
-        self.window.cwnd
-    }
-
-    fn ssthresh(&self) -> f64 {
-        self.window.ssthresh
     }
 }

@@ -1,8 +1,7 @@
 //! Tahoe (Jacobson: Congestion Avoidance and Control, SIGCOMM 1988; RFC 2001 without fast recovery):
 //! fast retransmit, and every loss starts again from one segment.
 
-use super::{Ack, CongestionControl, Loss, LossKind, Recovery, Setup, Window};
-use starhop_proto::time::Instant;
+use super::{Ack, Loss, LossKind, Recovery, Setup, Window, WindowControl};
 
 /// The ancestor.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -20,8 +19,16 @@ impl Tahoe {
     }
 }
 
-impl CongestionControl for Tahoe {
-    fn on_ack(&mut self, ack: &Ack) {
+impl WindowControl for Tahoe {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, ack: &Ack) {
         if !ack.is_cwnd_limited {
             return;
         }
@@ -32,34 +39,19 @@ impl CongestionControl for Tahoe {
         self.window.cwnd += acked / self.window.cwnd;
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
+    fn shrink(&mut self, loss: &Loss) {
         let from = self.window.cwnd.min(loss.in_flight);
         self.window.reduce(from, BETA, LossKind::Timeout);
     }
 
-    fn on_repeated_timeout(&mut self, _loss: &Loss) {
-        self.window.cwnd = 1.0;
-    }
-
-    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
-        self.window.undo(cwnd, ssthresh);
-    }
-
-    fn cwnd(&self) -> f64 {
-        self.window.cwnd
-    }
-
-    fn ssthresh(&self) -> f64 {
-        self.window.ssthresh
-    }
-
-    fn recovery(&self) -> Recovery {
+    fn repairs(&self) -> Recovery {
         Recovery::Immediate
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::CongestionControl;
     use super::super::harness::{loss, ms, rounds, setup};
     use super::*;
 

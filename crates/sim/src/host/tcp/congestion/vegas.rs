@@ -2,8 +2,7 @@
 //! Selected Areas in Communications 13(8), 1995): keeps a few segments in the queue, and no more.
 
 use super::backlog::Backlog;
-use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, Setup, Tuning, Window};
-use starhop_proto::time::Instant;
+use super::{Ack, LEAST_SSTHRESH, Loss, Setup, Tuning, Window, WindowControl};
 
 /// What Vegas can be told: bounds of the queued segments.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -81,8 +80,16 @@ impl Vegas {
     }
 }
 
-impl CongestionControl for Vegas {
-    fn on_ack(&mut self, ack: &Ack) {
+impl WindowControl for Vegas {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, ack: &Ack) {
         let is_idle = ack.is_recovering || !ack.is_cwnd_limited;
         if ack.is_round_start {
             if is_idle { self.backlog.begin_round() } else { self.finish_round() }
@@ -93,24 +100,8 @@ impl CongestionControl for Vegas {
         }
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
+    fn shrink(&mut self, loss: &Loss) {
         self.window.reduce(self.window.cwnd, BETA, loss.kind);
-    }
-
-    fn on_repeated_timeout(&mut self, _loss: &Loss) {
-        self.window.cwnd = 1.0;
-    }
-
-    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
-        self.window.undo(cwnd, ssthresh);
-    }
-
-    fn cwnd(&self) -> f64 {
-        self.window.cwnd
-    }
-
-    fn ssthresh(&self) -> f64 {
-        self.window.ssthresh
     }
 }
 

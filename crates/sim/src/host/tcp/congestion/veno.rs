@@ -2,8 +2,7 @@
 //! Selected Areas in Communications 21(2), 2003): a loss while little waits in queues was no congestion.
 
 use super::backlog::Backlog;
-use super::{Ack, CongestionControl, Loss, LossKind, Setup, Tuning, Window};
-use starhop_proto::time::Instant;
+use super::{Ack, Loss, LossKind, Setup, Tuning, Window, WindowControl};
 
 /// What Veno can be told.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -53,8 +52,16 @@ impl Veno {
     }
 }
 
-impl CongestionControl for Veno {
-    fn on_ack(&mut self, ack: &Ack) {
+impl WindowControl for Veno {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, ack: &Ack) {
         if ack.is_round_start && self.backlog.samples() > 0 {
             self.queued = self.backlog.segments(self.window.cwnd);
             self.backlog.begin_round();
@@ -71,31 +78,16 @@ impl CongestionControl for Veno {
         self.window.cwnd += growth * acked / self.window.cwnd;
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
+    fn shrink(&mut self, loss: &Loss) {
         let is_random = loss.kind == LossKind::Acks && !self.is_congested();
         let factor = if is_random { AFTER_RANDOM_LOSS } else { AFTER_CONGESTION };
         self.window.reduce(self.window.cwnd, factor, loss.kind);
-    }
-
-    fn on_repeated_timeout(&mut self, _loss: &Loss) {
-        self.window.cwnd = 1.0;
-    }
-
-    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
-        self.window.undo(cwnd, ssthresh);
-    }
-
-    fn cwnd(&self) -> f64 {
-        self.window.cwnd
-    }
-
-    fn ssthresh(&self) -> f64 {
-        self.window.ssthresh
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::CongestionControl;
     use super::super::harness::{loss, ms, rounds, setup};
     use super::*;
 

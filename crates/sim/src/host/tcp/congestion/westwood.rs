@@ -2,7 +2,7 @@
 //! congestion control, ACM SIGCOMM Computer Communication Review 34(2), 2004): after a loss the window is what the
 //! path was seen to carry.
 
-use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, LossKind, Setup, Window};
+use super::{Ack, LEAST_SSTHRESH, Loss, LossKind, Setup, Window, WindowControl};
 use starhop_proto::time::{Duration, Instant};
 
 /// Reno whose threshold is measured: BWE·RTTmin.
@@ -53,8 +53,16 @@ impl Westwood {
     }
 }
 
-impl CongestionControl for Westwood {
-    fn on_ack(&mut self, ack: &Ack) {
+impl WindowControl for Westwood {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    fn grow(&mut self, ack: &Ack) {
         self.bandwidth.see(ack);
         if ack.min_rtt != Duration::MAX {
             self.min_rtt = Some(ack.min_rtt);
@@ -69,7 +77,7 @@ impl CongestionControl for Westwood {
         self.window.cwnd += acked / self.window.cwnd;
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
+    fn shrink(&mut self, loss: &Loss) {
         // Before anything was measured half the window, as Reno.
         let target = self.measured().unwrap_or(self.window.cwnd / 2.0).max(LEAST_SSTHRESH);
         self.window.ssthresh = target;
@@ -77,22 +85,6 @@ impl CongestionControl for Westwood {
             LossKind::Timeout => 1.0,
             LossKind::Acks | LossKind::Mark => self.window.cwnd.min(target),
         };
-    }
-
-    fn on_repeated_timeout(&mut self, _loss: &Loss) {
-        self.window.cwnd = 1.0;
-    }
-
-    fn on_undo(&mut self, _now: Instant, cwnd: f64, ssthresh: f64) {
-        self.window.undo(cwnd, ssthresh);
-    }
-
-    fn cwnd(&self) -> f64 {
-        self.window.cwnd
-    }
-
-    fn ssthresh(&self) -> f64 {
-        self.window.ssthresh
     }
 }
 

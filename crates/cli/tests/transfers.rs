@@ -202,7 +202,7 @@ fn the_demo_shows_every_transport() {
 
 fn the_bench_measures_every_process() {
     let site = Site::new(&[LOSSY]);
-    let (code, result) = site.run("bench", &["--size", "20MB", "--iperf-seconds", "0"]);
+    let (code, result) = site.run("bench", &["--size", "20MB", "--rounds", "1", "--iperf-seconds", "0"]);
     assert_eq!(code, 0, "{result}");
     let parts = result["tools"][0]["parts"].as_array().expect("parts");
     assert_eq!(parts.len(), 3, "{result}");

@@ -59,6 +59,7 @@ fn measured(tool: &str, result: &Value) -> Measured {
     Measured {
         tool: tool.to_owned(),
         gbit_per_second: bits * 1e-9,
+        rounds: Vec::new(),
         parts: vec![part("server", &cpu["remote_total"]), part("client", &cpu["host_total"])],
         note: if packets > 0.0 { format!("{lost:.1} % lost") } else { String::new() },
     }

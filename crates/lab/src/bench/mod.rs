@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use starhop_net::emu::{self, Namespace};
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 /// What to measure.
@@ -22,8 +23,10 @@ pub struct Options {
     pub iperf_seconds: u64,
     /// Only with plain packets.
     pub insecure_only: bool,
-    /// Sealed and, after that, plain.
+    /// Sealed and plain, in turns.
     pub compare: bool,
+    /// How often each is measured; the median counts.
+    pub rounds: NonZeroU32,
     /// The `starhop` binary.
     pub program: PathBuf,
 }
@@ -50,6 +53,8 @@ pub struct Measured {
     pub tool: String,
     /// Payload.
     pub gbit_per_second: f64,
+    /// That of every round, the slowest first; the median is told in full.
+    pub rounds: Vec<f64>,
     /// Its processes; of iperf3 only the two ends, the kernel forwards between them.
     pub parts: Vec<Part>,
     /// What else is worth knowing.
@@ -71,17 +76,32 @@ struct Path {
 /// See [`LabError`]; a missing iperf3 is none.
 pub fn run(options: &Options) -> Result<Vec<Measured>, LabError> {
     let path = path()?;
-    let mut all = Vec::new();
-    if !options.insecure_only {
-        all.push(starhop(options, &path, false)?);
-    }
-    if options.insecure_only || options.compare {
-        all.push(starhop(options, &path, true)?);
-    }
+    let mut all = starhops(options, &path)?;
     if options.iperf_seconds > 0 {
         all.extend(iperf::run(&path.hosts[0], &path.hosts[2], SERVER, options.iperf_seconds)?);
     }
     Ok(all)
+}
+
+/// The kinds in turns, so that what else the machine does meets all alike; the median round of each.
+fn starhops(options: &Options, path: &Path) -> Result<Vec<Measured>, LabError> {
+    let is_wanted = |insecure: bool| options.compare || insecure == options.insecure_only;
+    let kinds: Vec<bool> = [false, true].into_iter().filter(|&insecure| is_wanted(insecure)).collect();
+    let mut rounds = vec![Vec::new(); kinds.len()];
+    for _ in 0..options.rounds.get() {
+        for (kind, rounds) in kinds.iter().zip(&mut rounds) {
+            rounds.push(starhop(options, path, *kind)?);
+        }
+    }
+    Ok(rounds.into_iter().map(median).collect())
+}
+
+/// The median of `rounds`, of which there is one at least.
+fn median(mut rounds: Vec<Measured>) -> Measured {
+    rounds.sort_by(|one, other| one.gbit_per_second.total_cmp(&other.gbit_per_second));
+    let speeds = rounds.iter().map(|round| round.gbit_per_second).collect();
+    let middle = (rounds.len() - 1) / 2;
+    Measured { rounds: speeds, ..rounds.swap_remove(middle) }
 }
 
 fn path() -> Result<Path, LabError> {
@@ -131,6 +151,7 @@ fn starhop(options: &Options, path: &Path, insecure: bool) -> Result<Measured, L
     Ok(Measured {
         tool: if insecure { "starhop, plain" } else { "starhop" }.to_owned(),
         gbit_per_second: gbit / seconds,
+        rounds: Vec::new(),
         parts: vec![
             part("server", &server, hashing),
             part("relay", &relay, 0.0),

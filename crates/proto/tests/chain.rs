@@ -5,7 +5,12 @@ mod support;
 use starhop_proto::config::{Config, Profile};
 use starhop_proto::consumer::ConsumerEvent;
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
-use support::{Path, Rig, addr, ms};
+use starhop_proto::node::Node;
+use starhop_proto::relay::Relay;
+use starhop_proto::time::{Duration, Instant, WireTime};
+use starhop_proto::units::Rate;
+use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet, Plain};
+use support::{FLOW, Path, Rig, addr, ms};
 
 const MB: u64 = 1_000_000;
 
@@ -120,6 +125,60 @@ fn an_outage_of_the_whole_path_ends_within_a_second_of_its_return() {
     let last = rig.client().in_order_end();
     println!("{} then {} in the second after", after - before, last - after);
     assert!(last - after > 2_300_000, "the old rate");
+}
+
+#[test]
+fn a_flow_that_stops_is_asked_about_once_and_soon() {
+    let mut rig = Rig::chain(2, Config::default(), None, Path::default());
+    rig.start();
+    rig.run(ms(1_000), |_| false);
+    rig.path.loss = 1.0;
+    // What is on its way still arrives, and is answered by requests.
+    rig.run(ms(12), |_| false);
+    let before = rig.client().stats().interests_sent;
+    rig.run(ms(10), |_| false);
+    assert_eq!(rig.client().stats().interests_sent, before, "too soon");
+    rig.run(ms(25), |_| false);
+    assert_eq!(rig.client().stats().interests_sent, before + 1, "one question");
+    assert_eq!(rig.client().stats().timeouts, 0);
+}
+
+#[test]
+fn a_relay_that_the_flow_went_past_does_not_ask_for_what_was_wanted_of_it() {
+    let mut relay = Relay::new(Config::default(), addr(0), Plain, 1);
+    let start = Instant::ZERO + Duration::from_secs(10);
+    let asked = |relay: &mut Relay, now: Instant| {
+        let (mut out, mut ranges) = (Vec::new(), Vec::new());
+        while let Some(transmit) = relay.poll_transmit(now, &mut out) {
+            if let Ok(Packet::Interest(interest)) = Packet::parse(&out[..transmit.len]) {
+                ranges.extend(interest.ranges.iter().copied());
+            }
+            out.clear();
+        }
+        ranges
+    };
+    let mut interest = Interest::feedback(FLOW, WireTime(1), Rate::from_mbps(20));
+    interest.ranges.push(ByteRange::new(0, 60_000));
+    let mut bytes = Vec::new();
+    interest.emit(&mut bytes);
+    relay.handle_datagram(start, addr(2), &mut bytes);
+    assert_eq!(asked(&mut relay, start), [ByteRange::new(0, 60_000)]);
+    let data = |counter: u16, offset: u64| {
+        let header =
+            DataHeader { counter, flow: FLOW, offset, echo: WireTime(1), flags: DataFlags::default() };
+        let mut bytes = Vec::new();
+        header.emit(&mut bytes);
+        bytes.extend_from_slice(&[1; 1000]);
+        bytes
+    };
+    relay.handle_datagram(start + ms(20), addr(0), &mut data(1, 0));
+    asked(&mut relay, start + ms(20));
+    // A second later the path leads past the relay again, in the middle of the flow.
+    let back = start + ms(1_000);
+    for n in 0..20 {
+        relay.handle_datagram(back + ms(n), addr(0), &mut data(700 + n as u16, 900_000 + n * 1000));
+        assert_eq!(asked(&mut relay, back + ms(n)), [], "packet {n}");
+    }
 }
 
 #[test]

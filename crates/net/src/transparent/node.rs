@@ -44,6 +44,16 @@ struct Asker {
     last_heard: Instant,
     /// Until then, data may arrive that the client asked for before this relay was there.
     inherited_until: Instant,
+    /// Whether it was found to be away.
+    is_away: bool,
+}
+
+impl Asker {
+    /// Whether the client is found to have taken a path past this relay; once, until it asks again.
+    fn turns_away(&mut self, now: Instant) -> bool {
+        let is_away = now.since(self.last_heard) >= AWAY;
+        is_away && !core::mem::replace(&mut self.is_away, true)
+    }
 }
 
 /// A [`Relay`] that answers each end point under the address of the other.
@@ -127,8 +137,12 @@ impl Interceptor {
     /// did not ask for is a copy, and ends here, unless it was asked for before the relay came: then it goes on as the
     /// relay's own, so that the client hears one counter only.
     fn is_ours(&mut self, now: Instant, flow: FlowId, server: Pair, range: ByteRange) -> bool {
-        let asker = self.askers.get(&flow).filter(|asker| asker.client.reversed() == server);
-        let Some(&Asker { client, inherited_until, .. }) = asker else { return false };
+        let asker = self.askers.get_mut(&flow).filter(|asker| asker.client.reversed() == server);
+        let Some(asker) = asker else { return false };
+        let Asker { client, inherited_until, .. } = *asker;
+        if asker.turns_away(now) {
+            self.relay.forget_wants(flow);
+        }
         if now < inherited_until && !range.is_empty() && !self.relay.expects(flow, range) {
             let client = self.pairs.name(now, client);
             self.relay.adopt(flow, range, client);
@@ -149,7 +163,10 @@ impl Interceptor {
                 asker.last_heard = now;
             }
             Some(asker) if now.since(asker.last_heard) < SILENT => {}
-            _ => {
+            known => {
+                if known.is_some_and(|asker| asker.client == client && asker.turns_away(now)) {
+                    self.relay.forget_wants(flow);
+                }
                 let is_away = |asker: &Asker| now.since(asker.last_heard) >= AWAY;
                 let mut own = self.askers.values().filter(|asker| asker.client == client).peekable();
                 if own.peek().is_some() && own.all(is_away) {
@@ -158,7 +175,8 @@ impl Interceptor {
                 }
                 // A client that knows nothing of its neighbour yet has not asked for anything.
                 let inherited = if interest.cold { Duration::ZERO } else { INHERITED };
-                let asker = Asker { client, last_heard: now, inherited_until: now + inherited };
+                let asker =
+                    Asker { client, last_heard: now, inherited_until: now + inherited, is_away: false };
                 self.askers.insert(flow, asker);
                 let upstream = self.pairs.name(now, client.reversed());
                 self.relay.set_route(now, flow, upstream);
@@ -212,6 +230,7 @@ mod tests {
     use starhop_proto::config::{Config, Profile};
     use starhop_proto::time::WireTime;
     use starhop_proto::units::Rate;
+    use starhop_proto::wire::Ranges;
     use std::path::Path;
 
     const RANGE: ByteRange = ByteRange { start: 0, end: 5000 };
@@ -293,6 +312,38 @@ mod tests {
         assert!(node.askers.is_empty());
         assert_eq!((node.stats().interests_in, node.stats().flows), (0, 0));
         assert_eq!(node.poll_transmit(clock::now(), &mut Vec::new()), None);
+    }
+
+    /// The Interests that it sends, at `now`.
+    fn asked(node: &mut Interceptor, now: Instant) -> Vec<Interest> {
+        let mut out = Vec::new();
+        let mut interests = Vec::new();
+        while let Some((_, len)) = node.poll_transmit(now, &mut out) {
+            if let Ok(Packet::Interest(interest)) = Packet::parse(&out[..len]) {
+                interests.push(interest);
+            }
+            out.clear();
+        }
+        interests
+    }
+
+    #[test]
+    fn what_a_client_wanted_before_it_went_past_is_not_asked_for_when_it_comes_back() {
+        let mut node = interceptor(&Sources::Insecure);
+        let (start, mut out) = (clock::now(), Vec::new());
+        request(1).emit(&mut out);
+        node.handle(start, client(), server(), &out);
+        assert_eq!(asked(&mut node, start)[0].ranges[0], RANGE);
+        let (back, mut out) = (start + AWAY, Vec::new());
+        let mut later = request(1);
+        later.cold = false;
+        later.ranges = Ranges::default();
+        later.ranges.push(ByteRange::at(90_000, 1_000));
+        later.emit(&mut out);
+        node.handle(back, client(), server(), &out);
+        let wanted: Vec<ByteRange> =
+            asked(&mut node, back).iter().flat_map(|interest| interest.ranges.iter().copied()).collect();
+        assert!(!wanted.is_empty() && wanted.iter().all(|range| range.start == 90_000), "{wanted:?}");
     }
 
     #[test]

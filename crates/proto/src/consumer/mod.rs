@@ -2,6 +2,7 @@
 
 mod congestion;
 mod rto;
+mod silence;
 mod timeouts;
 mod window;
 
@@ -19,6 +20,7 @@ use alloc::vec::Vec;
 use congestion::Congestion;
 use core::net::SocketAddr;
 use rto::Rto;
+use silence::Silence;
 use timeouts::Timeouts;
 use window::Window;
 
@@ -93,6 +95,7 @@ pub struct Consumer<S, C = Plain> {
     /// The Consumer's own control, where the hops have none.
     congestion: Option<Congestion>,
     rto: Rto,
+    silence: Silence,
     timeouts: Timeouts,
     outbox: Outbox,
     events: VecDeque<ConsumerEvent>,
@@ -153,6 +156,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             window: Window::new(config.receive_window, config.span_bytes(), config.store_ahead),
             congestion: config.end_to_end_control.then(|| Congestion::new(&config)),
             rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
+            silence: Silence::default(),
             timeouts: Timeouts::default(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
@@ -324,6 +328,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.stats.received_bytes += new_bytes;
         self.progress.received.insert(asked);
         self.window.on_bytes(now, new_bytes);
+        self.silence.on_bytes(now);
         if let Some(congestion) = &mut self.congestion {
             congestion.on_bytes(new_bytes);
         }
@@ -410,6 +415,23 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         Some(if self.progress.probes > 0 { due.max(silent) } else { due })
     }
 
+    /// When a flow that has stopped is to be asked about. (The published protocols have no such question.)
+    fn probe_due(&self) -> Option<Instant> {
+        let is_asking = self.config.repair_tries > 1 && !self.intake.expected().is_empty();
+        is_asking.then(|| self.silence.due()).flatten()
+    }
+
+    /// Asks for one packet of what is due, all the way up: its answer tells who is there now.
+    fn probe(&mut self, now: Instant) {
+        self.silence.on_probe();
+        let Some(missing) = self.intake.expected().first() else { return };
+        let packet = missing.prefix(self.config.payload as u64);
+        // Its answer may be to either request, and times none (Karn's rule).
+        self.progress.timed.retain(|(offset, _)| !packet.contains(ByteRange::at(*offset, 1)));
+        let ask = self.intake.ask_again(now, packet);
+        self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
+    }
+
     /// The last resort: asks once more, all the way up, for what has waited too long.
     fn on_timeout(&mut self, now: Instant) {
         let is_silent = now.since(self.progress.last) >= self.rto.timeout(0);
@@ -459,6 +481,9 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
         let hop_rtt = self.uplinks.hop_rtt(self.uplink);
         self.intake.on_timeout(now, hop_rtt, &mut self.repairs);
         self.send_repairs(self.config.repair_hop_limit);
+        if self.probe_due().is_some_and(|at| at <= now) {
+            self.probe(now);
+        }
         if self.timeout_due().is_some_and(|at| at <= now) {
             self.on_timeout(now);
         }
@@ -486,8 +511,12 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
             return None;
         }
         let hop_rtt = self.uplinks.hop_rtt(self.uplink);
-        let timeouts =
-            [self.timeout_due(), self.intake.next_timeout(hop_rtt), self.uplinks.next_timeout().if_ever()];
+        let timeouts = [
+            self.timeout_due(),
+            self.probe_due(),
+            self.intake.next_timeout(hop_rtt),
+            self.uplinks.next_timeout().if_ever(),
+        ];
         timeouts.into_iter().flatten().min()
     }
 }

@@ -112,6 +112,11 @@ impl Intake {
         Ask { ranges, repair: true }
     }
 
+    /// Whether a path speaks again with what arrives now that was silent, as far as it can be known.
+    pub fn wakes(&self, now: Instant, hop_rtt: Duration) -> bool {
+        self.trusts_counter && now.since(self.last_arrival) > hop_rtt.scaled(3, 1).max(MIN_SILENCE)
+    }
+
     /// A packet or mark of this flow arrived as number `number` of the hop; `missing` counts the hop's missing
     /// packets between two numbers. Bytes to ask for again are added to `repairs`. Returns how many missing
     /// packets are accounted for.
@@ -132,10 +137,8 @@ impl Intake {
             self.last_in_order = Some(self.last_in_order.map_or(number, |last| last.max(number)));
         }
         self.expected.remove(seen.range);
-        // The path was silent and speaks again: what of the old requests does not come now was lost with it.
-        if seen.now.since(self.last_arrival) > seen.hop_rtt.scaled(3, 1).max(MIN_SILENCE)
-            && self.trusts_counter
-        {
+        // What of the old requests does not come now was lost with the path.
+        if self.wakes(seen.now, seen.hop_rtt) {
             self.loss.suspect(seen.now, &self.expected);
         }
         self.last_arrival = seen.now;

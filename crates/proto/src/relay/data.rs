@@ -31,24 +31,29 @@ impl<C: Suite> Relay<C> {
             self.refuse(flow_slot);
             return;
         }
-        self.accept(now, flow_slot, header, payload);
+        let is_unasked = !self.accept(now, flow_slot, header, payload);
         if header.flags.end {
             self.on_length(flow_slot, range.end);
         }
-        if let Some(heard) = heard {
-            self.on_heard(now, flow_slot, &heard);
+        let Some(heard) = heard else { return };
+        // A path that was silent, or another one, brings what nobody asked of us: the flow went on without us.
+        let wakes = |flow: &Flow| heard.is_new_neighbour || flow.intake.wakes(now, heard.seen.hop_rtt);
+        if is_unasked && self.flows.get(flow_slot).is_some_and(wakes) {
+            self.leave_behind(flow_slot);
         }
+        self.on_heard(now, flow_slot, &heard);
     }
 
-    /// Keeps what was asked for of a packet and queues it for those who want it.
-    fn accept(&mut self, now: Instant, flow_slot: Slot, header: DataHeader, payload: &[u8]) {
+    /// Keeps what was asked for of a packet and queues it for those who want it. False when it carries bytes, and none
+    /// that were.
+    fn accept(&mut self, now: Instant, flow_slot: Slot, header: DataHeader, payload: &[u8]) -> bool {
         let range = header.range(payload.len());
-        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return false };
         flow.last_used = now;
         flow.is_volatile |= header.flags.is_volatile;
         if !flow.intake.expected().overlaps(range) {
             self.stats.unasked += u64::from(!range.is_empty());
-            return;
+            return range.is_empty();
         }
         for piece in flow.intake.expected().intersect(range) {
             let start = (piece.start - range.start) as usize;
@@ -63,6 +68,7 @@ impl<C: Suite> Relay<C> {
                 subscriber.enqueue(now, &mut self.downlinks, part, false, gaps);
             }
         }
+        true
     }
 
     /// The hop by which `from` sends a flow: nearly always the one that the flow is asked of.

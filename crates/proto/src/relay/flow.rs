@@ -3,7 +3,7 @@
 use super::Relay;
 use crate::config::Config;
 use crate::hop::{Intake, Subscriber};
-use crate::name::FlowId;
+use crate::name::{ByteRange, FlowId};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
@@ -152,6 +152,17 @@ impl<C: Suite> Relay<C> {
         let asked = self.flows.iter().filter(|(_, flow)| flow.uplink == link);
         let slots: Vec<Slot> = asked.map(|(slot, _)| slot).collect();
         slots.into_iter().for_each(|flow_slot| self.ask_anew(now, flow_slot));
+    }
+
+    /// A flow went on without us: what is wanted of us was wanted before the path led past us, and whoever wants
+    /// something now will ask. Upstream is told that we want nothing, or it would send what others have by now.
+    pub(super) fn leave_behind(&mut self, flow_slot: Slot) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        for subscriber in &mut flow.subscribers {
+            subscriber.unwant(&mut self.downlinks, ByteRange::new(0, u64::MAX));
+        }
+        flow.intake.forget();
+        self.outbox.feedback(flow.uplink, flow.id);
     }
 
     /// Asks a flow's upstream, another than before, for all that has not arrived.

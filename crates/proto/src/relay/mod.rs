@@ -153,6 +153,13 @@ impl<C: Suite> Relay<C> {
         state.is_some_and(|flow| range.is_empty() || flow.intake.expected().overlaps(range))
     }
 
+    /// Forgets what is wanted of a flow, but not by whom: its packets took a path past this relay.
+    pub fn forget_wants(&mut self, flow: FlowId) {
+        if let Some(slot) = self.flows.find(&flow) {
+            self.leave_behind(slot);
+        }
+    }
+
     /// Takes `range` of a flow for asked by `client`, who asked for it past this relay: when it comes it goes on to the
     /// client as this relay's own answer.
     pub fn adopt(&mut self, flow: FlowId, range: ByteRange, client: SocketAddr) {

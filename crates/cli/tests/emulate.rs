@@ -346,6 +346,7 @@ mod chaos {
 
     fn outage(seconds: u32) {
         let scenario = base(9_000_000)
+            .lasting(u64::from(seconds) + 30)
             .event("at = \"2s\"\nlink_down = \"r1-r2\"")
             .event(&format!("at = \"{}s\"\nlink_up = \"r1-r2\"", 2 + seconds));
         let back = f64::from(2 + seconds);

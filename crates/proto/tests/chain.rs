@@ -188,7 +188,7 @@ fn a_name_that_nobody_has_is_refused_within_a_round_trip() {
     rig.start();
     rig.run(ms(1_000), |rig| !rig.events.is_empty());
     assert_eq!(rig.events[0].1, ConsumerEvent::NoSuchName);
-    assert!(rig.now.since(starhop_proto::time::Instant::ZERO).as_secs_f64() < 1000.1);
+    assert!(rig.now.since(Instant::ZERO).as_secs_f64() < 1000.1);
 }
 
 #[test]
@@ -203,8 +203,7 @@ fn what_is_here_already_is_not_fetched_again() {
     let mut have = RangeSet::new();
     have.insert(ByteRange::new(0, MB));
     have.insert(ByteRange::new(MB + 100_000, 2 * MB));
-    let mut rig =
-        Rig::with_request(3, Config::default(), Some(2 * MB + 5), Path::default(), have, support::FLOW);
+    let mut rig = Rig::with_request(3, Config::default(), Some(2 * MB + 5), Path::default(), have, FLOW);
     rig.start();
     assert!(rig.finish(ms(3_000)).is_some());
     assert_eq!(rig.client().stats().received_bytes, 100_005);

@@ -113,6 +113,10 @@ impl Scenario {
         self.run("sim", &[], Duration::ZERO, |_| {})
     }
 
+    pub(crate) fn simulate_with(&self, seed: u32) -> Run {
+        self.run("sim", &["--seed", &seed.to_string()], Duration::ZERO, |_| {})
+    }
+
     /// Runs it for real; again where the machine was too slow for it.
     pub(crate) fn emulate(&self, arguments: &[&str]) -> Run {
         self.emulate_with(arguments, Duration::ZERO, |_| {})

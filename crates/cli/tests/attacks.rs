@@ -2,6 +2,7 @@
 //! makes. docs/SECURITY.md says which defence each one guards. `cargo test --test attacks -- WORD` runs the tests
 //! whose names hold the word.
 
+mod harness;
 mod support;
 
 use nix::sys::signal::Signal;
@@ -22,7 +23,7 @@ const CLEAN: Hop = Hop { loss: 0.0, ..LOSSY };
 const SLOW: Hop = Hop { rate: Rate::from_mbps(8), delay: Duration::from_millis(5), loss: 0.01, queue: 1000 };
 
 fn main() {
-    support::run(&[
+    let tests: &[harness::Test] = &[
         ("an_outsider_gets_not_one_byte_back", an_outsider_gets_not_one_byte_back),
         (
             "a_request_that_is_played_back_is_not_answered_again",
@@ -43,7 +44,8 @@ fn main() {
         ("who_runs_insecure_is_told_so", who_runs_insecure_is_told_so),
         ("a_key_is_rotated_under_a_transfer", a_key_is_rotated_under_a_transfer),
         ("nodes_with_keys_of_their_own_speak_to_who_is_on_the_roster", nodes_with_keys_of_their_own),
-    ]);
+    ];
+    harness::run(tests, || None);
 }
 
 /// The node on a host, as who is farther from the server reaches it.

@@ -2,15 +2,13 @@
 //! `cargo test --test emulate -- WORD` runs the tests whose names hold the word; those that begin with "long" only run
 //! when asked for (`make chaos`).
 
+mod harness;
 mod scenario;
 
 use scenario::Scenario;
-use starhop_net::emu::{EmuError, enter};
 use std::time::Instant;
 
-type Test = (&'static str, fn());
-
-const TESTS: &[Test] = &[
+const TESTS: &[harness::Test] = &[
     ("starhop_agrees_with_the_simulator", agreement::starhop),
     ("captures_are_decoded_by_the_dissector", tools::captures_are_decoded),
     ("captures_show_seals_only", tools::captures_show_seals_only),
@@ -35,22 +33,7 @@ const TESTS: &[Test] = &[
 ];
 
 fn main() {
-    match enter() {
-        Ok(_) => {}
-        Err(error @ EmuError::Forbidden(_)) => {
-            println!("skipped: {error}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    }
-    let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    let is_wanted =
-        |name: &str| name.contains(&word) && (word.starts_with("long") || !name.starts_with("long"));
-    for (name, test) in TESTS.iter().filter(|(name, _)| is_wanted(name)) {
-        let start = Instant::now();
-        test();
-        println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
-    }
+    harness::run(TESTS, || None);
 }
 
 /// Emulator and simulator, side by side.

@@ -1,6 +1,7 @@
 //! The binary itself: real processes, real sockets, real files, on emulated links in namespaces that this
 //! test makes. `cargo test --test transfers -- WORD` runs the tests whose names hold the word.
 
+mod harness;
 mod support;
 
 use starhop_net::emu::{Hop, scratch};
@@ -16,7 +17,7 @@ const LOSSY: Hop =
 const SLOW: Hop = Hop { rate: Rate::from_mbps(8), delay: Duration::from_millis(5), loss: 0.01, queue: 1000 };
 
 fn main() {
-    support::run(&[
+    let tests: &[harness::Test] = &[
         ("a_file_arrives_whole_over_lossy_hops", a_file_arrives_whole_over_lossy_hops),
         ("an_interrupted_download_resumes", an_interrupted_download_resumes),
         ("a_relay_killed_and_restarted_costs_no_byte", a_relay_killed_and_restarted_costs_no_byte),
@@ -35,7 +36,8 @@ fn main() {
         ("a_killed_parent_leaves_no_process", a_killed_parent_leaves_no_process),
         // Last: its small disk stays mounted.
         ("a_full_disk_is_an_error_and_no_file", a_full_disk_is_an_error_and_no_file),
-    ]);
+    ];
+    harness::run(tests, || None);
 }
 
 fn a_file_arrives_whole_over_lossy_hops() {

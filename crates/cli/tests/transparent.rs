@@ -1,10 +1,11 @@
 //! Relays that end points do not know of: real processes, real packets, the firewall of this kernel, in namespaces
 //! that this test makes. `cargo test --test transparent -- WORD` runs the tests whose names hold the word.
 
+mod harness;
 mod support;
 
 use nix::sys::signal::Signal;
-use starhop_net::emu::{EmuError, Hop, enter};
+use starhop_net::emu::Hop;
 use starhop_net::transparent::can_divert;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
@@ -18,23 +19,8 @@ const LOSSY: Hop =
 /// Slow enough that something can be done in the middle of a transfer.
 const SLOW: Hop = Hop { rate: Rate::from_mbps(8), delay: Duration::from_millis(5), loss: 0.01, queue: 1000 };
 
-type Test = (&'static str, fn());
-
 fn main() {
-    match enter() {
-        Ok(_) => {}
-        Err(error @ EmuError::Forbidden(_)) => {
-            println!("skipped: {error}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    }
-    let probe = Site::new(&[LOSSY]);
-    if let Err(error) = probe.chain.hosts[0].run(can_divert).and_then(|can| can) {
-        println!("skipped: {error}");
-        return;
-    }
-    let tests: [Test; 8] = [
+    let tests: &[harness::Test] = &[
         ("a_file_arrives_with_none_some_and_all_relays", a_file_arrives_with_none_some_and_all_relays),
         ("both_ip_versions_are_relayed", both_ip_versions_are_relayed),
         ("a_relay_may_appear_in_the_middle", a_relay_may_appear_in_the_middle),
@@ -44,12 +30,11 @@ fn main() {
         ("what_is_not_ours_is_not_touched", what_is_not_ours_is_not_touched),
         ("a_relay_can_step_aside", a_relay_can_step_aside),
     ];
-    let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    for (name, test) in tests.iter().filter(|(name, _)| name.contains(&word)) {
-        let start = Instant::now();
-        test();
-        println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
-    }
+    harness::run(tests, || {
+        let probe = Site::new(&[LOSSY]);
+        let can = probe.chain.hosts[0].run(can_divert).and_then(|can| can);
+        can.err().map(|error| error.to_string())
+    });
 }
 
 /// The tables of nftables on a host, and its rules beyond those that every host has.

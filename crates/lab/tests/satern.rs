@@ -1,19 +1,10 @@
 //! SatERN as its scenarios set it up: no connection is split, and the gateway reads nothing but XCP's header.
 
-use starhop_lab::result::{LinkResult, RunResult};
-use starhop_lab::run::{load, simulate};
-use starhop_lab::scenario::Change;
-use starhop_lab::sweep::Document;
-use std::path::Path;
+mod support;
 
-fn run(file: &str, changes: &[&str]) -> RunResult {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(file);
-    let changes: Result<Vec<Change>, String> = changes.iter().map(|change| change.parse()).collect();
-    let scenario = load(&path, &changes.expect("well-formed changes")).expect("a valid scenario");
-    let result = simulate(&scenario, |_| ());
-    assert!(result.problems.is_empty(), "{file}: {:?}", result.problems);
-    result
-}
+use starhop_lab::result::{LinkResult, RunResult};
+use starhop_lab::sweep::Document;
+use support::run;
 
 fn satellite(result: &RunResult) -> &LinkResult {
     let is_it = |link: &&LinkResult| link.name == "gateway-terminal" && link.direction == "forward";

@@ -1,18 +1,9 @@
 //! Flows under a moving sky: shorter runs of the scenarios of the Starlink experiments.
 
-use starhop_lab::result::{FlowResult, RunResult};
-use starhop_lab::run::{load, simulate};
-use starhop_lab::scenario::Change;
-use std::path::Path;
+mod support;
 
-fn run(file: &str, changes: &[&str]) -> RunResult {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(file);
-    let changes: Result<Vec<Change>, String> = changes.iter().map(|change| change.parse()).collect();
-    let scenario = load(&path, &changes.expect("well-formed changes")).expect("a valid scenario");
-    let result = simulate(&scenario, |_| ());
-    assert!(result.problems.is_empty(), "{file}: {:?}", result.problems);
-    result
-}
+use starhop_lab::result::FlowResult;
+use support::run;
 
 fn first(file: &str, changes: &[&str]) -> FlowResult {
     run(file, changes).flows.remove(0)

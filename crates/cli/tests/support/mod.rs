@@ -7,7 +7,7 @@ pub(crate) mod attacker;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::content::{Manifest, manifest_flow};
-use starhop_net::emu::{Chain, EmuError, Hop, Process, chain, enter};
+use starhop_net::emu::{Chain, Hop, Process, chain};
 use starhop_net::outboard::{TreeHasher, outboard_flow};
 use starhop_net::security::{HopSuite, KeyFile, Kind, Sources};
 use starhop_net::{Driver, Endpoint, clock, daemon};
@@ -34,27 +34,6 @@ pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
 
 /// The key that every process of a site is given.
 const KEY: &str = "site.key";
-
-/// A test and its name.
-pub(crate) type Test = (&'static str, fn());
-
-/// Runs those of the tests whose name holds the word on the command line; none where namespaces are forbidden.
-pub(crate) fn run(tests: &[Test]) {
-    match enter() {
-        Ok(_) => {}
-        Err(error @ EmuError::Forbidden(_)) => {
-            println!("skipped: {error}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    }
-    let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    for (name, test) in tests.iter().filter(|(name, _)| name.contains(&word)) {
-        let start = Instant0::now();
-        test();
-        println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
-    }
-}
 
 pub(crate) struct Site {
     pub(crate) chain: Chain,

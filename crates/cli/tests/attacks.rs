@@ -241,7 +241,7 @@ fn a_relay_forgets_what_its_upstream_lied_about() {
 
 fn junk_at_line_rate_leaves_a_transfer_its_goodput() {
     let site = Site::new(&[SLOW; 2]);
-    let bytes = site.offer("file", 3_000_000);
+    let bytes = site.offer("file", 4_000_000);
     let _server = site.serve();
     let (relay, events) = site.relay_with_events(1);
     let (code, quiet) = site.get("file", 0, &[]);

@@ -312,14 +312,8 @@ impl Starhop {
     /// feedback and the packets that waited.
     fn granted(&self, now: Instant, hop_rtt: Duration) -> Option<(f64, f64)> {
         let span = now.before(hop_rtt.scaled(2, 1))..=now.before(hop_rtt);
-        (self.grants.iter().filter(|(at, _)| span.contains(at)).map(|(_, grant)| *grant)).fold(
-            None,
-            |most, grant| {
-                most.map_or(Some((grant, grant)), |(least, most): (f64, f64)| {
-                    Some((grant.min(least), grant.max(most)))
-                })
-            },
-        )
+        let grants = || self.grants.iter().filter(|(at, _)| span.contains(at)).map(|(_, grant)| *grant);
+        Some((grants().reduce(f64::min)?, grants().reduce(f64::max)?))
     }
 
     fn watch_loss(&mut self, delivery: &Delivery, received: impl FnOnce() -> Option<f64>, rtt: &HopRtt) {

@@ -55,6 +55,11 @@ fn a_figure_leaves_data_plots_verdicts_and_a_page_and_goes_on_where_it_was() {
     let started = std::time::Instant::now();
     assert_eq!(stdout(scratch.path(), &args), first);
     println!("again in {:?}", started.elapsed());
+
+    stdout(scratch.path(), &["figure", "leotp-fig3", "leotp-fig3", "--seeds", "1", "--quiet"]);
+    let table = std::fs::read_to_string(scratch.path().join("figures-out/verdicts.md")).expect("a table");
+    assert!(table.contains("| agrees | 99th percentile of 300 ms with end-to-end"), "{table}");
+    assert!(table.contains("2 figures. Of the project's own"), "{table}");
 }
 
 #[test]

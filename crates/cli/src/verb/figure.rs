@@ -4,7 +4,7 @@ use crate::progress::Bar;
 use anyhow::{Context, anyhow, bail};
 use starhop_lab::emulate;
 use starhop_lab::figure::spec::Engine;
-use starhop_lab::figure::{Finished, Library, Planned, finish, index, page, plan};
+use starhop_lab::figure::{Finished, Library, Planned, finish, index, markdown, page, plan};
 use starhop_lab::result::RunResult;
 use starhop_lab::scenario::Scenario;
 use starhop_lab::sweep::{Options, Progress, run_all};
@@ -91,6 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if several {
         write(&args.out.join("index.html"), &page(&finished, "Figures"))?;
+        write(&args.out.join("verdicts.md"), &markdown(&finished))?;
     }
     report(args, &finished)
 }

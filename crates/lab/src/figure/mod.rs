@@ -13,7 +13,7 @@ pub mod spec;
 
 pub use claim::Verdict;
 pub use library::Library;
-pub use page::{index, page};
+pub use page::{index, markdown, page};
 
 use crate::report::plot::Plot;
 use crate::result::RunResult;

@@ -32,6 +32,24 @@ pub fn index(figures: &[Finished]) -> String {
     text
 }
 
+/// All verdicts as Markdown: a table per figure, and below it why a claim does not hold.
+pub fn markdown(figures: &[Finished]) -> String {
+    let mut text = String::from("# Verdicts\n\n");
+    let _ = writeln!(text, "{}", tally(figures));
+    for figure in figures {
+        let _ = writeln!(text, "\n## {}: {}\n\n{}\n", figure.id, figure.figure.title, figure.figure.source);
+        text += "| | claim | measured | bound |\n|---|---|---|---|\n";
+        for verdict in figure.verdicts() {
+            let cells = [word(verdict), &verdict.text, &number(verdict.measured), &verdict.bound];
+            let _ = writeln!(text, "| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
+        }
+        for Verdict { text: claim, why, .. } in figure.verdicts().filter(|v| !v.holds && !v.why.is_empty()) {
+            let _ = writeln!(text, "\n*{claim}*: {why}");
+        }
+    }
+    text
+}
+
 impl Finished {
     /// What came of all its claims.
     pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
@@ -62,19 +80,23 @@ fn number(value: f64) -> String {
     format!("{value:.*}", digits.clamp(0, 9) as usize)
 }
 
-fn summary(figures: &[Finished]) -> String {
+fn tally(figures: &[Finished]) -> String {
     let count = |by, holds| {
         figures.iter().flat_map(Finished::verdicts).filter(|v| v.by == by && v.holds == holds).count()
     };
     let met = count(By::Ours, true);
     let agrees = count(By::Paper, true);
-    let mut html = format!(
-        "<p>{} figures. Of the project's own {} goals {met} are met. Of the {} claims taken from the papers {agrees} came out \
-         here as well; where one did not, the reason stands beside it.</p>",
+    format!(
+        "{} figures. Of the project's own {} goals {met} are met. Of the {} claims taken from the papers {agrees} came out \
+         here as well; where one did not, the reason stands with it.",
         figures.len(),
         met + count(By::Ours, false),
         agrees + count(By::Paper, false),
-    );
+    )
+}
+
+fn summary(figures: &[Finished]) -> String {
+    let mut html = format!("<p>{}</p>", tally(figures));
     let rows: Vec<Vec<String>> = figures
         .iter()
         .flat_map(|figure| figure.verdicts().map(move |verdict| row(&figure.id, verdict)))

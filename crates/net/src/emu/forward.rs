@@ -4,34 +4,15 @@ use super::EmuError;
 use super::accuracy::Accuracy;
 use super::capture::{self, Writing};
 use super::link::Link;
-use super::links::Links;
+use super::links::{Counters, Deed, Direction, Links};
 use super::namespace::Namespace;
 use serde::Serialize;
 use starhop_proto::time::Instant;
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-
-/// What one direction of a link has carried. Read while it runs.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Packets that arrived.
-    pub packets: AtomicU64,
-    /// Bytes that arrived.
-    pub bytes: AtomicU64,
-    /// Packets lost on the way.
-    pub lost: AtomicU64,
-    /// Packets that found the queue full.
-    pub dropped: AtomicU64,
-    /// Bytes that entered, lost and dropped ones included.
-    pub offered_bytes: AtomicU64,
-}
-
-/// Something done to links by their own thread, between two packets.
-pub(super) type Deed<L> = Box<dyn FnOnce(&mut Links<L>) + Send>;
 
 /// Links before they run.
 pub struct Emulator<L> {
@@ -44,14 +25,6 @@ impl<L> Default for Emulator<L> {
     fn default() -> Self {
         Self { directions: Vec::new(), agenda: Vec::new(), captures: None }
     }
-}
-
-/// From a device to the device at the far end, which is that of the neighbouring direction: `index ^ 1`.
-pub(super) struct Direction<L> {
-    name: String,
-    pub(super) device: File,
-    pub(super) model: L,
-    pub(super) counters: Arc<Counters>,
 }
 
 impl<L: Link + 'static> Emulator<L> {

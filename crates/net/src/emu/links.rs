@@ -2,7 +2,6 @@
 
 use super::accuracy::{Accuracy, Meter};
 use super::capture::{Sight, Tap};
-use super::forward::{Deed, Direction};
 use super::link::{Arrival, Link, Verdict};
 use crate::clock;
 use crate::sys::schedule;
@@ -15,8 +14,10 @@ use nix::sys::time::{TimeSpec, TimeValLike};
 use starhop_proto::time::{Duration, Instant};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The longest packet of a device, with room to spare above its MTU of 1500.
@@ -29,6 +30,32 @@ const LONGEST_SLEEP: u64 = 50_000_000;
 const ASLEEP: Duration = Duration::from_micros(20);
 /// Devices that are told about at once.
 const EVENTS: usize = 64;
+
+/// What one direction of a link has carried. Read while it runs.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Packets that arrived.
+    pub packets: AtomicU64,
+    /// Bytes that arrived.
+    pub bytes: AtomicU64,
+    /// Packets lost on the way.
+    pub lost: AtomicU64,
+    /// Packets that found the queue full.
+    pub dropped: AtomicU64,
+    /// Bytes that entered, lost and dropped ones included.
+    pub offered_bytes: AtomicU64,
+}
+
+/// Something done to links by their own thread, between two packets.
+pub(super) type Deed<L> = Box<dyn FnOnce(&mut Links<L>) + Send>;
+
+/// From a device to the device at the far end, which is that of the neighbouring direction: `index ^ 1`.
+pub(super) struct Direction<L> {
+    pub(super) name: String,
+    pub(super) device: File,
+    pub(super) model: L,
+    pub(super) counters: Arc<Counters>,
+}
 
 /// A packet on its way, ordered by its arrival.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]

@@ -17,9 +17,9 @@ mod privilege;
 
 pub use accuracy::Accuracy;
 pub use chain::{Chain, Hop, chain};
-pub use forward::{Counters, Emulator, LinkReport, Report, Running};
+pub use forward::{Emulator, LinkReport, Report, Running};
 pub use link::{Arrival, Link, PlainLink, Verdict};
-pub use links::Links;
+pub use links::{Counters, Links};
 pub use namespace::{Namespace, Process};
 pub use netlink::Route;
 pub use privilege::{Privilege, enter, release, scratch};

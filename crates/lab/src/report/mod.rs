@@ -1,12 +1,13 @@
 //! Reports: one self-contained HTML page from one or more result documents.
 
+mod curve;
 mod figures;
 pub mod plot;
 mod traces;
 
 use crate::result::{FlowResult, LinkResult, RelayResult, RunResult};
 use crate::text::how_true;
-pub(crate) use figures::over_time;
+pub(crate) use curve::over_time;
 use plot::escape;
 use std::fmt::Write;
 

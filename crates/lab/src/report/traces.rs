@@ -1,6 +1,6 @@
 //! Plots of what happens inside: windows, repairs, fairness as it develops.
 
-use super::figures::{Curve, over_time, time_axis};
+use super::curve::{Curve, over_time, time_axis};
 use super::plot::{Axis, Plot, Shape};
 use crate::result::{FlowResult, RunResult, Spread, jain};
 

@@ -48,7 +48,7 @@ figures: build
 # property test with FUZZ_CASES.
 fuzz: bootstrap
 	BOLERO_RANDOM_TEST_TIME_MS=$$(($${FUZZ_SECONDS:-60} * 1000)) $(CARGO) test --profile fuzz --locked \
-	 -p starhop-proto -p starhop-net --test fuzz -- --nocapture --test-threads=1 | tee target/fuzz.log
+	 -p starhop-proto -p starhop-net --test fuzz -- --nocapture --test-threads=1 2>&1 | tee target/fuzz.log
 	@awk '/rng inputs:/ {sub(/.*rng inputs: /, ""); sum += $$1} END {printf "%.3g inputs in total\n", sum}' target/fuzz.log
 	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --profile fuzz --locked --workspace --lib
 

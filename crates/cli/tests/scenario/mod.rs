@@ -109,11 +109,7 @@ impl Scenario {
         command
     }
 
-    pub(crate) fn simulate(&self) -> Run {
-        self.run("sim", &[], Duration::ZERO, |_| {})
-    }
-
-    pub(crate) fn simulate_with(&self, seed: u32) -> Run {
+    pub(crate) fn simulate(&self, seed: u32) -> Run {
         self.run("sim", &["--seed", &seed.to_string()], Duration::ZERO, |_| {})
     }
 

@@ -103,7 +103,6 @@ mod tests {
         queue: f64,
         grants: VecDeque<f64>,
         phantom: Phantom,
-        interval: u32,
         uncounted: f64,
         span: f64,
     }
@@ -122,21 +121,11 @@ mod tests {
             };
             phantom.on_interval(calm);
             let grants = VecDeque::from([capacity; 4]);
-            Self {
-                capacity,
-                longer: 0.0,
-                queue: 0.0,
-                grants,
-                phantom,
-                interval: 0,
-                uncounted: 0.0,
-                span: 0.0,
-            }
+            Self { capacity, longer: 0.0, queue: 0.0, grants, phantom, uncounted: 0.0, span: 0.0 }
         }
 
         /// An interval passes; noise raises the queue aimed at by `noise`. Whether the queue seen was found to be none.
         fn step(&mut self, noise: f64) -> bool {
-            self.interval += 1;
             let sent = self.grants[2];
             let served = (self.queue * self.capacity / SPAN + sent).min(self.capacity);
             self.queue += (sent - served) * SPAN / self.capacity;

@@ -4,7 +4,7 @@ use super::{Flow, Relay, Scratch};
 use crate::config::Notices;
 use crate::hop::scheduler::Chunk;
 use crate::hop::{Control, Due, Heard, Received, finish};
-use crate::name::ByteRange;
+use crate::name::{ByteRange, FlowId};
 use crate::node::Transmit;
 use crate::table::Slot;
 use crate::time::Instant;
@@ -36,12 +36,22 @@ impl<C: Suite> Relay<C> {
             self.on_length(flow_slot, range.end);
         }
         let Some(heard) = heard else { return };
-        // A path that was silent, or another one, brings what nobody asked of us: the flow went on without us.
+        // A path that was silent, or another one, brings what nobody asked of us: the flow went on without us. What we
+        // have was asked of two paths, and came by both.
         let wakes = |flow: &Flow| heard.is_new_neighbour || flow.intake.wakes(now, heard.seen.hop_rtt);
-        if is_unasked && self.flows.get(flow_slot).is_some_and(wakes) {
+        if is_unasked && self.flows.get(flow_slot).is_some_and(wakes) && !self.has(header.flow, range) {
             self.leave_behind(flow_slot);
         }
         self.on_heard(now, flow_slot, &heard);
+    }
+
+    /// Whether some of `range` is in the cache.
+    fn has(&mut self, flow: FlowId, range: ByteRange) -> bool {
+        let found = &mut self.scratch.found;
+        self.cache.find(flow, range, found);
+        let has = !found.is_empty();
+        found.clear();
+        has
     }
 
     /// Keeps what was asked for of a packet and queues it for those who want it. False when it carries bytes, and none

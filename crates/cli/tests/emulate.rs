@@ -10,6 +10,7 @@ use std::time::Instant;
 
 const TESTS: &[harness::Test] = &[
     ("starhop_agrees_with_the_simulator", agreement::starhop),
+    ("a_path_over_the_sky_is_that_of_the_simulator", agreement::a_path_over_the_sky),
     ("captures_are_decoded_by_the_dissector", tools::captures_are_decoded),
     ("captures_show_seals_only", tools::captures_show_seals_only),
     ("a_split_connection_outruns_a_whole_one", tools::a_split_connection_outruns_a_whole_one),
@@ -50,6 +51,34 @@ mod agreement {
                 if agrees { Ok(()) } else { Err(format!("goodput {goodput}, delay {delay} ms")) }
             });
         }
+    }
+
+    /// Satellites as nodes with transparent relays, and a handover.
+    pub(super) fn a_path_over_the_sky() {
+        let scenario = Scenario::sky("10Mbit").unlimited("starhop").lasting(14);
+        let model = scenario.simulate(1);
+        scenario::measure(|| {
+            let real = scenario.emulate(&["--insecure"]);
+            for what in ["/flows/0/path", "/path_changes_s"] {
+                assert_eq!(real.document.pointer(what), model.document.pointer(what), "{what}");
+            }
+            let names = |run: &Run| {
+                let links = run.document["links"].as_array().unwrap();
+                links.iter().map(|link| (link["name"].clone(), link["direction"].clone())).collect::<Vec<_>>()
+            };
+            assert_eq!(names(&real), names(&model));
+            assert!(real.document["problems"].as_array().is_some_and(Vec::is_empty), "{}", real.document);
+            let share = real.flow("goodput_mbps") / model.flow("goodput_mbps");
+            let delay = real.in_order_owd_ms() - model.in_order_owd_ms();
+            println!("goodput {share:.3} of the simulator's, in-order delay {delay:+.2} ms");
+            let after = real.rate(10.0, 14.0) / real.rate(4.0, 8.5);
+            let agrees = (0.95..1.05).contains(&share) && delay.abs() < 5.0 && after > 0.9;
+            if agrees {
+                Ok(())
+            } else {
+                Err(format!("{share} of the goodput, {delay} ms, {after} after the change"))
+            }
+        });
     }
 
     /// Random losses of few packets decide what a TCP does: its goodput over 40 s at 0.1 % differs by half from seed to

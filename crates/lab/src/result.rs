@@ -219,6 +219,27 @@ pub struct LinkResult {
     pub utilisation: f64,
 }
 
+impl LinkResult {
+    /// A direction that counted so much and sent so many bits, of `capacity` bits that it could have sent.
+    pub(crate) fn new(
+        name: &str,
+        direction: &str,
+        (counters, sent_bits): (LinkCounters, f64),
+        capacity_bits: f64,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            direction: direction.to_owned(),
+            bytes: counters.bytes,
+            packets: counters.packets,
+            lost: counters.lost,
+            dropped: counters.dropped,
+            mean_queue_ms: rounded(counters.waited_ns as f64 * 1e-6 / counters.packets.max(1) as f64),
+            utilisation: if capacity_bits > 0.0 { sent_bits / capacity_bits } else { 0.0 },
+        }
+    }
+}
+
 /// A relay, in the whole run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RelayResult {
@@ -399,7 +420,8 @@ pub(crate) fn flow_result(
     }
 }
 
-fn path(path: &starhop_sim::run::PathResult) -> PathResult {
+/// A path over the sky.
+pub(crate) fn path(path: &starhop_sim::run::PathResult) -> PathResult {
     PathResult {
         changes: path.changes.len() as u64,
         mean_hops: rounded(path.mean_hops),
@@ -465,22 +487,12 @@ pub(crate) fn rounded(value: f64) -> f64 {
 }
 
 fn links(built: &Built) -> Vec<LinkResult> {
-    let result = |name: &str, direction: &str, counters: LinkCounters, sent: f64, capacity: f64| LinkResult {
-        name: name.to_owned(),
-        direction: direction.to_owned(),
-        bytes: counters.bytes,
-        packets: counters.packets,
-        lost: counters.lost,
-        dropped: counters.dropped,
-        mean_queue_ms: rounded(counters.waited_ns as f64 * 1e-6 / counters.packets.max(1) as f64),
-        utilisation: if capacity > 0.0 { sent / capacity } else { 0.0 },
-    };
-    let links = built.links.iter().zip(built.simulation.link_results());
-    let links = links
-        .map(|(of, link)| result(&of.name, of.direction, link.counters, link.sent_bits, link.capacity_bits));
-    let sky = built.simulation.sky_links().into_iter();
-    let sky =
-        sky.map(|link| result(&link.name, link.direction, link.counters, link.sent_bits, link.capacity_bits));
+    let links = built.links.iter().zip(built.simulation.link_results()).map(|(of, link)| {
+        LinkResult::new(&of.name, of.direction, (link.counters, link.sent_bits), link.capacity_bits)
+    });
+    let sky = built.simulation.sky_links().into_iter().map(|link| {
+        LinkResult::new(&link.name, link.direction, (link.counters, link.sent_bits), link.capacity_bits)
+    });
     links.chain(sky).collect()
 }
 

@@ -3,7 +3,10 @@
 mod support;
 
 use starhop_lab::result::FlowResult;
-use support::run;
+use starhop_lab::scenario::blueprint;
+use starhop_sim::engine::Network;
+use starhop_sim::run::{Deed, Simulation};
+use support::{run, scenario};
 
 fn first(file: &str, changes: &[&str]) -> FlowResult {
     run(file, changes).flows.remove(0)
@@ -87,4 +90,42 @@ fn stations_that_keep_the_whole_file_spare_the_server_where_satellites_keep_litt
     assert_eq!(sent(&changes), 4_000_000);
     changes.push("topology.station_cache=512KiB");
     assert!(sent(&changes) > 8_000_000);
+}
+
+#[test]
+fn what_a_sky_is_said_to_do_makes_the_network_that_it_does_it_to() {
+    let scenario = scenario("beijing-new-york.toml", &["duration=130s"]);
+    let mut simulation = Simulation::new(blueprint(&scenario).plan);
+    let mut network = blueprint(&scenario).plan.network;
+    let mut joined = 0;
+    for (at, deed) in simulation.rehearse() {
+        match deed {
+            Deed::Join { ends, config, header } => {
+                while network.node_count() <= ends.0.max(ends.1).0 as usize {
+                    network.add_node(0);
+                }
+                network.add_link(ends.0, ends.1, config, header);
+                joined += 1;
+            }
+            Deed::Switch { link, is_up, .. } => network.mark_link(link, is_up),
+            Deed::Tune { link, tuning } => tuning.apply(network.link_mut(link), at),
+            Deed::Hop { node, to, link } => network.set_next_hop(node, to, link),
+        }
+    }
+    let theirs = simulation.world().network();
+    assert!(joined > 40 && network.link_ids().count() == theirs.link_ids().count(), "{joined} directions");
+    let (end, flow) = (simulation.world().now(), &simulation.flows()[0]);
+    let path = theirs.path(flow.from, flow.to);
+    assert_eq!(network.path(flow.from, flow.to), path);
+    assert!(path.len() > 17, "{path:?}");
+    for link in path {
+        let seen = |network: &Network| {
+            let model = network.link(link);
+            (network.is_usable(link), model.propagation(end), model.schedule().at(end))
+        };
+        assert_eq!(seen(&network), seen(theirs));
+    }
+    assert_eq!(simulation.world().counters().link_packets, 0, "nothing was sent");
+    let path = simulation.flow_path(0).expect("a path over the sky");
+    assert!(path.path.changes.len() == 2 && path.ideal_bps > 7e6, "{path:?}");
 }

@@ -58,6 +58,18 @@ impl Scenario {
         scenario
     }
 
+    /// Beijing and Hong Kong over five hops of the 550 km shell; the path changes at 8.93 s.
+    pub(crate) fn sky(rate: &str) -> Self {
+        let topology =
+            "kind = \"constellation\"\nshell = \"starlink-550\"\nstations = [\"Beijing\", \"Hong Kong\"]\n";
+        let link = format!("rate = \"{rate}\"\nqueue = \"1000p\"\n");
+        let mut scenario = Self::new(topology.to_owned(), link);
+        scenario.rest =
+            "[topology.ground_link]\ndelay = \"5ms\"\n[topology.uplink]\nloss = \"0.5%\"\n".to_owned();
+        scenario.flow = "from = \"Hong Kong\"\nto = \"Beijing\"\n".to_owned();
+        scenario
+    }
+
     pub(crate) fn link_field(mut self, text: &str) -> Self {
         self.link += text;
         self

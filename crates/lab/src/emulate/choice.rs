@@ -70,6 +70,11 @@ pub(super) fn deployment(
             (Err(_), None) => {}
         }
     }
+    if world.has_sky() {
+        let problem = "paths over a sky change, and only transparent relays follow them; this kernel has no TPROXY, or \
+                       `--relays overlay` was given";
+        return Err(LabError::Scenario(problem.to_owned()));
+    }
     let follows = |(at, action): &(Instant, Action)| match action {
         Action::Links { .. } => *at > Instant::ZERO,
         Action::Bypass(_) | Action::Include(_) => true,

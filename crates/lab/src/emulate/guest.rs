@@ -4,7 +4,6 @@ use super::leftovers;
 use super::world::World;
 use crate::error::LabError;
 use crate::process::Sealing;
-use crate::scenario::Scenario;
 use nix::mount::{MsFlags, mount};
 use starhop_net::emu::Process;
 use std::path::Path;
@@ -52,17 +51,13 @@ impl Guest {
     }
 
     /// Starts it, with the terminal of this process, and so that it can speak to the run's own processes.
-    pub(super) fn start(
-        &self,
-        scenario: &Scenario,
-        world: &World,
-        sealing: &Sealing,
-    ) -> Result<Process, LabError> {
+    pub(super) fn start(&self, world: &World, sealing: &Sealing) -> Result<Process, LabError> {
         let unknown = || {
-            let nodes = scenario.topology.nodes.join(", ");
-            LabError::Scenario(format!("\"{}\" is no node; nodes are {nodes}", self.node()))
+            let nodes: Vec<&str> = world.nodes.iter().map(|node| node.namespace.name()).collect();
+            let problem = format!("\"{}\" is no node; nodes are {}", self.node(), nodes.join(", "));
+            LabError::Scenario(problem)
         };
-        let index = scenario.topology.node_named(self.node()).ok_or_else(unknown)?;
+        let node = world.node_named(self.node()).ok_or_else(unknown)?;
         let mut command =
             self.command().ok_or_else(|| LabError::Scenario("there is no command".to_owned()))?;
         command.env(leftovers::MARKER, leftovers::marker()).env("STARHOP_NODE", self.node());
@@ -71,7 +66,7 @@ impl Guest {
             command.env("STARHOP_KEY", path);
         }
         let failed = LabError::system(format!("cannot start a command in {}", self.node()));
-        world.nodes[index].namespace.spawn(command).map_err(failed)
+        node.namespace.spawn(command).map_err(failed)
     }
 }
 
@@ -79,9 +74,11 @@ impl Guest {
 pub(super) const HOSTS: &str = "/etc/hosts";
 
 /// Gives every node a name that programs can resolve, for the processes of this run only.
-pub(super) fn name_nodes(scenario: &Scenario, world: &World, scratch: &Path) -> Result<(), LabError> {
+pub(super) fn name_nodes(world: &World, scratch: &Path) -> Result<(), LabError> {
     let mut hosts = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
-    for (name, node) in scenario.topology.nodes.iter().zip(&world.nodes) {
+    for node in &world.nodes {
+        // No host's name has a space: New York is New-York.
+        let name = node.namespace.name().replace(char::is_whitespace, "-");
         hosts += &format!("{} {name}\n{} {name}\n", node.v4(), node.v6());
     }
     let file = scratch.join("hosts");

@@ -146,9 +146,8 @@ fn links(run: &Run<'_>) -> Vec<LinkNow> {
         let bits = state.sent_bits - sent;
         let capacity = network.link(id).schedule().bits_between(since, last.at);
         let (from, to) = network.ends(id);
-        let name = |node: starhop_sim::engine::NodeId| &run.scenario.topology.nodes[node.0 as usize];
         LinkNow {
-            name: format!("{}-{}", name(from), name(to)),
+            name: format!("{}-{}", run.world.name(from), run.world.name(to)),
             is_up: network.is_usable(id),
             mbps: bits * 1e-6 / last.at.since(since).as_secs_f64().max(1e-9),
             used: if capacity > 0.0 { bits / capacity } else { 0.0 },
@@ -158,25 +157,28 @@ fn links(run: &Run<'_>) -> Vec<LinkNow> {
             packets: state.counters.packets,
         }
     };
-    network.link_ids().map(direction).collect()
+    // Links of the sky that no path uses are no news.
+    let is_shown = |id: &LinkId| network.is_usable(*id) || (id.0 as usize) < run.blueprint.links.len();
+    network.link_ids().filter(is_shown).map(direction).collect()
 }
 
 fn nodes(run: &Run<'_>) -> Vec<NodeNow> {
     let scenario = run.scenario;
-    let node = |(index, name): (usize, &String)| {
+    let node = |index: usize| {
         let id = starhop_sim::engine::NodeId(index as u32);
+        let name = run.world.name(id);
         let mut roles: Vec<&str> = Vec::new();
         let mut add = |role: &'static str, is: bool| roles.extend(is.then_some(role));
-        add("server", scenario.flows.iter().any(|flow| flow.from == *name));
-        add("client", scenario.flows.iter().any(|flow| flow.to == *name));
+        add("server", scenario.flows.iter().any(|flow| flow.from == name));
+        add("client", scenario.flows.iter().any(|flow| flow.to == name));
         add("proxy", run.splits.is_at(id));
         roles.extend(run.processes.relay_at(id));
         if roles.is_empty() {
             roles.push("router");
         }
-        NodeNow { name: name.clone(), role: roles.join(", "), is_up: run.world.network().is_node_up(id) }
+        NodeNow { name: name.to_owned(), role: roles.join(", "), is_up: run.world.network().is_node_up(id) }
     };
-    scenario.topology.nodes.iter().enumerate().map(node).collect()
+    (0..run.world.nodes.len()).map(node).collect()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod run;
 mod splits;
 mod starhop;
 mod tcp;
+mod terrain;
 mod world;
 
 use crate::error::LabError;

@@ -4,6 +4,7 @@ use starhop_net::emu;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::link::{Link, LinkConfig, LinkCounters, Verdict};
+use starhop_sim::run::Tuning;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -51,6 +52,11 @@ impl Model {
         if !is_up && !keep {
             self.link.reset(at);
         }
+    }
+
+    /// The link becomes another.
+    pub(super) fn tune(&mut self, at: Instant, tuning: Tuning) {
+        tuning.apply(&mut self.link, at);
     }
 
     /// A node at one end goes up or down.

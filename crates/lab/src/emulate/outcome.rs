@@ -3,11 +3,12 @@
 use super::record::{self, Event, Recorded, Subject, What};
 use super::run::Run;
 use super::tcp::{self, Connection};
+use super::terrain;
 use super::world::Tick;
 use crate::error::LabError;
 use crate::result::{
     AccuracyResult, FlowFacts, FlowResult, RelayCpu, RelayResult, RunResult, SeriesResult, flow_result,
-    flow_series, jain,
+    flow_series, jain, path,
 };
 use crate::run::peak_rss_bytes;
 use serde_json::Value;
@@ -15,6 +16,7 @@ use starhop_net::emu::Accuracy;
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::{IP_HEADER, UDP_HEADER};
+use starhop_sim::run::Simulation;
 use std::sync::atomic::Ordering;
 
 /// A run with larger errors than these says so: delay in milliseconds (p99), rate as a share.
@@ -51,7 +53,12 @@ impl Run<'_> {
         let flow_of = |id: FlowId| subjects.iter().position(|subject| subject.content == id);
         events.extend(lost.iter().filter_map(|lost| record::lost_bytes(lost, flow_of)));
         let recorded = record::replay(self.scenario, &subjects, events, self.end);
-        Ok(self.document(&recorded, ticks, accuracy, wall_s))
+        // What could be had is known as far as the run went.
+        let sky = match self.world.has_sky() {
+            true => Some(terrain::rehearse(self.scenario, self.end)?.0),
+            false => None,
+        };
+        Ok(self.document(&recorded, sky.as_ref(), ticks, accuracy, wall_s))
     }
 
     /// Where an instant of the machine lies in the scenario.
@@ -126,6 +133,7 @@ impl Run<'_> {
     fn document(
         &self,
         recorded: &Recorded,
+        sky: Option<&Simulation>,
         ticks: Vec<Tick>,
         accuracy: AccuracyResult,
         wall_s: f64,
@@ -133,7 +141,7 @@ impl Run<'_> {
         let scenario = self.scenario;
         let recorder = recorded.recorder.borrow();
         let flows: Vec<FlowResult> = (0..scenario.flows.len())
-            .map(|index| flow_result(scenario, index, &recorder, self.facts(index)))
+            .map(|index| flow_result(scenario, index, &recorder, self.facts(index, sky)))
             .collect();
         let warm_at = Instant::ZERO + scenario.warmup;
         let (warm, steps): (Vec<Tick>, Vec<Tick>) = split(ticks, warm_at, scenario.step);
@@ -160,22 +168,23 @@ impl Run<'_> {
                 .blueprint
                 .changes
                 .iter()
+                .chain(&sky.map(Simulation::sky_changes).unwrap_or_default())
                 .map(|at| at.since(Instant::ZERO).as_secs_f64())
                 .collect(),
             jain: jain(&flows.iter().map(|flow| flow.goodput_mbps).collect::<Vec<_>>()),
             accuracy: Some(accuracy),
             flows,
-            links: record::links(&self.blueprint.links, network, warm, last),
+            links: record::links(&self.blueprint.links, network, sky, warm, last),
             relays: self.relays(),
             series: Some(SeriesResult {
                 step_s: scenario.step.as_secs_f64(),
                 flows: recorded.series.iter().map(|samples| flow_series(samples)).collect(),
-                links: record::link_series(network, scenario.step, &steps),
+                links: record::link_series(network, self.blueprint.links.len(), scenario.step, &steps),
             }),
         }
     }
 
-    fn facts(&self, index: usize) -> FlowFacts {
+    fn facts(&self, index: usize, sky: Option<&Simulation>) -> FlowFacts {
         let flow = &self.blueprint.plan.flows[index];
         // The blueprint's is for the scenario's transport, over IPv4.
         let planned = f64::from(flow.transport.payload()) / f64::from(flow.transport.full_packet());
@@ -184,15 +193,19 @@ impl Run<'_> {
             false => f64::from(flow.transport.payload()),
         };
         let real = payload / f64::from(self.full_packet(index));
+        let over_sky = sky.and_then(|sky| sky.flow_path(index));
+        let planned_mbps =
+            over_sky.as_ref().map_or(self.blueprint.ideal_mbps[index], |sky| sky.ideal_bps * 1e-6);
+        let propagation_ms = self.blueprint.propagation[index].as_millis_f64();
         let facts = FlowFacts {
             record: index,
             transport: self.controls.get(&index).unwrap_or(&self.scenario.flows[index].transport).clone(),
             start: flow.start,
             stop: flow.stop,
             end: flow.stop.min(self.end),
-            ideal_mbps: self.blueprint.ideal_mbps[index] * real / planned,
-            propagation_ms: self.blueprint.propagation[index].as_millis_f64(),
-            path: None,
+            ideal_mbps: planned_mbps * real / planned,
+            propagation_ms: over_sky.as_ref().map_or(propagation_ms, |sky| sky.path.mean_propagation_ms),
+            path: over_sky.map(|sky| path(&sky.path)),
             return_bytes: 0,
             repairs: 0,
             timeouts: 0,
@@ -215,12 +228,12 @@ impl Run<'_> {
         for (number, stack) in stacks.iter().enumerate() {
             for (node, lives) in &stack.told {
                 let sum = |name: &str| lives.iter().filter_map(|life| life[name].as_u64()).sum();
-                let node = &self.scenario.topology.nodes[node.0 as usize];
+                let node = self.world.name(*node);
                 let last = lives.last().unwrap_or(&Value::Null);
                 let seconds: f64 = lives.iter().filter_map(|life| life["cpu_seconds"].as_f64()).sum();
                 let (duration_s, data_out) = (self.end.since(Instant::ZERO).as_secs_f64(), sum("data_out"));
                 all.push(RelayResult {
-                    name: if stacks.len() > 1 { format!("{node}/{}", number + 1) } else { node.clone() },
+                    name: if stacks.len() > 1 { format!("{node}/{}", number + 1) } else { node.to_owned() },
                     cache_hits: sum("cache_hit_bytes"),
                     cache_bytes: last["cache_bytes"].as_u64().unwrap_or(0),
                     interests_in: sum("interests_in"),

@@ -8,9 +8,9 @@ use crate::scenario::{LinkNames, Scenario};
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::wire::Packet;
-use starhop_sim::engine::{Body, HostId, Network, Observer, Segment};
+use starhop_sim::engine::{Body, HostId, LinkId, Network, Observer, Segment};
 use starhop_sim::record::{Recorder, SharedRecorder};
-use starhop_sim::run::FlowSample;
+use starhop_sim::run::{FlowSample, Simulation};
 
 /// What happened to bytes of a flow; in this order where it happened at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -140,36 +140,43 @@ pub(super) fn lost_bytes((at, packet): &Lost, flow_of: impl Fn(FlowId) -> Option
     (!range.is_empty()).then_some(Event { at: *at, what: What::Lost, flow, range })
 }
 
-/// What every direction did from the end of the warm-up to the last tick.
-pub(super) fn links(names: &[LinkNames], network: &Network, warm: &Tick, last: &Tick) -> Vec<LinkResult> {
-    let result = |(index, names): (usize, &LinkNames)| {
-        let id = starhop_sim::engine::LinkId(index as u32);
-        let (before, after) = (state(warm, index), state(last, index));
-        let counters = after.counters.since(before.counters);
-        let capacity = network.link(id).schedule().bits_between(warm.at, last.at);
-        LinkResult {
-            name: names.name.clone(),
-            direction: names.direction.to_owned(),
-            bytes: counters.bytes,
-            packets: counters.packets,
-            lost: counters.lost,
-            dropped: counters.dropped,
-            mean_queue_ms: rounded(counters.waited_ns as f64 * 1e-6 / counters.packets.max(1) as f64),
-            utilisation: if capacity > 0.0 { (after.sent_bits - before.sent_bits) / capacity } else { 0.0 },
-        }
+/// What every direction did from the end of the warm-up to the last tick; those of a sky by their kinds.
+pub(super) fn links(
+    names: &[LinkNames],
+    network: &Network,
+    sky: Option<&Simulation>,
+    warm: &Tick,
+    last: &Tick,
+) -> Vec<LinkResult> {
+    let done = |LinkId(id): LinkId| {
+        let (before, after) = (state(warm, id as usize), state(last, id as usize));
+        (after.counters.since(before.counters), after.sent_bits - before.sent_bits)
     };
-    names.iter().enumerate().map(result).collect()
+    let on_the_ground = names.iter().zip(network.link_ids()).map(|(names, id)| {
+        let capacity = network.link(id).schedule().bits_between(warm.at, last.at);
+        LinkResult::new(&names.name, names.direction, done(id), capacity)
+    });
+    let over_us = sky.map(|sky| sky.sky_links_elsewhere(done)).unwrap_or_default();
+    let over_us = over_us.into_iter().map(|group| {
+        LinkResult::new(&group.name, group.direction, (group.counters, group.sent_bits), group.capacity_bits)
+    });
+    on_the_ground.chain(over_us).collect()
 }
 
 fn state(tick: &Tick, index: usize) -> LinkState {
     tick.links.get(index).copied().unwrap_or_default()
 }
 
-/// The series of every direction; `ticks` are the ends of its steps.
-pub(super) fn link_series(network: &Network, step: Duration, ticks: &[Tick]) -> Vec<LinkSeries> {
+/// The series of the first `count` directions; `ticks` are the ends of its steps.
+pub(super) fn link_series(
+    network: &Network,
+    count: usize,
+    step: Duration,
+    ticks: &[Tick],
+) -> Vec<LinkSeries> {
     let value = |v: f64| Some(rounded(v)).filter(|v| v.is_finite());
     let seconds = step.as_secs_f64();
-    let series = |id: starhop_sim::engine::LinkId| {
+    let series = |id: LinkId| {
         let index = id.0 as usize;
         let mut sent_before = 0.0;
         let mut series =
@@ -184,5 +191,5 @@ pub(super) fn link_series(network: &Network, step: Duration, ticks: &[Tick]) -> 
         }
         series
     };
-    network.link_ids().map(series).collect()
+    network.link_ids().take(count).map(series).collect()
 }

@@ -7,11 +7,12 @@ use super::model::TcpBytes;
 use super::splits::{self, Splits};
 use super::starhop::{Processes, node_of};
 use super::tcp::{self, Connection};
+use super::terrain::Terrain;
 use super::world::{Means, Reports, Tick, World, on_machine};
 use super::{Options, Progress};
 use crate::error::LabError;
 use crate::process::Sealing;
-use crate::scenario::{Blueprint, Scenario, blueprint, link_configs};
+use crate::scenario::{Blueprint, Scenario, blueprint};
 use starhop_net::clock;
 use starhop_net::emu::{self, Process};
 use starhop_proto::security::{HEADER_LEN, TAG_LEN};
@@ -22,13 +23,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// The most nodes: each has a thread and its devices.
-const MOST_NODES: usize = 250;
-
-/// Why there are no satellites here.
-const SKY: &str = "a constellation has more nodes than this machine has namespaces for: `starhop sim` runs it. \
-                   To emulate one path of it, write a chain with the delays that `starhop orbit path` prints";
 
 /// Between the start of the links and the scenario's time zero.
 const LEAD: Duration = Duration::from_millis(50);
@@ -45,6 +39,8 @@ enum Step {
     Start(usize),
     Stop(usize),
     Do(Action),
+    /// What the sky does, by its number.
+    Sky(usize),
 }
 
 /// A scenario being run.
@@ -79,24 +75,17 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn prepare(scenario: &'a Scenario, options: &Options) -> Result<Self, LabError> {
-        if scenario.topology.sky.is_some() {
-            return Err(LabError::Scenario(SKY.to_owned()));
-        }
-        let nodes = scenario.topology.nodes.len();
-        if nodes > MOST_NODES {
-            return Err(LabError::Scenario(format!("it has {nodes} nodes; the emulator takes {MOST_NODES}")));
-        }
         let (mut blueprint, mut problems) = (blueprint(scenario), Vec::new());
         let controls = controls(scenario, options)?;
         let bytes: BTreeMap<usize, Arc<TcpBytes>> =
             controls.keys().map(|&flow| (flow, Arc::default())).collect();
-        let network = std::mem::take(&mut blueprint.plan.network);
+        let terrain = Terrain::new(scenario, &mut blueprint)?;
         let tallies = tallies(scenario, &bytes);
         let means = Means { is_v6: options.is_v6, captures: options.captures.clone() };
-        let world = World::new(scenario, network, link_configs(scenario), &tallies, means)?;
+        let world = World::new(scenario, terrain, &tallies, means)?;
         let deployment = deployment(&blueprint, options, &world, &mut problems)?;
         let scratch = emu::scratch(scratch_bytes(scenario))?;
-        guest::name_nodes(scenario, &world, &scratch)?;
+        guest::name_nodes(&world, &scratch)?;
         let sealing = Sealing::throw_away(options.insecure, &scratch)?;
         let processes = Processes::new(
             (&options.program, sealing.clone()),
@@ -152,12 +141,15 @@ impl<'a> Run<'a> {
             self.world.follow(Instant::ZERO, action)?;
         }
         self.world.route(Instant::ZERO)?;
+        if self.world.sky_times().next() == Some(Instant::ZERO) {
+            self.world.follow_sky(Instant::ZERO, 0)?;
+        }
         self.processes.clock_steps = clock_steps(&actions);
         self.processes.start(self.scenario, &self.world, &self.blueprint.plan.relays)?;
         self.epoch = clock::now() + LEAD;
         self.reports = Some(self.world.start(self.epoch, self.scenario, &actions)?);
         self.note_bases(Instant::ZERO);
-        self.guest = guest.map(|guest| guest.start(self.scenario, &self.world, &self.sealing)).transpose()?;
+        self.guest = guest.map(|guest| guest.start(&self.world, &self.sealing)).transpose()?;
         let mut steps = self.steps(actions);
         let end = if self.is_endless { Instant::NEVER } else { Instant::ZERO + self.scenario.duration };
         loop {
@@ -192,6 +184,8 @@ impl<'a> Run<'a> {
                 steps.push((at, Step::Do(action)));
             }
         }
+        let sky = self.world.sky_times().enumerate().filter(|(_, at)| *at > Instant::ZERO);
+        steps.extend(sky.map(|(number, at)| (at, Step::Sky(number))));
         for (index, flow) in self.blueprint.plan.flows.iter().enumerate() {
             steps.push((flow.start, Step::Start(index)));
             steps.push((flow.stop, Step::Stop(index)));
@@ -215,6 +209,7 @@ impl<'a> Run<'a> {
                 self.connections.get(flow).into_iter().for_each(Connection::stop);
                 Ok(())
             }
+            Step::Sky(number) => self.world.follow_sky(at, *number),
             Step::Do(action) => {
                 self.world.follow(at, action)?;
                 match action {

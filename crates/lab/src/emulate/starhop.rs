@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::clock;
 use starhop_net::emu::{Namespace, Process};
-use starhop_proto::config::Config;
+use starhop_proto::config::{Config, Settings};
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::Instant;
 use starhop_sim::engine::NodeId;
@@ -266,7 +266,7 @@ impl Processes {
         let stack = &self.stacks[number];
         let mut relay = self.command("relay", node);
         relay.args(["--listen", &format!("[::]:{}", stack.port)]);
-        relay.args(stack.mechanisms_at(node, scenario));
+        relay.args(stack.mechanisms_at(node, scenario, world));
         match self.deployment {
             Deployment::Transparent => relay.arg("--transparent"),
             Deployment::Overlay => match self.routes(number, node, scenario, world).as_slice() {
@@ -318,7 +318,7 @@ impl Processes {
         let client = node_of(scenario, &flow.to);
         let mut get = self.command("get", client);
         get.arg(content.name()).arg("--from").arg(stack.address(upstream, world).to_string());
-        get.arg("--trace").arg(self.arrived(index)).args(stack.mechanisms_at(client, scenario));
+        get.arg("--trace").arg(self.arrived(index)).args(stack.mechanisms_at(client, scenario, world));
         // The emulator ends it.
         get.args(["--timeout", &format!("{}s", scenario.duration.as_secs_f64() + 10.0)]);
         get.args(["--tell-every", TELL]);
@@ -490,10 +490,17 @@ impl Stack {
     }
 
     /// What a process is told that asks: its node may control the hop above it by another controller.
-    fn mechanisms_at(&self, node: NodeId, scenario: &Scenario) -> [String; 4] {
-        let controller = scenario.topology.controllers.get(&scenario.topology.nodes[node.0 as usize]);
-        let changed = controller.and_then(|&controller| self.config.with_controller(controller).ok());
-        self.told_as(changed.as_ref().unwrap_or(&self.config))
+    /// A station may keep less or more than a satellite.
+    fn mechanisms_at(&self, node: NodeId, scenario: &Scenario, world: &World) -> [String; 4] {
+        let controller = scenario.topology.controllers.get(world.name(node));
+        let is_on_the_ground = (node.0 as usize) < scenario.topology.nodes.len();
+        let cache =
+            scenario.topology.sky.as_ref().and_then(|sky| sky.station_cache).filter(|_| is_on_the_ground);
+        let mut settings: Settings = (*self.config).clone();
+        settings.controller = controller.copied().unwrap_or(settings.controller);
+        settings.cache_bytes = cache.unwrap_or(settings.cache_bytes);
+        // What cannot work changes nothing, as in the simulator.
+        self.told_as(Config::new(settings).as_ref().unwrap_or(&self.config))
     }
 
     fn told_as(&self, config: &Config) -> [String; 4] {

@@ -1,14 +1,15 @@
 //! Nodes as namespaces, links between them, and routes that follow the scenario.
 
 use super::model::{LinkState, Lost, Model, Tally};
+use super::terrain::Terrain;
 use crate::error::LabError;
 use crate::scenario::Scenario;
 use starhop_net::emu::{Emulator, Links, Namespace, Report, Route, Running};
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
+use starhop_proto::units::Rate;
 use starhop_sim::engine::{LinkId, Network, NodeId};
-use starhop_sim::link::LinkConfig;
-use starhop_sim::run::Action;
+use starhop_sim::run::{Action, Deed};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -76,6 +77,11 @@ pub(super) struct World {
     told: BTreeMap<(u32, u32), LinkId>,
     lost: Option<Receiver<Lost>>,
     is_v6: bool,
+    /// What a sky does and when.
+    deeds: Vec<(Instant, Vec<Deed>)>,
+    /// Rates of its links at their best.
+    best: BTreeMap<LinkId, Rate>,
+    has_sky: bool,
 }
 
 /// What the user chose.
@@ -91,12 +97,12 @@ impl World {
     /// Makes the hosts and joins them. `tallies` count the flows of TCP by node.
     pub(super) fn new(
         scenario: &Scenario,
-        network: Network,
-        configs: Vec<LinkConfig>,
+        terrain: Terrain,
         tallies: &BTreeMap<usize, Tally>,
         means: Means,
     ) -> Result<Self, LabError> {
-        let nodes = scenario.topology.nodes.iter().enumerate().map(|(index, name)| node(index, name));
+        let Terrain { names, network, configs, deeds, best, has_sky } = terrain;
+        let nodes = names.iter().enumerate().map(|(index, name)| node(index, name));
         let nodes = nodes.collect::<Result<Vec<_>, LabError>>()?;
         let (epoch, (lost, losses)) = (Arc::new(OnceLock::new()), channel());
         let mut emulator = Emulator::default();
@@ -106,7 +112,9 @@ impl World {
             let id = LinkId(id);
             let tally = tallies.get(&(network.ends(id).0.0 as usize)).cloned().unwrap_or_default();
             let rng = rng.fork(u64::from(id.0));
-            Model::new((config, network.header(id)), rng, epoch.clone(), lost.clone(), tally)
+            let mut model = Model::new((config, network.header(id)), rng, epoch.clone(), lost.clone(), tally);
+            model.set_link_up(Instant::ZERO, network.is_usable(id), true);
+            model
         };
         let mut configs = configs.into_iter();
         for (index, (there, back)) in std::iter::from_fn(|| configs.next().zip(configs.next())).enumerate() {
@@ -126,6 +134,9 @@ impl World {
             told: BTreeMap::new(),
             lost: Some(losses),
             is_v6: means.is_v6,
+            deeds,
+            best,
+            has_sky,
         })
     }
 
@@ -133,6 +144,21 @@ impl World {
     pub(super) fn address(&self, node: NodeId) -> IpAddr {
         let node = &self.nodes[node.0 as usize];
         if self.is_v6 { node.v6() } else { node.v4() }
+    }
+
+    /// What a node is called.
+    pub(super) fn name(&self, node: NodeId) -> &str {
+        self.nodes[node.0 as usize].namespace.name()
+    }
+
+    /// The node of this name.
+    pub(super) fn node_named(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.namespace.name() == name)
+    }
+
+    /// Whether ways are a sky's.
+    pub(super) fn has_sky(&self) -> bool {
+        self.has_sky
     }
 
     /// The network with its routes as they are now.
@@ -153,6 +179,11 @@ impl World {
         for (at, action) in actions {
             let (at, action, network) = (*at, action.clone(), self.touching(action));
             emulator.at(on_machine(epoch, at), move |links| act(links, at, &action, &network));
+        }
+        for (at, deeds) in self.deeds.clone() {
+            emulator.at(on_machine(epoch, at), move |links| {
+                deeds.into_iter().for_each(|deed| tune(links, at, deed));
+            });
         }
         let steps = scenario.duration.as_nanos() / scenario.step.as_nanos();
         let samples = (1..=steps).map(|step| Instant::ZERO + scenario.step.scaled(step, 1));
@@ -203,6 +234,29 @@ impl World {
         self.route(at)
     }
 
+    /// When the sky does something.
+    pub(super) fn sky_times(&self) -> impl Iterator<Item = Instant> + '_ {
+        self.deeds.iter().map(|(at, _)| *at)
+    }
+
+    /// Takes what the sky does at one of its times into account, and tells the kernels whose routes it changes.
+    pub(super) fn follow_sky(&mut self, at: Instant, number: usize) -> Result<(), LabError> {
+        let mut has_new_routes = false;
+        for deed in &self.deeds[number].1 {
+            match deed.clone() {
+                // They are there from the beginning.
+                Deed::Join { .. } => {}
+                Deed::Switch { link, is_up, .. } => self.network.mark_link(link, is_up),
+                Deed::Tune { link, tuning } => tuning.apply(self.network.link_mut(link), at),
+                Deed::Hop { node, to, link } => {
+                    self.network.set_next_hop(node, to, link);
+                    has_new_routes = true;
+                }
+            }
+        }
+        if has_new_routes { self.tell_routes() } else { Ok(()) }
+    }
+
     /// Gives a host other addresses in place of those that it had. Routes follow with the next [`World::route`].
     fn readdress(&mut self, node: NodeId) -> Result<(), LabError> {
         let host = &mut self.nodes[node.0 as usize];
@@ -220,7 +274,13 @@ impl World {
 
     /// Finds the paths at `at` and tells every kernel what is new to it.
     pub(super) fn route(&mut self, at: Instant) -> Result<(), LabError> {
-        self.network.route_by_delay(at);
+        if !self.has_sky {
+            self.network.route_by_delay(at);
+        }
+        self.tell_routes()
+    }
+
+    fn tell_routes(&mut self) -> Result<(), LabError> {
         for (index, node) in self.nodes.iter().enumerate() {
             let mut routes = Vec::new();
             for (to, other) in self.nodes.iter().enumerate().filter(|&(to, _)| to != index) {
@@ -247,7 +307,9 @@ impl World {
         let over = |link: &LinkId| {
             let model = self.network.link(*link);
             let bytes = u64::from(bytes + self.network.header(*link));
-            let serialisation = model.schedule().at(at).time_for(bytes);
+            // A rate that rises and falls with a pass has queues of its own making.
+            let rate = self.best.get(link).copied().unwrap_or_else(|| model.schedule().at(at));
+            let serialisation = rate.time_for(bytes);
             let serialisation = if serialisation == Duration::MAX { Duration::ZERO } else { serialisation };
             model.propagation(at) + serialisation
         };
@@ -305,6 +367,20 @@ fn act(links: &mut Links<Model>, at: Instant, action: &Action, touching: &[LinkI
         | Action::Include(_)
         | Action::Readdress(_)
         | Action::StepClock(..) => {}
+    }
+}
+
+/// What the sky does to a link; nodes and routes are its kernels' matter.
+fn tune(links: &mut Links<Model>, at: Instant, deed: Deed) {
+    match deed {
+        Deed::Join { .. } | Deed::Hop { .. } => {}
+        Deed::Tune { link, tuning } => links.model(link.0 as usize).tune(at, tuning),
+        Deed::Switch { link, is_up, keep } => {
+            links.model(link.0 as usize).set_link_up(at, is_up, keep);
+            if !is_up && !keep {
+                links.lose(link.0 as usize);
+            }
+        }
     }
 }
 

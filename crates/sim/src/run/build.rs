@@ -181,7 +181,8 @@ impl Simulation {
         let at_warm_up = (Instant::ZERO, vec![Default::default(); links]);
         let Builder { world, recorder, overlay, .. } = builder;
         let (sent_before, end) = (vec![0.0; links], plan.end);
-        Self { world, recorder, overlay, sky, flows, steps, end, series, sent_before, at_warm_up }
+        let deeds = None;
+        Self { world, recorder, overlay, sky, deeds, flows, steps, end, series, sent_before, at_warm_up }
     }
 }
 

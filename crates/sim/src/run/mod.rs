@@ -8,15 +8,18 @@ mod split;
 
 pub use build::{FlowSpec, Plan, Transport};
 pub use series::{FlowSample, LinkSample, PathSample, Series};
-pub use sky::{FlowPath, GroupResult, Handover, PathResult, SkyLinkConfig, SkyPair, SkyPlan, VCurve};
+pub use sky::{
+    Deed, FlowPath, GroupResult, Handover, PathResult, SkyLinkConfig, SkyPair, SkyPlan, Tuning, VCurve,
+};
 pub use split::SplitTransport;
 
 use crate::engine::{HostId, LinkId, NodeId, WindowSample, World};
 use crate::link::LinkCounters;
 use crate::record::SharedRecorder;
 use overlay::Overlay;
-use sky::{Feed, Sky};
+use sky::{Feed, Sky, Stage};
 use starhop_proto::time::{Duration, Instant};
+use starhop_proto::units::Rate;
 use std::collections::BTreeMap;
 
 /// Something that is done to a running world.
@@ -99,6 +102,8 @@ pub struct Simulation {
     recorder: SharedRecorder,
     overlay: Overlay,
     sky: Option<Sky>,
+    /// What the sky did, where somebody wants to know.
+    deeds: Option<Vec<(Instant, Deed)>>,
     flows: Vec<FlowHandle>,
     /// What is to be done, latest first.
     steps: Vec<(Instant, Step)>,
@@ -135,6 +140,16 @@ impl Simulation {
         }
     }
 
+    /// Lets the sky pass over a network in which no flow ever starts, and returns what it does and when. Nodes, links,
+    /// paths and what those could carry are known from then on, as after a run.
+    pub fn rehearse(&mut self) -> Vec<(Instant, Deed)> {
+        self.deeds = Some(Vec::new());
+        self.steps.retain(|(_, step)| matches!(step, Step::WarmedUp));
+        self.overlay.members.clear();
+        self.run(|_| ());
+        self.deeds.take().unwrap_or_default()
+    }
+
     fn run_fed(&mut self, mut feed: Option<Feed<'_>>, mut progress: impl FnMut(Instant)) {
         let step = self.series.step;
         let mut tick = Instant::ZERO + step;
@@ -163,7 +178,8 @@ impl Simulation {
             if let (Some(feed), Some(sky)) = (feed.as_mut(), self.sky.as_mut())
                 && change == Some(at)
             {
-                sky.apply(feed, &mut self.world, &mut self.overlay);
+                let mut stage = Stage { world: &mut self.world, log: self.deeds.as_mut() };
+                sky.apply(feed, &mut stage, &mut self.overlay);
                 self.note_bases();
             } else if let Some((_, step)) = self.steps.pop() {
                 self.perform(step);
@@ -262,7 +278,7 @@ impl Simulation {
             let model = network.link(*link);
             let bytes = u64::from(flow.full_packet + network.header(*link));
             // A rate that rises and falls with a pass has queues of its own making.
-            let best = self.sky.as_ref().and_then(|sky| sky.best_rate(*link));
+            let best = self.best_rate(*link);
             let serialisation = best.unwrap_or(model.schedule().at(now)).time_for(bytes);
             // A link that stands still has no serialisation time to subtract.
             let serialisation = if serialisation == Duration::MAX { Duration::ZERO } else { serialisation };
@@ -359,7 +375,19 @@ impl Simulation {
 
     /// What the links of the sky did since the end of the warm-up, by kind.
     pub fn sky_links(&self) -> Vec<GroupResult> {
-        self.sky.as_ref().map(|sky| sky.groups(&self.world)).unwrap_or_default()
+        let groups = |sky: &Sky| sky.groups(|link| sky.done(link, &self.world));
+        self.sky.as_ref().map(groups).unwrap_or_default()
+    }
+
+    /// The links of the sky by kind, with what they could have carried since the end of the warm-up, and what `done`
+    /// says that each did, counters and bits.
+    pub fn sky_links_elsewhere(&self, done: impl Fn(LinkId) -> (LinkCounters, f64)) -> Vec<GroupResult> {
+        self.sky.as_ref().map(|sky| sky.groups(done)).unwrap_or_default()
+    }
+
+    /// The rate of a link of the sky at its best, where that varies over a pass.
+    pub fn best_rate(&self, link: LinkId) -> Option<Rate> {
+        self.sky.as_ref().and_then(|sky| sky.best_rate(link))
     }
 
     /// The names of nodes that the sky made or knows.

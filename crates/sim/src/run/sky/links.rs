@@ -1,5 +1,6 @@
 //! The links of the sky that were ever used.
 
+use super::deed::{Stage, Tuning};
 use super::plan::{Handover, SkyLinkConfig, SkyPlan};
 use crate::engine::{LinkId, NodeId, World};
 use crate::link::{LinkConfig, LinkCounters, LossModel, Outage, RateSchedule};
@@ -96,16 +97,16 @@ impl Links {
         (ends, nodes): (Ends, [NodeId; 2]),
         delay_s: f64,
         until: Option<Instant>,
-        world: &mut World<SharedRecorder>,
+        stage: &mut Stage<'_>,
     ) {
-        let now = world.now();
+        let now = stage.now();
         let link = match self.links.entry(ends) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let ids = [0, 1].map(|index| {
                     let kind = kind(plan, ends, index);
                     let config = LinkConfig { loss: quiet(kind), ..kind.config.clone() };
-                    world.add_link(nodes[index], nodes[1 - index], config, kind.header)
+                    stage.join((nodes[index], nodes[1 - index]), config, kind.header)
                 });
                 self.by_id.extend(ids.into_iter().enumerate().map(|(index, id)| (id, (ends, index))));
                 let counted = [Counted::default(); 2];
@@ -122,37 +123,37 @@ impl Links {
                 (Some(curve), Some(until)) => curve.over(now, until, &mut self.rng),
                 _ => kind.config.rate.clone(),
             };
-            world.set_link_up(id, true, true);
-            let model = world.network_mut().link_mut(id);
-            model.set_delay(seconds(delay_s));
-            model.set_rate(rate, outage.clone());
+            stage.switch(id, true, true);
+            stage.tune(id, Tuning::Delay(seconds(delay_s)));
+            stage.tune(id, Tuning::Rate(rate, outage.clone()));
         }
     }
 
-    pub(super) fn set_delay(&self, ends: Ends, delay_s: f64, world: &mut World<SharedRecorder>) {
+    pub(super) fn set_delay(&self, ends: Ends, delay_s: f64, stage: &mut Stage<'_>) {
         for id in self.links.get(&ends).into_iter().flat_map(|link| link.ids) {
-            world.network_mut().link_mut(id).set_delay(seconds(delay_s));
+            stage.tune(id, Tuning::Delay(seconds(delay_s)));
         }
     }
 
     /// No path uses the link any more.
-    pub(super) fn take_down(&mut self, plan: &SkyPlan, ends: Ends, world: &mut World<SharedRecorder>) {
-        let (now, warm_up) = (world.now(), self.warm_up);
+    pub(super) fn take_down(&mut self, plan: &SkyPlan, ends: Ends, stage: &mut Stage<'_>) {
+        let (now, warm_up) = (stage.now(), self.warm_up);
         let Some(link) = self.links.get_mut(&ends) else { return };
-        link.count_capacity(warm_up, world);
+        link.count_capacity(warm_up, stage.world);
         link.used_since = None;
         link.left_at = now;
         for (index, id) in link.ids.into_iter().enumerate() {
             if !plan.handover.keep {
-                world.set_link_up(id, false, false);
+                stage.switch(id, false, false);
             }
-            world.network_mut().link_mut(id).set_loss(quiet(kind(plan, ends, index)));
+            stage.tune(id, Tuning::Loss(quiet(kind(plan, ends, index))));
         }
         self.left.push_back((now, ends));
     }
 
     /// Switches off links that have drained, and lets go of the rates of their passes.
-    pub(super) fn retire(&mut self, now: Instant, world: &mut World<SharedRecorder>) {
+    pub(super) fn retire(&mut self, stage: &mut Stage<'_>) {
+        let now = stage.now();
         while let Some(&(at, ends)) = self.left.front()
             && at + DRAIN <= now
         {
@@ -162,11 +163,10 @@ impl Links {
                 continue;
             };
             for id in link.ids {
-                let last = world.network().link(id).schedule().at(now);
-                let model = world.network_mut().link_mut(id);
-                model.set_rate(RateSchedule::Constant(last), None);
-                model.reset(now);
-                world.set_link_up(id, false, true);
+                let last = stage.network().link(id).schedule().at(now);
+                stage.tune(id, Tuning::Rate(RateSchedule::Constant(last), None));
+                stage.tune(id, Tuning::Empty);
+                stage.switch(id, false, true);
             }
         }
     }
@@ -178,12 +178,12 @@ impl Links {
     }
 
     /// These links carry data from now on.
-    pub(super) fn mark_data(&mut self, plan: &SkyPlan, path: &[LinkId], world: &mut World<SharedRecorder>) {
+    pub(super) fn mark_data(&mut self, plan: &SkyPlan, path: &[LinkId], stage: &mut Stage<'_>) {
         for id in path {
             let Some(&(ends, index)) = self.by_id.get(id) else { continue };
             let kind = kind(plan, ends, index);
             if kind.is_lossy_for_data_only {
-                world.network_mut().link_mut(*id).set_loss(kind.config.loss.clone());
+                stage.tune(*id, Tuning::Loss(kind.config.loss.clone()));
             }
             let Some(link) = self.links.get_mut(&ends) else { continue };
             link.counted[index].is_data = true;
@@ -213,7 +213,20 @@ impl Links {
         }
     }
 
-    pub(super) fn groups(&self, plan: &SkyPlan, world: &World<SharedRecorder>) -> Vec<GroupResult> {
+    /// What a link of the sky did in the simulation since the end of the warm-up.
+    pub(super) fn done(&self, link: LinkId, world: &World<SharedRecorder>) -> (LinkCounters, f64) {
+        let of = self.by_id.get(&link).and_then(|(ends, index)| Some(self.links.get(ends)?.counted[*index]));
+        let before = of.unwrap_or_default().before;
+        let model = world.network().link(link);
+        (model.counters().since(before.0), model.bits_sent(world.now()) - before.1)
+    }
+
+    /// The links by kind; `done` says what each did since the end of the warm-up.
+    pub(super) fn groups(
+        &self,
+        plan: &SkyPlan,
+        done: impl Fn(LinkId) -> (LinkCounters, f64),
+    ) -> Vec<GroupResult> {
         let satellites = plan.network.satellite_count();
         let mut groups: BTreeMap<(Body, &'static str), GroupResult> = BTreeMap::new();
         for (&ends, link) in &self.links {
@@ -232,10 +245,10 @@ impl Links {
                     sent_bits: 0.0,
                     capacity_bits: 0.0,
                 };
-                let model = world.network().link(*id);
                 let sum = groups.entry((group, direction)).or_insert_with(empty);
-                sum.counters = sum.counters.and(model.counters().since(counted.before.0));
-                sum.sent_bits += model.bits_sent(world.now()) - counted.before.1;
+                let (counters, sent_bits) = done(*id);
+                sum.counters = sum.counters.and(counters);
+                sum.sent_bits += sent_bits;
                 sum.capacity_bits += counted.capacity_bits;
             }
         }

@@ -4,19 +4,23 @@
 //! over Beijing and New York passes hundreds of satellites, but holds two dozen links at a time.
 
 mod account;
+mod deed;
 mod feed;
 mod links;
 mod plan;
 
 pub use account::{FlowPath, PathResult};
+pub use deed::{Deed, Tuning};
 pub use links::GroupResult;
 pub use plan::{Handover, SkyLinkConfig, SkyPair, SkyPlan, VCurve};
 
 pub(super) use account::FlowAccount;
+pub(super) use deed::Stage;
 pub(super) use feed::Feed;
 
 use super::overlay::Overlay;
 use crate::engine::{LinkId, NodeId, World};
+use crate::link::LinkCounters;
 use crate::record::SharedRecorder;
 use account::PathAccount;
 use links::Links;
@@ -91,72 +95,67 @@ impl Sky {
     }
 
     /// Lets everything happen that the feed has for this moment.
-    pub(super) fn apply(
-        &mut self,
-        feed: &mut Feed<'_>,
-        world: &mut World<SharedRecorder>,
-        overlay: &mut Overlay,
-    ) {
-        let now = world.now();
+    pub(super) fn apply(&mut self, feed: &mut Feed<'_>, stage: &mut Stage<'_>, overlay: &mut Overlay) {
+        let now = stage.now();
         let mut has_new_routes = false;
         while let Some(event) = feed.next_at(now) {
             match event {
                 Event::LinkUp { ends, delay_s } => {
                     let until = if self.plan.has_curve() { feed.down_at(ends) } else { None };
-                    let nodes = [ends.0, ends.1].map(|body| self.node(body, world, overlay));
-                    self.links.bring_up(&self.plan, (ends, nodes), delay_s, until, world);
+                    let nodes = [ends.0, ends.1].map(|body| self.node(body, stage, overlay));
+                    self.links.bring_up(&self.plan, (ends, nodes), delay_s, until, stage);
                 }
-                Event::Delay { ends, delay_s } => self.links.set_delay(ends, delay_s, world),
+                Event::Delay { ends, delay_s } => self.links.set_delay(ends, delay_s, stage),
                 Event::Route { pair, nodes } => {
                     has_new_routes = true;
-                    self.route(pair, nodes, world);
+                    self.route(pair, nodes, stage);
                 }
-                Event::LinkDown { ends } => self.links.take_down(&self.plan, ends, world),
+                Event::LinkDown { ends } => self.links.take_down(&self.plan, ends, stage),
             }
         }
-        self.links.retire(now, world);
+        self.links.retire(stage);
         if has_new_routes {
-            self.forget_relays(world, overlay);
-            overlay.rewire(world);
+            self.forget_relays(stage.world, overlay);
+            overlay.rewire(stage.world);
         }
         for (route, path) in self.routes.iter().zip(&mut self.paths) {
-            path.set_propagation(now, propagation(route, world));
+            path.set_propagation(now, propagation(route, stage.world));
         }
     }
 
     /// The node of a satellite or station, made with its relays where it is new.
-    fn node(&mut self, body: Body, world: &mut World<SharedRecorder>, overlay: &mut Overlay) -> NodeId {
+    fn node(&mut self, body: Body, stage: &mut Stage<'_>, overlay: &mut Overlay) -> NodeId {
         if let Some(node) = self.nodes.get(&body) {
             return *node;
         }
-        let node = world.network_mut().add_node(0);
+        let node = stage.world.network_mut().add_node(0);
         self.nodes.insert(body, node);
         if self.plan.relays.get(body as usize).copied().unwrap_or(false) {
-            overlay.add_relays(node, &mut self.rng, world);
+            overlay.add_relays(node, &mut self.rng, stage.world);
         }
         node
     }
 
-    fn route(&mut self, pair: usize, bodies: Vec<Body>, world: &mut World<SharedRecorder>) {
-        let now = world.now();
-        self.close_flows(Some(pair), world);
+    fn route(&mut self, pair: usize, bodies: Vec<Body>, stage: &mut Stage<'_>) {
+        let now = stage.now();
+        self.close_flows(Some(pair), stage.world);
         let old = std::mem::take(&mut self.routes[pair]);
         for body in old.bodies.iter().filter(|body| !bodies.contains(body)) {
             self.left.push_back((now, *body));
         }
         if bodies.is_empty() {
-            self.cut(pair, &old, world);
+            self.cut(pair, &old, stage);
         }
         let route = self.way(pair, bodies);
-        self.links.mark_data(&self.plan, &route.to_client, world);
+        self.links.mark_data(&self.plan, &route.to_client, stage);
         let hops = route.bodies.len().max(1) - 1 + self.access_hops(pair);
         self.paths[pair].set_route(now, hops);
         self.routes[pair] = route;
         // Last, so that what another pair lost with a cut is there again.
         if self.routes[pair].chain.is_empty() {
-            self.routes.iter().for_each(|route| install(route, world));
+            self.routes.iter().for_each(|route| install(route, stage));
         } else {
-            install(&self.routes[pair], world);
+            install(&self.routes[pair], stage);
         }
     }
 
@@ -189,12 +188,12 @@ impl Sky {
     }
 
     /// No way any more: the gateways know nobody beyond their antennas.
-    fn cut(&self, pair: usize, old: &Route, world: &mut World<SharedRecorder>) {
+    fn cut(&self, pair: usize, old: &Route, stage: &mut Stage<'_>) {
         let SkyPair { client_station, server_station, client, server } = self.plan.pairs[pair];
         for (station, host) in [(client_station, client), (server_station, server)] {
             let gateway = self.plan.gateways[station];
             for &node in old.chain.iter().filter(|node| **node != host && **node != gateway) {
-                world.network_mut().set_next_hop(gateway, node, None);
+                stage.hop(gateway, node, None);
             }
         }
     }
@@ -252,9 +251,14 @@ impl Sky {
         self.links.best_rate(&self.plan, link)
     }
 
-    /// What the links did since the end of the warm-up, by kind.
-    pub(super) fn groups(&self, world: &World<SharedRecorder>) -> Vec<GroupResult> {
-        self.links.groups(&self.plan, world)
+    /// What the links did since the end of the warm-up, by kind: `done` says it of each.
+    pub(super) fn groups(&self, done: impl Fn(LinkId) -> (LinkCounters, f64)) -> Vec<GroupResult> {
+        self.links.groups(&self.plan, done)
+    }
+
+    /// What a link did in the simulation since the end of the warm-up.
+    pub(super) fn done(&self, link: LinkId, world: &World<SharedRecorder>) -> (LinkCounters, f64) {
+        self.links.done(link, world)
     }
 
     /// The names of all satellites and stations that were touched.
@@ -272,16 +276,15 @@ impl Sky {
 }
 
 /// Every node of the way knows every other by it.
-fn install(route: &Route, world: &mut World<SharedRecorder>) {
-    let network = world.network_mut();
+fn install(route: &Route, stage: &mut Stage<'_>) {
     for (i, &node) in route.chain.iter().enumerate() {
         for &later in &route.chain[i + 1..] {
-            network.set_next_hop(node, later, Some(route.to_server[i]));
+            stage.hop(node, later, Some(route.to_server[i]));
         }
         let Some(back) = i.checked_sub(1) else { continue };
         let link = route.to_client[route.to_client.len() - 1 - back];
         for &earlier in &route.chain[..i] {
-            network.set_next_hop(node, earlier, Some(link));
+            stage.hop(node, earlier, Some(link));
         }
     }
 }

@@ -9,7 +9,7 @@ use starhop_proto::node::Node;
 use starhop_proto::producer::{Lookup, Producer, Source};
 use starhop_proto::relay::Relay;
 use starhop_proto::rng::Rng;
-use starhop_proto::security::{EPOCH, HEADER_LEN, Limits, Seal, SealHeader, TAG_LEN, WallClock};
+use starhop_proto::security::{EPOCH, HEADER_LEN, Limits, Seal, SealHeader, TAG_LEN, WallClock, witness};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{DataFlags, DataHeader, Interest, Notice, Suite};
@@ -599,4 +599,23 @@ fn a_sealed_packet_costs_at_most_60_bytes_above_udp() {
     let bytes = sealed(&mut suite, START, RELAY, far);
     assert_eq!(bytes.len(), 1350 + 60);
     assert_eq!(suite.overhead(), 32);
+}
+
+/// Who has the keys can read a capture, hours later and as often as he likes; who has others cannot.
+#[test]
+fn a_witness_with_the_keys_reads_what_passes_by() {
+    let domains = Domains::new();
+    let bytes = sealed(&mut seal(&domains.ours, START, 0), START, RELAY, data(0, 10));
+    let mut plain = Vec::new();
+    data(0, 10)(&mut plain);
+    for hours in [0, 1, 24] {
+        let at = START + Duration::from_secs(hours * 3600);
+        let epoch = WallClock::new(START, UNIX).epoch(at);
+        let read = |file: &KeyFile| {
+            let mut datagram = bytes.clone();
+            witness(&mut Keys::domain(file), epoch, &mut datagram).map(<[u8]>::to_vec)
+        };
+        assert_eq!(read(&domains.ours).as_ref(), Some(&plain), "{hours} h later");
+        assert_eq!(read(&domains.theirs), None);
+    }
 }

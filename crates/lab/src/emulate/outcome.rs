@@ -1,11 +1,12 @@
 //! From what a run left behind to its result document.
 
-use super::record::{self, Event, Recorded, Subject, What};
+use super::record::{self, Event, Recorded, Seals, Subject, What};
 use super::run::Run;
 use super::tcp::{self, Connection};
 use super::terrain;
 use super::world::Tick;
 use crate::error::LabError;
+use crate::process::Sealing;
 use crate::result::{
     AccuracyResult, FlowFacts, FlowResult, RelayCpu, RelayResult, RunResult, SeriesResult, flow_result,
     flow_series, jain, path,
@@ -13,6 +14,7 @@ use crate::result::{
 use crate::run::peak_rss_bytes;
 use serde_json::Value;
 use starhop_net::emu::Accuracy;
+use starhop_net::security::{KeyError, KeyFile};
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::{IP_HEADER, UDP_HEADER};
@@ -51,7 +53,8 @@ impl Run<'_> {
             reports.lost.into_iter().collect()
         });
         let flow_of = |id: FlowId| subjects.iter().position(|subject| subject.content == id);
-        events.extend(lost.iter().filter_map(|lost| record::lost_bytes(lost, flow_of)));
+        let mut seals = self.seals()?;
+        events.extend(lost.iter().filter_map(|lost| record::lost_bytes(lost, seals.as_mut(), flow_of)));
         let recorded = record::replay(self.scenario, &subjects, events, self.end);
         // What could be had is known as far as the run went.
         let sky = match self.world.has_sky() {
@@ -59,6 +62,13 @@ impl Run<'_> {
             false => None,
         };
         Ok(self.document(&recorded, sky.as_ref(), ticks, accuracy, wall_s))
+    }
+
+    fn seals(&self) -> Result<Option<Seals>, LabError> {
+        let Sealing::Key(path) = &self.sealing else { return Ok(None) };
+        let failed =
+            |error: KeyError| LabError::Process { what: "the key".into(), problem: error.to_string() };
+        KeyFile::load(path).map(|file| Some(Seals::new(&file))).map_err(failed)
     }
 
     /// Where an instant of the machine lies in the scenario.

@@ -5,7 +5,10 @@ use super::model::{LinkState, Lost};
 use super::world::Tick;
 use crate::result::{LinkResult, LinkSeries, rounded};
 use crate::scenario::{LinkNames, Scenario};
+use starhop_net::clock;
+use starhop_net::security::{KeyFile, Keys};
 use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::security::{WallClock, witness};
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::wire::Packet;
 use starhop_sim::engine::{Body, HostId, LinkId, Network, Observer, Segment};
@@ -126,15 +129,38 @@ fn sample(recorder: &SharedRecorder, step: Duration, series: &mut [Vec<FlowSampl
     }
 }
 
+/// What a run's packets are sealed with, to read those that its links lost.
+pub(super) struct Seals {
+    keys: Keys,
+    epoch: u64,
+}
+
+impl Seals {
+    /// The keys of a domain. Packets may be a day and a half old.
+    pub(super) fn new(file: &KeyFile) -> Self {
+        let now = clock::now();
+        Self { keys: Keys::domain(file), epoch: WallClock::new(now, clock::unix_nanos()).epoch(now) }
+    }
+}
+
 /// The flow and the bytes of a lost packet, where it is one of ours with payload.
-pub(super) fn lost_bytes((at, packet): &Lost, flow_of: impl Fn(FlowId) -> Option<usize>) -> Option<Event> {
+pub(super) fn lost_bytes(
+    (at, packet): &Lost,
+    seals: Option<&mut Seals>,
+    flow_of: impl Fn(FlowId) -> Option<usize>,
+) -> Option<Event> {
     const UDP: u8 = 17;
     let header = match packet.first()? >> 4 {
         4 if packet.get(9) == Some(&UDP) => usize::from(packet[0] & 15) * 4,
         6 if packet.get(6) == Some(&UDP) => 40,
         _ => return None,
     };
-    let Ok(Packet::Data(data, payload)) = Packet::parse(packet.get(header + 8..)?) else { return None };
+    let mut datagram = packet.get(header + 8..)?.to_vec();
+    let opened = match seals {
+        Some(seals) => witness(&mut seals.keys, seals.epoch, &mut datagram)?,
+        None => &datagram,
+    };
+    let Ok(Packet::Data(data, payload)) = Packet::parse(opened) else { return None };
     let range = data.range(payload.len());
     let flow = flow_of(data.flow)?;
     (!range.is_empty()).then_some(Event { at: *at, what: What::Lost, flow, range })

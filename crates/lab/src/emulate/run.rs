@@ -55,7 +55,7 @@ pub(super) struct Run<'a> {
     pub(super) connections: BTreeMap<usize, Connection>,
     /// Their proxies.
     pub(super) splits: Splits,
-    sealing: Sealing,
+    pub(super) sealing: Sealing,
     /// What the user runs in a node, while it runs.
     pub(super) guest: Option<Process>,
     /// A run with a shell in it has no end of its own.

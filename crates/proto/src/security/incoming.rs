@@ -1,4 +1,5 @@
 use super::header::SealHeader;
+use super::wall::nearest;
 use super::{HEADER_LEN, Keyring, ReplayWindow, SealKey, SenderId, TOLERANCE_EPOCHS};
 use crate::table::{Slot, Table};
 
@@ -145,6 +146,14 @@ fn open_known<'a, R: Keyring>(
     };
     state.window.take(header.counter);
     Ok((body(datagram), found))
+}
+
+/// Opens a datagram for a witness who has the keys: one who reads a capture, or a link that lost it. Whoever sent it, and
+/// however often it was seen; `epoch` is that of the witness. No node may take what it opens: nothing stops a replay.
+pub fn witness<'a, R: Keyring>(keys: &mut R, epoch: u64, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
+    let header = SealHeader::parse(datagram)?;
+    find_key(keys, nearest(epoch, header.epoch), &header, datagram)?;
+    Some(body(datagram))
 }
 
 /// The key that opens the datagram, which is open then.

@@ -13,6 +13,7 @@ mod wall;
 mod window;
 
 pub use header::{Algorithm, HEADER_LEN, SealHeader, TAG_LEN};
+pub use incoming::witness;
 pub use seal::{Limits, Seal, SealStats};
 pub use wall::{EPOCH, TOLERANCE_EPOCHS, WallClock};
 pub use window::{ReplayWindow, WINDOW};

@@ -11,6 +11,7 @@ use std::time::Instant;
 const TESTS: &[harness::Test] = &[
     ("starhop_agrees_with_the_simulator", agreement::starhop),
     ("a_path_over_the_sky_is_that_of_the_simulator", agreement::a_path_over_the_sky),
+    ("a_path_of_100_mbit_is_as_fast_as_it_says", agreement::a_path_of_100_mbit),
     ("captures_are_decoded_by_the_dissector", tools::captures_are_decoded),
     ("captures_show_seals_only", tools::captures_show_seals_only),
     ("a_split_connection_outruns_a_whole_one", tools::a_split_connection_outruns_a_whole_one),
@@ -78,6 +79,20 @@ mod agreement {
             } else {
                 Err(format!("{share} of the goodput, {delay} ms, {after} after the change"))
             }
+        });
+    }
+
+    /// The emulator neither loses nor delays packets of its own; its report says so.
+    pub(super) fn a_path_of_100_mbit() {
+        let scenario = Scenario::chain(1, "100Mbit", "25ms", "0.1%").unlimited("starhop").lasting(8);
+        scenario::measure(|| {
+            let run = scenario.emulate(&[]);
+            let accuracy = &run.document["accuracy"];
+            println!("{accuracy}");
+            let late_ms = accuracy["delay_error_p99_ms"].as_f64().unwrap_or(f64::NAN);
+            let is_true = accuracy["lost_packets"] == 0 && late_ms < 1.0 && accuracy["is_good"] == true;
+            let share = run.flow("efficiency");
+            if is_true && share > 0.9 { Ok(()) } else { Err(format!("{share} of the ideal; {accuracy}")) }
         });
     }
 

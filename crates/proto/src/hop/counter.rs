@@ -63,6 +63,11 @@ impl Arrivals {
         self.judged = self.next;
     }
 
+    /// By how much a counter lies before or behind that of the newest packet.
+    pub fn ahead(&self, counter: u16) -> i16 {
+        counter.wrapping_sub(self.next.wrapping_sub(1) as u16) as i16
+    }
+
     /// A packet with the wire counter `counter` arrived. A counter more than `plausible` (at most [`MAX_JUMP`]) ahead
     /// of the newest one is another neighbour's: this one cannot have sent so many packets since.
     pub fn on_arrival(&mut self, counter: u16, plausible: u16) -> Arrival {
@@ -70,7 +75,7 @@ impl Arrivals {
         if self.next == 0 || resumes {
             return self.restart(counter);
         }
-        let ahead = counter.wrapping_sub((self.next - 1) as u16) as i16;
+        let ahead = self.ahead(counter);
         let most = if ahead > 0 { plausible } else { MAX_JUMP };
         if ahead.unsigned_abs() > most {
             return Arrival { is_new_neighbour: true, ..self.restart(counter) };

@@ -136,7 +136,9 @@ impl Requester {
         if now.since(self.last_arrival) >= self.forgotten_after {
             self.resume();
         }
-        let mut arrival = self.arrivals.on_arrival(counter, self.sendable_since(now));
+        let is_jump = self.arrivals.ahead(counter) > FEW_PACKETS as i16;
+        let sendable = if is_jump { self.sendable_since(now) } else { FEW_PACKETS };
+        let mut arrival = self.arrivals.on_arrival(counter, sendable);
         self.last_arrival = now;
         // While two nodes' last and first packets mix, one change is enough.
         arrival.is_new_neighbour &= now.since(self.renewed_at) > self.rtt.smoothed().max(MIN_TENURE);

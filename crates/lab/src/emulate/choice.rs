@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::model::{Tally, TcpBytes};
-use super::starhop::{Deployment, node_of};
+use super::starhop::Deployment;
 use super::tcp;
 use super::world::World;
 use crate::error::LabError;
@@ -92,7 +92,7 @@ pub(super) fn deployment(
 pub(super) fn tallies(scenario: &Scenario, bytes: &BTreeMap<usize, Arc<TcpBytes>>) -> BTreeMap<usize, Tally> {
     let mut tallies: BTreeMap<usize, Tally> = BTreeMap::new();
     for (&flow, bytes) in bytes {
-        let node = |name: &str| node_of(scenario, name).0 as usize;
+        let node = |name: &str| scenario.node(name).0 as usize;
         let spec = &scenario.flows[flow];
         tallies.entry(node(&spec.from)).or_default().served.insert(tcp::port(flow), bytes.clone());
         tallies.entry(node(&spec.to)).or_default().fetched.insert(tcp::port(flow), bytes.clone());

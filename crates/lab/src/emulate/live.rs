@@ -1,13 +1,10 @@
 //! What a run looks like while it runs.
 
+use super::pace::WINDOW;
 use super::run::Run;
 use super::world::Tick;
-use starhop_proto::time::{Duration, Instant};
+use starhop_proto::time::Instant;
 use starhop_sim::engine::LinkId;
-use std::collections::VecDeque;
-
-/// Rates are over the last so long, or one step of the time series where that is longer.
-const WINDOW: Duration = Duration::from_secs(1);
 
 /// Everything at one moment.
 #[derive(Clone, Debug, Default)]
@@ -70,31 +67,6 @@ pub struct NodeNow {
     pub role: String,
     /// It is switched on.
     pub is_up: bool,
-}
-
-/// The bytes of every flow over the last second.
-#[derive(Debug, Default)]
-pub(super) struct Pace {
-    samples: VecDeque<(Instant, Vec<u64>)>,
-}
-
-impl Pace {
-    /// Notes how many bytes every flow has at `now`.
-    pub(super) fn note(&mut self, now: Instant, bytes: Vec<u64>) {
-        self.samples.push_back((now, bytes));
-        while self.samples.get(1).is_some_and(|(at, _)| now.since(*at) >= WINDOW) {
-            self.samples.pop_front();
-        }
-    }
-
-    fn mbps(&self, flow: usize) -> f64 {
-        let (Some((from, before)), Some((to, after))) = (self.samples.front(), self.samples.back()) else {
-            return 0.0;
-        };
-        let bytes = after[flow].saturating_sub(before[flow]) as f64;
-        let seconds = to.since(*from).as_secs_f64();
-        if seconds > 0.0 { bytes * 8e-6 / seconds } else { 0.0 }
-    }
 }
 
 impl Snapshot {
@@ -179,24 +151,4 @@ fn nodes(run: &Run<'_>) -> Vec<NodeNow> {
         NodeNow { name: name.to_owned(), role: roles.join(", "), is_up: run.world.network().is_node_up(id) }
     };
     (0..run.world.nodes.len()).map(node).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pace_is_that_of_the_last_second() {
-        let mut pace = Pace::default();
-        let ms = |ms: u64| Instant::from_nanos(ms * 1_000_000);
-        // Three seconds at 8 Mbit/s, then nothing.
-        for step in 0..=30 {
-            pace.note(ms(step * 100), vec![step * 100_000]);
-        }
-        assert!((pace.mbps(0) - 8.0).abs() < 0.01, "{}", pace.mbps(0));
-        for step in 31..=45 {
-            pace.note(ms(step * 100), vec![3_000_000]);
-        }
-        assert_eq!(pace.mbps(0), 0.0);
-    }
 }

@@ -8,6 +8,7 @@ mod leftovers;
 mod live;
 mod model;
 mod outcome;
+mod pace;
 mod record;
 mod run;
 mod splits;

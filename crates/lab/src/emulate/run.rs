@@ -2,10 +2,10 @@
 
 use super::choice::{controls, deployment, scratch_bytes, tallies};
 use super::guest::{self, Guest};
-use super::live::Pace;
 use super::model::TcpBytes;
+use super::pace::Pace;
 use super::splits::{self, Splits};
-use super::starhop::{Processes, node_of};
+use super::starhop::Processes;
 use super::tcp::{self, Connection};
 use super::terrain::Terrain;
 use super::world::{Means, Reports, Tick, World, on_machine};
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
         let mut connections = BTreeMap::new();
         for (&flow, control) in &controls {
             let spec = &scenario.flows[flow];
-            let node = node_of(scenario, &spec.from);
+            let node = scenario.node(&spec.from);
             let at = SocketAddr::new(world.address(node), tcp::port(flow));
             let first = splits::first(scenario, flow, &blueprint.plan.flows[flow]);
             let to = SocketAddr::new(world.address(first), tcp::port(flow));

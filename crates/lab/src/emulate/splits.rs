@@ -1,6 +1,5 @@
 //! Nodes that split the connections of the kernel's TCP: a proxy process at each.
 
-use super::starhop::node_of;
 use super::tcp;
 use super::world::World;
 use crate::error::LabError;
@@ -29,7 +28,7 @@ impl Splits {
         controls: &BTreeMap<usize, String>,
     ) -> Result<(), LabError> {
         for (&flow, control) in controls {
-            let mut before = node_of(scenario, &scenario.flows[flow].from);
+            let mut before = scenario.node(&scenario.flows[flow].from);
             for &node in &flows[flow].splits {
                 let port = tcp::port(flow);
                 let to = SocketAddr::new(world.address(before), port);
@@ -59,5 +58,5 @@ impl Splits {
 
 /// Whom the client of a flow connects to: the nearest proxy, or the server.
 pub(super) fn first(scenario: &Scenario, flow: usize, spec: &FlowSpec) -> NodeId {
-    spec.splits.last().copied().unwrap_or_else(|| node_of(scenario, &scenario.flows[flow].from))
+    spec.splits.last().copied().unwrap_or_else(|| scenario.node(&scenario.flows[flow].from))
 }

@@ -218,7 +218,7 @@ impl Processes {
             let mut files: BTreeMap<NodeId, BTreeSet<PathBuf>> = BTreeMap::new();
             for &flow in &self.stacks[number].flows {
                 let file = self.contents[&flow].file.clone();
-                files.entry(node_of(scenario, &scenario.flows[flow].from)).or_default().insert(file);
+                files.entry(scenario.node(&scenario.flows[flow].from)).or_default().insert(file);
             }
             for (node, files) in files {
                 self.start_server(number, node, &files, world)?;
@@ -309,13 +309,13 @@ impl Processes {
         let stack = self.stacks.iter().find(|stack| stack.flows.contains(&index));
         let Some((stack, content)) = stack.zip(self.contents.get(&index)) else { return Ok(()) };
         let upstream = match self.deployment {
-            Deployment::Transparent => node_of(scenario, &flow.from),
+            Deployment::Transparent => scenario.node(&flow.from),
             Deployment::Overlay => {
                 let chain = stack.chain(flow, scenario, world);
-                chain.get(1).copied().unwrap_or(node_of(scenario, &flow.from))
+                chain.get(1).copied().unwrap_or(scenario.node(&flow.from))
             }
         };
-        let client = node_of(scenario, &flow.to);
+        let client = scenario.node(&flow.to);
         let mut get = self.command("get", client);
         get.arg(content.name()).arg("--from").arg(stack.address(upstream, world).to_string());
         get.arg("--trace").arg(self.arrived(index)).args(stack.mechanisms_at(client, scenario, world));
@@ -326,7 +326,7 @@ impl Processes {
             true => get.arg("--output").arg(self.scratch.join(format!("received-{index}"))),
             false => get.arg("--discard"),
         };
-        let host = &world.nodes[node_of(scenario, &flow.to).0 as usize].namespace;
+        let host = &world.nodes[scenario.node(&flow.to).0 as usize].namespace;
         let failed = LabError::system(format!("cannot start the client of flow {}", flow.name));
         self.clients.insert(index, Client::start(host, get).map_err(failed)?);
         Ok(())
@@ -513,17 +513,12 @@ impl Stack {
 
     /// The client, the relays on its way to the server, the server.
     fn chain(&self, flow: &Flow, scenario: &Scenario, world: &World) -> Vec<NodeId> {
-        let (client, server) = (node_of(scenario, &flow.to), node_of(scenario, &flow.from));
+        let (client, server) = (scenario.node(&flow.to), scenario.node(&flow.from));
         let path = world.network().path(client, server);
         let passed = path.iter().map(|&link| world.network().ends(link).1);
         let relays = passed.filter(|node| *node != server && self.relay_nodes.contains(node));
         std::iter::once(client).chain(relays).chain([server]).collect()
     }
-}
-
-/// The number of a node that the scenario has checked to be there.
-pub(super) fn node_of(scenario: &Scenario, name: &str) -> NodeId {
-    NodeId(scenario.topology.node_named(name).unwrap_or_default() as u32)
 }
 
 fn make(file: &Path, size: Option<u64>, length: u64, seed: u64) -> std::io::Result<Content> {

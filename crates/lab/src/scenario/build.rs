@@ -117,17 +117,13 @@ fn configs(scenario: &Scenario) -> Vec<LinkConfig> {
         .collect()
 }
 
-pub(super) fn node(scenario: &Scenario, name: &str) -> NodeId {
-    NodeId(scenario.topology.node_named(name).unwrap_or_default() as u32)
-}
-
 fn network(scenario: &Scenario, configs: &[LinkConfig]) -> Network {
     let mut network = Network::default();
     for name in &scenario.topology.nodes {
         network.add_node(scenario.topology.clocks.get(name).copied().unwrap_or(0));
     }
     for (link, pair) in scenario.topology.links.iter().zip(configs.chunks_exact(2)) {
-        let (from, to) = (node(scenario, &link.from), node(scenario, &link.to));
+        let (from, to) = (scenario.node(&link.from), scenario.node(&link.to));
         network.add_link(from, to, pair[0].clone(), link.forward.header());
         network.add_link(to, from, pair[1].clone(), link.backward.header());
     }
@@ -145,7 +141,7 @@ fn path(scenario: &Scenario, network: &Network, from: &str, to: &str) -> Vec<Lin
         Some(switching) if from == "server" && to == "client" => {
             switching.paths[0].iter().map(|&link| LinkId(link as u32 * 2)).collect()
         }
-        _ => network.path(node(scenario, from), node(scenario, to)),
+        _ => network.path(scenario.node(from), scenario.node(to)),
     }
 }
 
@@ -173,17 +169,8 @@ fn size_queues(scenario: &Scenario, network: &Network, paths: &[Vec<LinkId>], co
                     crossing.map(|path| held(path, configs)).filter(|b| b.is_finite()).fold(0.0, f64::max);
                 QueueLimit::Bytes(((times * most) as u64).max(3000))
             }
-            other => queue_limit(other),
+            other => QueueRoom::limit(other),
         };
-    }
-}
-
-/// A queue that depends on no path.
-pub(super) fn queue_limit(room: Option<QueueRoom>) -> QueueLimit {
-    match room {
-        Some(QueueRoom::Packets(packets)) => QueueLimit::Packets(packets),
-        Some(QueueRoom::Bytes(bytes)) => QueueLimit::Bytes(bytes),
-        None | Some(QueueRoom::Unlimited | QueueRoom::Bdp(_)) => QueueLimit::Unlimited,
     }
 }
 
@@ -287,10 +274,10 @@ fn relays(scenario: &Scenario) -> Vec<NodeId> {
     let ends: BTreeSet<&str> =
         scenario.flows.iter().flat_map(|flow| [flow.from.as_str(), flow.to.as_str()]).collect();
     let middle = scenario.topology.nodes.iter().filter(|node| !ends.contains(node.as_str()));
-    let middle: Vec<NodeId> = middle.map(|name| node(scenario, name)).collect();
+    let middle: Vec<NodeId> = middle.map(|name| scenario.node(name)).collect();
     match &scenario.topology.relays {
         Relays::All => middle,
-        Relays::Named(names) => names.iter().map(|name| node(scenario, name)).collect(),
+        Relays::Named(names) => names.iter().map(|name| scenario.node(name)).collect(),
         Relays::Share(share) => {
             let mut rng = Rng::new(scenario.seed).fork(0x7265_6c61_7973);
             let mut drawn: Vec<(u64, NodeId)> = middle.iter().map(|&node| (rng.next_u64(), node)).collect();
@@ -303,14 +290,14 @@ fn relays(scenario: &Scenario) -> Vec<NodeId> {
 
 fn controllers(scenario: &Scenario) -> BTreeMap<NodeId, Controller> {
     let named = scenario.topology.controllers.iter();
-    named.map(|(name, &controller)| (node(scenario, name), controller)).collect()
+    named.map(|(name, &controller)| (scenario.node(name), controller)).collect()
 }
 
 fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {
     FlowSpec {
         content: content_id(&flow.content, &flow.transport),
-        from: node(scenario, &flow.from),
-        to: node(scenario, &flow.to),
+        from: scenario.node(&flow.from),
+        to: scenario.node(&flow.to),
         length: flow.size,
         start: Instant::ZERO + flow.start,
         stop: Instant::ZERO + flow.stop,
@@ -324,7 +311,7 @@ fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {
 fn middles(scenario: &Scenario) -> BTreeMap<usize, Vec<(NodeId, Middle)>> {
     let flows = scenario.flows.iter().enumerate().filter(|(_, flow)| !flow.middles.is_empty());
     let of = |flow: &super::Flow| {
-        flow.middles.in_order().map(|(name, middle)| (node(scenario, name), middle)).collect()
+        flow.middles.in_order().map(|(name, middle)| (scenario.node(name), middle)).collect()
     };
     flows.map(|(index, flow)| (index, of(flow))).collect()
 }
@@ -337,7 +324,7 @@ fn splits(scenario: &Scenario, network: &Network, flow: &super::Flow, path: &[Li
         Split::None => Vec::new(),
         Split::EveryHop => between,
         Split::Named(names) => {
-            let mut nodes: Vec<NodeId> = names.iter().map(|name| node(scenario, name)).collect();
+            let mut nodes: Vec<NodeId> = names.iter().map(|name| scenario.node(name)).collect();
             nodes.sort_by_key(|node| between.iter().position(|other| other == node).unwrap_or(usize::MAX));
             nodes.dedup();
             nodes

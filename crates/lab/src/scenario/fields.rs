@@ -144,3 +144,10 @@ impl<'a> Fields<'a> {
         self.span.clone()
     }
 }
+
+/// Sets what was given.
+pub(super) fn put<T>(value: Option<T>, place: &mut T) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}

@@ -1,14 +1,14 @@
 //! The flows of a scenario.
 
-use super::fields::{Fields, ScenarioError};
+use super::fields::{Fields, ScenarioError, put};
 use super::middle::Middles;
 use super::split::{RATE_SPLIT, exchange, rate_split};
+use super::tcp::tcp;
 use super::units::{Bitrate, PacketsOrSize, Size, Span};
 use starhop_proto::config::{Config, Controller, Notices, Profile, Settings};
 use starhop_proto::time::Duration;
 use starhop_sim::host::Exchange;
 use starhop_sim::host::tcp::congestion::Control;
-use starhop_sim::host::tcp::{LossDetection, TcpConfig, TcpSettings};
 use starhop_sim::run::Transport;
 
 /// The transports beside TCP's congestion controls.
@@ -187,84 +187,6 @@ enum SplitName {
     Nodes(Vec<String>),
 }
 
-/// The options of TCP; the names are those of [`TcpSettings`].
-fn tcp(control: Control, options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, ScenarioError> {
-    let mut settings = TcpSettings::new(control);
-    let Some(mut options) = options else {
-        let config = TcpConfig::new(settings);
-        return config.map(Transport::Tcp).map_err(|e| flow.error("options", e.problem));
-    };
-    set_tcp(&mut settings, &mut options)?;
-    let config = TcpConfig::new(settings).map_err(|e| options.error(e.field, e.problem));
-    options.finish()?;
-    config.map(Transport::Tcp)
-}
-
-pub(super) fn set_tcp(settings: &mut TcpSettings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
-    let s = settings;
-    put(options.optional("mss")?, &mut s.mss);
-    put(options.optional("initial_window")?, &mut s.initial_window);
-    put(options.optional("ack_every")?, &mut s.ack_every);
-    put(options.optional("pacing")?, &mut s.pacing);
-    put(options.optional("hystart")?, &mut s.hystart);
-    put(options.optional("handshake")?, &mut s.handshake);
-    put(options.optional("ecn")?, &mut s.ecn);
-    s.tuning.rtt0 = options.optional::<Span>("rtt0")?.map(|span| span.0);
-    s.tuning.alpha = options.optional("alpha")?;
-    s.tuning.beta = options.optional("beta")?;
-    s.tuning.gamma = options.optional("gamma")?;
-    put(options.optional::<DetectionName>("loss_detection")?.map(detection), &mut s.loss_detection);
-    for (name, value) in [("delayed_ack", &mut s.delayed_ack), ("min_rto", &mut s.min_rto)] {
-        put(options.optional::<Span>(name)?.map(|span| span.0), value);
-    }
-    let mss = f64::from(s.mss);
-    let bytes = |amount| match amount {
-        PacketsOrSize::Packets(packets) => (packets * mss) as u64,
-        PacketsOrSize::Bytes(bytes) => bytes,
-    };
-    put(options.optional("receive_window")?.map(bytes), &mut s.receive_window);
-    put(options.optional::<Room>("split_buffer")?.map(|room| room.bytes(mss)), &mut s.split_buffer);
-    Ok(())
-}
-
-/// Packets or bytes, or "unlimited".
-#[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum Room {
-    Limited(PacketsOrSize),
-    Word(RoomWord),
-}
-
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum RoomWord {
-    Unlimited,
-}
-
-impl Room {
-    fn bytes(&self, mss: f64) -> Option<u64> {
-        match self {
-            Self::Limited(PacketsOrSize::Packets(packets)) => Some((packets * mss) as u64),
-            Self::Limited(PacketsOrSize::Bytes(bytes)) => Some(*bytes),
-            Self::Word(RoomWord::Unlimited) => None,
-        }
-    }
-}
-
-#[derive(Clone, Copy, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum DetectionName {
-    Rack,
-    Dupack,
-}
-
-fn detection(name: DetectionName) -> LossDetection {
-    match name {
-        DetectionName::Rack => LossDetection::Rack,
-        DetectionName::Dupack => LossDetection::DupAck,
-    }
-}
-
 fn cbr(options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, ScenarioError> {
     let Some(mut options) = options else {
         return Err(flow.error("options", "is missing: cbr needs { rate = \"5Mbit\" }"));
@@ -365,12 +287,6 @@ pub(super) fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(
         put(options.optional(name)?.map(bytes), value);
     }
     Ok(())
-}
-
-pub(super) fn put<T>(value: Option<T>, place: &mut T) {
-    if let Some(value) = value {
-        *place = value;
-    }
 }
 
 pub(super) fn controller(name: ControllerName) -> Controller {

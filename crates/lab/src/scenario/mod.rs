@@ -10,6 +10,7 @@ mod middle;
 mod settings;
 mod sky;
 mod split;
+mod tcp;
 mod topology;
 pub mod units;
 
@@ -26,6 +27,7 @@ pub use topology::{InFlight, NamedLink, Relays, Switching, Topology};
 use fields::{Fields, Text};
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
+use starhop_sim::engine::NodeId;
 use starhop_sim::run::Transport;
 use toml::de::DeTable;
 use units::Span;
@@ -75,6 +77,11 @@ impl std::str::FromStr for Change {
 }
 
 impl Scenario {
+    /// The number of a node that is known to be there.
+    pub(crate) fn node(&self, name: &str) -> NodeId {
+        NodeId(self.topology.node_named(name).unwrap_or_default() as u32)
+    }
+
     /// Reads a scenario; `read` reads the traces that it names.
     ///
     /// # Errors

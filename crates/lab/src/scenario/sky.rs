@@ -1,7 +1,7 @@
 //! From a constellation scenario to the simulator's sky.
 
-use super::build::{node, queue_limit};
 use super::constellation::{Constellation, SkyLink};
+use super::units::QueueRoom;
 use super::{Relays, Scenario};
 use starhop_orbit::route::Relaying;
 use starhop_proto::rng::Rng;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The sky of a scenario that has one.
 pub(super) fn plan(scenario: &Scenario) -> Option<SkyPlan> {
     let sky = scenario.topology.sky.as_ref()?;
-    let gateway = |station| node(scenario, &sky.station_node(station));
+    let gateway = |station| scenario.node(&sky.station_node(station));
     let mut pairs: Vec<SkyPair> = Vec::new();
     for flow in &scenario.flows {
         let (Some(server_station), Some(client_station)) =
@@ -22,7 +22,7 @@ pub(super) fn plan(scenario: &Scenario) -> Option<SkyPlan> {
         else {
             continue;
         };
-        let (client, server) = (node(scenario, &flow.to), node(scenario, &flow.from));
+        let (client, server) = (scenario.node(&flow.to), scenario.node(&flow.from));
         let pair = SkyPair { client_station, server_station, client, server };
         if !pairs.contains(&pair) {
             pairs.push(pair);
@@ -48,13 +48,13 @@ pub(super) fn plan(scenario: &Scenario) -> Option<SkyPlan> {
 fn access(scenario: &Scenario, sky: &Constellation) -> BTreeMap<NodeId, (LinkId, LinkId)> {
     let ids = (0..).step_by(2).map(|id| (LinkId(id), LinkId(id + 1)));
     let links = scenario.topology.links.iter().zip(ids);
-    let access = links.map(|(link, ids)| (node(scenario, &link.from), ids));
+    let access = links.map(|(link, ids)| (scenario.node(&link.from), ids));
     if sky.has_access { access.collect() } else { BTreeMap::new() }
 }
 
 fn link(link: &SkyLink) -> SkyLinkConfig {
     let mut config = link.spec.sky_config(link.curve.map_or(Rate::UNLIMITED, |curve| curve.max));
-    config.queue = queue_limit(link.spec.queue);
+    config.queue = QueueRoom::limit(link.spec.queue);
     SkyLinkConfig {
         config,
         is_lossy_for_data_only: link.spec.loses_data_only(),
@@ -94,5 +94,5 @@ pub(super) fn gateways(scenario: &Scenario, sky: &Constellation) -> Vec<NodeId> 
     // A host that is its own gateway is the end of flows.
     let stations = (0..sky.network.stations.len()).filter(|&station| sky.has_access || station >= sky.hosts);
     let names = stations.map(|station| sky.station_node(station)).filter(is_relay);
-    names.map(|name| node(scenario, &name)).collect()
+    names.map(|name| scenario.node(&name)).collect()
 }

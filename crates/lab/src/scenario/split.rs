@@ -1,7 +1,7 @@
 //! The options of rate-based connection splitting, and of clients that ask for one thing after the other.
 
-use super::fields::{Fields, ScenarioError};
-use super::flow::{put, set_tcp};
+use super::fields::{Fields, ScenarioError, put};
+use super::tcp::set_tcp;
 use super::units::{Bitrate, FlowSize, PacketsOrSize, Size, Span};
 use starhop_proto::gateway::{Buffer, Release, SplitConfig, SplitSettings};
 use starhop_proto::time::Duration;

@@ -3,6 +3,7 @@
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
+use starhop_sim::link::QueueLimit;
 use std::fmt;
 use std::str::FromStr;
 
@@ -49,6 +50,17 @@ pub enum QueueRoom {
     Bytes(u64),
     /// Multiples of what the path of a flow holds: its least rate times its round trip.
     Bdp(f64),
+}
+
+impl QueueRoom {
+    /// The limit of a queue; none where that depends on a path.
+    pub(super) fn limit(room: Option<Self>) -> QueueLimit {
+        match room {
+            Some(Self::Packets(packets)) => QueueLimit::Packets(packets),
+            Some(Self::Bytes(bytes)) => QueueLimit::Bytes(bytes),
+            None | Some(Self::Unlimited | Self::Bdp(_)) => QueueLimit::Unlimited,
+        }
+    }
 }
 
 /// The length of a flow: an amount of data, or "unlimited".

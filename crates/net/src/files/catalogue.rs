@@ -1,4 +1,4 @@
-use super::scan::Root;
+use super::root::Root;
 use nix::sys::stat::FileStat;
 use starhop_proto::name::FlowId;
 use std::collections::BTreeMap;

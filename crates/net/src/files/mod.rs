@@ -5,9 +5,10 @@
 //! withdrawn at once and comes back under its new hash.
 
 mod catalogue;
+mod root;
 mod scan;
 mod source;
 
 pub use catalogue::Progress;
-pub use scan::{Root, RootError};
+pub use root::{Root, RootError};
 pub use source::Files;

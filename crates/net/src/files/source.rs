@@ -1,5 +1,6 @@
 use super::catalogue::{Catalogue, Entry, Object, Progress, Shared, Stamp};
-use super::scan::{self, Root};
+use super::root::Root;
+use super::scan;
 use crate::trace::Trace;
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::producer::{Lookup, Source};

@@ -65,7 +65,8 @@ impl Guest {
         if let Sealing::Key(path) = sealing {
             command.env("STARHOP_KEY", path);
         }
-        let failed = LabError::system(format!("cannot start a command in {}", self.node()));
+        let program = command.get_program().to_string_lossy().into_owned();
+        let failed = LabError::system(format!("cannot start `{program}` in {}", self.node()));
         node.namespace.spawn(command).map_err(failed)
     }
 }

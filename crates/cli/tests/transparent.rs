@@ -29,6 +29,7 @@ fn main() {
         ("a_relay_that_ends_leaves_nothing", a_relay_that_ends_leaves_nothing),
         ("what_is_not_ours_is_not_touched", what_is_not_ours_is_not_touched),
         ("a_relay_can_step_aside", a_relay_can_step_aside),
+        ("a_firewall_that_is_held_by_others_ends_no_relay", a_firewall_that_is_held_by_others_ends_no_relay),
     ];
     harness::run(tests, || {
         let probe = Site::new(&[LOSSY]);
@@ -210,4 +211,29 @@ fn a_relay_can_step_aside() {
     assert!(site.take_received() == Some(bytes));
     let end = relay.end();
     assert!((300..1500).contains(&end["data_out"].as_u64().unwrap_or(0)), "one of two: {end}");
+}
+
+/// Changes of the rules fail for longer than the watchdog tries at once; it goes on trying, and nobody ends.
+fn a_firewall_that_is_held_by_others_ends_no_relay() {
+    use std::os::unix::fs::PermissionsExt;
+    let site = Site::new(&[LOSSY; 2]);
+    let programs = tempfile::tempdir().expect("a directory");
+    let (nft, held) = (programs.path().join("nft"), programs.path().join("held"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let script = format!("#!/bin/sh\n[ -e '{}' ] && exit 1\nPATH='{path}' exec nft \"$@\"\n", held.display());
+    std::fs::write(&nft, script).expect("a script");
+    std::fs::set_permissions(&nft, PermissionsExt::from_mode(0o755)).expect("a program");
+    let mut command = site.command("relay");
+    command.env("PATH", format!("{}:{path}", programs.path().display()));
+    let relay = site.transparent_relay_with(1, command);
+    for (signal, is_aside) in [(Signal::SIGUSR1, true), (Signal::SIGUSR2, false)] {
+        std::fs::write(&held, "").expect("a file");
+        relay.process.signal(signal).expect("it runs");
+        std::thread::sleep(Span::from_millis(800));
+        assert_eq!(diversions(&site, 1).contains("starhop"), is_aside, "nothing has changed yet");
+        std::fs::remove_file(&held).expect("the file");
+        wait_until("it changes", Span::from_secs(2), || diversions(&site, 1).contains("starhop") != is_aside);
+    }
+    relay.end();
+    assert_eq!(diversions(&site, 1), "");
 }

@@ -62,7 +62,7 @@ impl Site {
         bytes
     }
 
-    fn command(&self, verb: &str) -> Command {
+    pub(crate) fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_starhop"));
         command.arg(verb).arg("--json").current_dir(self.directory.path()).env("STARHOP_KEY", KEY);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -211,7 +211,11 @@ impl Site {
 
     /// Starts a relay on a host that nobody is told of, and waits until packets are diverted to it.
     pub(crate) fn transparent_relay(&self, host: usize) -> Diverting {
-        let mut command = self.command("relay");
+        self.transparent_relay_with(host, self.command("relay"))
+    }
+
+    /// The same by a command of its own.
+    pub(crate) fn transparent_relay_with(&self, host: usize, mut command: Command) -> Diverting {
         command.arg("--transparent");
         let mut process = self.chain.hosts[host].spawn(command).expect("a process");
         let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");

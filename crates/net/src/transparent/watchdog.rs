@@ -16,6 +16,8 @@ pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
 const SILENCE: Duration = Duration::from_millis(1000);
 /// Between two tries to change the rules.
 const RETRY: Duration = Duration::from_millis(50);
+/// So many changes in a row that fail, each tried a few times, and the watchdog gives up: more than five seconds.
+const MOST_FAILURES: u32 = 30;
 /// How long installing may take.
 const INSTALL: Duration = Duration::from_secs(5);
 
@@ -86,9 +88,12 @@ impl Drop for Watchdog {
 /// When the firewall cannot be changed.
 pub fn watch(port: u16) -> io::Result<()> {
     let firewall = Firewall::new(port);
-    let done = guard(firewall);
-    let removed = firewall.remove();
-    done.and(removed)
+    let mut has_diverted = false;
+    let done = guard(firewall, &mut has_diverted);
+    // Whoever holds the rules now lets go of them at some time, and nobody else removes what is ours.
+    let tries = if has_diverted { MOST_FAILURES } else { 1 };
+    let removed = (0..tries).find_map(|_| patiently(|| firewall.remove()).ok());
+    done.and(removed.ok_or_else(|| io::Error::other("the firewall's table of this relay cannot be removed")))
 }
 
 /// Others that change or list rules at the same moment make a change fail: it is tried again, well within the two
@@ -103,10 +108,11 @@ fn patiently(change: impl Fn() -> io::Result<()>) -> io::Result<()> {
     change()
 }
 
-fn guard(firewall: Firewall) -> io::Result<()> {
+fn guard(firewall: Firewall, has_diverted: &mut bool) -> io::Result<()> {
     let mut input = io::stdin();
     let mut last = Instant::now();
     let (mut is_diverting, mut has_said) = (false, false);
+    let mut failures = 0;
     let mut signs = [0; 64];
     loop {
         let left = SILENCE.saturating_sub(last.elapsed());
@@ -133,8 +139,16 @@ fn guard(firewall: Firewall) -> io::Result<()> {
             let said = done.as_ref().map_or_else(io::Error::to_string, |()| "diverting".to_owned());
             // The relay hears it, or is gone, which the next read tells.
             let _ = writeln!(io::stdout(), "{}", said.replace('\n', " "));
+            done?;
+            *has_diverted = true;
+            is_diverting = wanted;
+            continue;
         }
-        done?;
-        is_diverting = wanted;
+        // What fails now is tried again with the next sign of life, or at once where none comes.
+        match done {
+            Ok(()) => (is_diverting, failures) = (wanted, 0),
+            Err(error) if failures == MOST_FAILURES => return Err(error),
+            Err(_) => failures += 1,
+        }
     }
 }

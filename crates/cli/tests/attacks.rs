@@ -125,16 +125,19 @@ fn a_request_that_is_played_back_is_not_answered_again() {
     assert!(insider.received() >= asked, "it answers whoever has the key");
 }
 
-/// Somebody with the key asks the relay, from its own host, for names that nobody has and for its bytes again. Goodput
-/// is measured up to three times: other work on the machine slows one of two transfers down, too.
-fn an_insiders_flood_leaves_a_transfer_its_goodput() {
-    let shares = (0..3).map(|_| share_under_flood()).take_while(|share| *share <= 0.9);
-    let shares: Vec<f64> = shares.collect();
+/// Measures a share of the usual goodput up to three times: other work on the machine slows one of two transfers down,
+/// too.
+fn assert_goodput_is_left(share: impl Fn() -> f64) {
+    let shares: Vec<f64> = (0..3).map(|_| share()).take_while(|share| *share <= 0.9).collect();
     assert!(shares.len() < 3, "of the usual goodput: {shares:?}");
 }
 
-/// The goodput of a transfer beside the flood, as a share of that without.
-fn share_under_flood() -> f64 {
+fn an_insiders_flood_leaves_a_transfer_its_goodput() {
+    assert_goodput_is_left(share_beside_an_insider);
+}
+
+/// Somebody with the key asks the relay, from its own host, for names that nobody has and for its bytes again.
+fn share_beside_an_insider() -> f64 {
     let site = Site::new(&[SLOW; 2]);
     site.offer("file", 3_000_000);
     let _server = site.serve();
@@ -248,6 +251,10 @@ fn a_relay_forgets_what_its_upstream_lied_about() {
 }
 
 fn junk_at_line_rate_leaves_a_transfer_its_goodput() {
+    assert_goodput_is_left(share_beside_junk);
+}
+
+fn share_beside_junk() -> f64 {
     let site = Site::new(&[SLOW; 2]);
     let bytes = site.offer("file", 4_000_000);
     let _server = site.serve();
@@ -264,9 +271,9 @@ fn junk_at_line_rate_leaves_a_transfer_its_goodput() {
     let (before, under) = (quiet["goodput_mbps"].as_f64(), flooded["goodput_mbps"].as_f64());
     println!("     {sent} junk datagrams, {refused} refused; {under:?} Mbit/s, {before:?} without");
     assert!(refused > 100_000, "{end}");
-    assert!(under > before.map(|goodput| goodput * 0.9), "{under:?} where {before:?} is usual");
     assert_eq!(end["flows"].as_u64().map(|flows| flows <= 3), Some(true), "{end}");
     assert_eq!(bytes.len() as u64, flooded["bytes"]);
+    under.zip(before).map_or(0.0, |(under, before)| under / before)
 }
 
 fn nodes_with_another_key_or_none_get_nothing() {

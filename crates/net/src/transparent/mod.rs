@@ -27,7 +27,7 @@ use starhop_proto::time::Duration;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use watchdog::{HEARTBEAT, Watchdog};
 
@@ -73,6 +73,27 @@ pub struct Transparent {
     out: Vec<u8>,
     runs: Vec<Run>,
     fired_at: starhop_proto::time::Instant,
+    orders: Orders,
+}
+
+/// The signals that a relay takes. They are waited for before anybody is told that it is ready: without a handler
+/// each of them would end it.
+struct Orders {
+    end: Signals,
+    aside: Signal,
+    back: Signal,
+    reload: Signal,
+}
+
+impl Orders {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            end: Signals::new()?,
+            aside: signal(SignalKind::user_defined1())?,
+            back: signal(SignalKind::user_defined2())?,
+            reload: signal(SignalKind::hangup())?,
+        })
+    }
 }
 
 /// Datagrams of one size, but for the last, between the same two.
@@ -98,6 +119,7 @@ impl Transparent {
         };
         let [v4, v6] = INTERCEPTED.map(|address| Listener::bind(address, options.port).map_err(allowed));
         let listeners = [v4?, v6?];
+        let orders = Orders::new()?;
         let (program, arguments) = &options.watchdog;
         let watchdog = Watchdog::start(program, arguments, Firewall::new(options.port))?;
         Ok(Self {
@@ -112,6 +134,7 @@ impl Transparent {
             out: Vec::new(),
             runs: Vec::new(),
             fired_at: clock::now(),
+            orders,
         })
     }
 
@@ -136,10 +159,6 @@ impl Transparent {
         mut tick: impl FnMut(Counters, &HopSuite),
         mut reload: impl FnMut(&mut HopSuite),
     ) -> io::Result<()> {
-        let mut signals = Signals::new()?;
-        let mut aside = signal(SignalKind::user_defined1())?;
-        let mut back = signal(SignalKind::user_defined2())?;
-        let mut hangup = signal(SignalKind::hangup())?;
         let mut divert = true;
         let mut beats = tokio::time::interval(HEARTBEAT);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -150,12 +169,12 @@ impl Transparent {
             self.timer.arm(deadline)?;
             tokio::select! {
                 biased;
-                () = signals.recv() => return Ok(()),
+                () = self.orders.end.recv() => return Ok(()),
                 _ = beats.tick() => self.watchdog.beat(divert)?,
-                _ = aside.recv() => { divert = false; self.watchdog.beat(divert)?; }
-                _ = back.recv() => { divert = true; self.watchdog.beat(divert)?; }
+                _ = self.orders.aside.recv() => { divert = false; self.watchdog.beat(divert)?; }
+                _ = self.orders.back.recv() => { divert = true; self.watchdog.beat(divert)?; }
                 _ = ticks.tick(), if every.is_some() => tick(self.counters(), self.suite()),
-                _ = hangup.recv() => reload(self.node.suite_mut()),
+                _ = self.orders.reload.recv() => reload(self.node.suite_mut()),
                 ready = self.listeners[0].readable() => { ready?; self.receive(0)?; }
                 ready = self.listeners[1].readable() => { ready?; self.receive(1)?; }
                 fired = self.timer.expired(), if deadline.is_some() => {

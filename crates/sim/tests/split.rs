@@ -1,7 +1,7 @@
 //! Rate-based connection splitting in the simulator: servers on TCP, a gateway, a satellite, clients.
 
-use starhop_proto::gateway::{Buffer, SplitConfig, SplitSettings};
 use starhop_proto::name::FlowId;
+use starhop_proto::split::{Buffer, SplitConfig, SplitSettings};
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use starhop_sim::engine::{HostReport, Network, NodeId};

@@ -3,7 +3,7 @@
 use super::fields::{Fields, ScenarioError, put};
 use super::tcp::set_tcp;
 use super::units::{Bitrate, FlowSize, PacketsOrSize, Size, Span};
-use starhop_proto::gateway::{Buffer, Release, SplitConfig, SplitSettings};
+use starhop_proto::split::{Buffer, Release, SplitConfig, SplitSettings};
 use starhop_proto::time::Duration;
 use starhop_sim::host::Exchange;
 use starhop_sim::host::tcp::congestion::Control;

@@ -1,7 +1,7 @@
 //! Scenario files as users write them, right and wrong.
 
 use super::*;
-use starhop_proto::gateway::{Buffer, Release};
+use starhop_proto::split::{Buffer, Release};
 use starhop_sim::run::Transport;
 
 const CHAIN: &str = r#"

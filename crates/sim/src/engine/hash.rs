@@ -1,7 +1,7 @@
 //! The trace hash: two runs that differ anywhere have different hashes.
 
 use super::packet::Body;
-use starhop_proto::gateway::Message;
+use starhop_proto::split::Message;
 use starhop_proto::time::Instant;
 
 /// Mixes every event that a host sees: who, when, how long, and the header bytes. Payload is left out: it is

@@ -3,7 +3,7 @@
 use super::HostId;
 use super::segment::{TcpKind, TcpSegment, XCP_HEADER};
 use crate::link::XcpHeader;
-use starhop_proto::gateway::Segment as SplitSegment;
+use starhop_proto::split::Segment as SplitSegment;
 
 /// The contents of a packet.
 #[derive(Clone, PartialEq, Debug)]

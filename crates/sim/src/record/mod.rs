@@ -9,8 +9,8 @@ pub use histogram::Histogram;
 
 use crate::engine::{Body, HostId, Observer, TcpKind};
 use sent::{Sent, SentLog};
-use starhop_proto::gateway::Message;
 use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::split::Message;
 use starhop_proto::time::Instant;
 use starhop_proto::wire::Packet;
 use std::cell::{Ref, RefCell, RefMut};

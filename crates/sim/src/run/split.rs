@@ -4,7 +4,7 @@ use super::build::{Builder, Ends, FlowSpec, Transport};
 use crate::engine::{HostId, IP_HEADER, NodeId};
 use crate::host::split::{GatewayHost, SplitSink, TerminalHost, Upstream};
 use crate::host::tcp::{TcpConfig, TcpSink, TcpSource};
-use starhop_proto::gateway::{HEADER, SplitConfig};
+use starhop_proto::split::{HEADER, SplitConfig};
 use starhop_proto::units::Rate;
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 use crate::engine::{Body, Host};
 use crate::host::asker::{Asker, Exchange};
 use crate::record::SharedRecorder;
-use starhop_proto::gateway::{ConnectionId, Receiver, Segment, SplitConfig};
 use starhop_proto::name::ByteRange;
+use starhop_proto::split::{ConnectionId, Receiver, Segment, SplitConfig};
 use starhop_proto::time::Instant;
 use std::net::SocketAddr;
 

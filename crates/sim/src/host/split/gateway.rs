@@ -3,8 +3,8 @@
 use super::largest_buffer;
 use crate::engine::{Backlog, Body, Host, HostReport, TcpStats};
 use crate::host::tcp::{Receiver, TcpConfig};
-use starhop_proto::gateway::{ConnectionId, Gateway, Heard, Segment, SenderStats, SplitConfig};
 use starhop_proto::name::ByteRange;
+use starhop_proto::split::{ConnectionId, Gateway, Heard, Segment, SenderStats, SplitConfig};
 use starhop_proto::time::Instant;
 use starhop_proto::units::Rate;
 use std::collections::BTreeMap;

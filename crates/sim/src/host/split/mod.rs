@@ -9,7 +9,7 @@ pub use client::SplitSink;
 pub use gateway::{GatewayHost, Upstream};
 pub use terminal::TerminalHost;
 
-use starhop_proto::gateway::{Buffer, SplitConfig};
+use starhop_proto::split::{Buffer, SplitConfig};
 use starhop_proto::time::Duration;
 
 /// Longer than both round trips of any gateway: what bounds a buffer before they are known.

@@ -2,7 +2,7 @@
 
 use crate::engine::{Backlog, Body, Host, HostReport};
 use crate::host::tcp::{Sender, TcpConfig};
-use starhop_proto::gateway::{ConnectionId, Receiver, Segment, SplitConfig};
+use starhop_proto::split::{ConnectionId, Receiver, Segment, SplitConfig};
 use starhop_proto::time::Instant;
 use std::net::SocketAddr;
 

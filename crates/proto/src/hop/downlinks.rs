@@ -1,6 +1,7 @@
 use super::LinkKey;
 use super::responder::Responder;
 use super::scheduler::Turn;
+use super::transfer::{Ended, Ending, Transfer};
 use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId};
@@ -18,6 +19,7 @@ pub struct Downlinks {
     due: Deadlines,
     /// Queues that are open, on all hops.
     open: usize,
+    ended: Ended,
     config: Config,
     rng: Rng,
 }
@@ -40,6 +42,7 @@ impl Downlinks {
             links: Table::new(rng.fork(2).next_u64()),
             due: Deadlines::default(),
             open: 0,
+            ended: Ended::default(),
             config: config.clone(),
             rng,
         }
@@ -86,6 +89,11 @@ impl Downlinks {
         self.links.len()
     }
 
+    /// The Responders, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = &Responder> {
+        self.links.iter().map(|(_, responder)| responder)
+    }
+
     /// The Responder of a hop.
     pub fn get(&self, link: Slot) -> Option<&Responder> {
         self.links.get(link)
@@ -103,14 +111,40 @@ impl Downlinks {
         Some(queue)
     }
 
-    /// Closes a queue.
-    pub fn close(&mut self, link: Slot, queue: Slot) {
+    /// Closes a queue because of `cause`; `is_owing` says whether its neighbour waits for more than the queue holds.
+    pub fn close(&mut self, link: Slot, queue: Slot, cause: Ending, is_owing: bool) {
         if let Some(responder) = self.links.get_mut(link) {
+            let is_owing = is_owing || responder.scheduler.queued_bytes(queue) > 0;
+            let tally = responder.scheduler.tally(queue);
+            let ended = tally.and_then(|(flow, tally)| tally.close(flow, responder.addr, cause, is_owing));
+            ended.into_iter().for_each(|transfer| self.ended.push(transfer));
             let before = responder.scheduler.open_queues();
             responder.scheduler.close(queue);
             self.open -= before - responder.scheduler.open_queues();
         }
         self.reschedule(link);
+    }
+
+    /// The oldest transfer that has ended and was not told.
+    pub fn pop_ended(&mut self) -> Option<Transfer> {
+        self.ended.pop()
+    }
+
+    /// Ends the transfers whose last byte was sent `quiet` ago, and that nobody has asked anything of since.
+    pub fn end_complete(&mut self, now: Instant, quiet: Duration) {
+        for (_, responder) in self.links.iter_mut() {
+            while let Some((flow, tally)) = responder.scheduler.take_over(now, quiet) {
+                let ended = tally.close(flow, responder.addr, Ending::Silent, false);
+                ended.into_iter().for_each(|transfer| self.ended.push(transfer));
+            }
+        }
+    }
+
+    /// The chunk that a hop was due to send holds the end of its flow.
+    pub fn note_end(&mut self, link: Slot, queue: Slot) {
+        if let Some(responder) = self.links.get_mut(link) {
+            responder.scheduler.note_end(queue);
+        }
     }
 
     /// Whether there is no hop.

@@ -17,6 +17,8 @@ mod responder;
 pub mod rtt;
 pub mod scheduler;
 mod subscriber;
+mod survey;
+pub mod transfer;
 mod uplinks;
 
 pub use downlinks::{Downlinks, Due};
@@ -25,6 +27,8 @@ pub use outbox::{Control, Outbox, Request, emit_answer, emit_interest, finish};
 pub use requester::Requester;
 pub use responder::Responder;
 pub use subscriber::Subscriber;
+pub use survey::{Carried, Downstream, FlowView, Upstream};
+pub use transfer::{Ending, Transfer};
 pub use uplinks::{Heard, Received, Uplinks};
 
 use crate::name::FlowId;

@@ -1,6 +1,7 @@
 use super::counter::{Arrival, Arrivals, MAX_JUMP};
 use super::rate::{Delivery, RateController, controller};
 use super::rtt::{HopRtt, StampClock};
+use super::survey::{Carried, Upstream};
 use crate::config::Config;
 use crate::name::FlowId;
 use crate::rng::Rng;
@@ -41,6 +42,7 @@ pub struct Requester {
     forgotten_after: Duration,
     /// Largest packet seen. Smaller ones take less time on the wire, and would pass for an emptier queue.
     full_packet: u64,
+    carried: Carried,
 }
 
 /// What a neighbour may send beyond its rate before it is taken for another one.
@@ -71,6 +73,7 @@ impl Requester {
             last_arrival: Instant::ZERO,
             forgotten_after: config.flow_idle,
             full_packet: 0,
+            carried: Carried::default(),
         }
     }
 
@@ -148,6 +151,9 @@ impl Requester {
             self.rtt.rebase(Duration::MAX);
         }
         self.unreported += wire_bytes;
+        self.carried.packets += 1;
+        self.carried.bytes += wire_bytes;
+        self.carried.lost += u64::from(arrival.lost);
         self.full_packet = self.full_packet.max(wire_bytes);
         let is_full = wire_bytes * 10 >= self.full_packet * 9;
         if let Some(answered) = answered.filter(|_| is_full) {
@@ -185,6 +191,7 @@ impl Requester {
         }
         self.gap_deadline = None;
         let lost = self.arrivals.condemn_rest();
+        self.carried.lost += u64::from(lost);
         self.take_unexplained(lost)
     }
 
@@ -204,6 +211,19 @@ impl Requester {
     fn has_rate_changed(&self) -> bool {
         let (old, new) = (self.reported_rate.as_mbps(), self.rate().as_mbps());
         (new - old).abs() > 0.02 * old
+    }
+
+    /// The hop's state, for the operator.
+    pub fn survey(&self) -> Upstream {
+        let since = |at: Instant| (at > Instant::ZERO).then_some(at);
+        Upstream {
+            addr: self.addr,
+            rtt: self.is_measured().then(|| (self.hop_rtt(), self.min_hop_rtt())),
+            rate: self.rate(),
+            carried: self.carried,
+            last_heard: since(self.last_arrival),
+            last_asked: since(self.reported_at),
+        }
     }
 
     /// This neighbour is asked again after another one was: what it sent meanwhile, to nobody, was not lost.

@@ -1,6 +1,7 @@
 use super::pacer::Pacer;
 use super::rtt::Echo;
 use super::scheduler::{Scheduler, Turn};
+use super::survey::{Carried, Downstream};
 use crate::config::{Config, Notices};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, WireTime};
@@ -35,6 +36,7 @@ pub struct Responder {
     last_heard: Instant,
     /// Bytes that a datagram is longer than its payload, roughly: pacing counts the wire.
     overhead: u64,
+    carried: Carried,
 }
 
 /// A second's worth of new flows may come at once.
@@ -64,6 +66,7 @@ impl Responder {
             heard_counter: 0,
             last_heard: now,
             overhead: WIRE_OVERHEAD + config.seal_overhead(),
+            carried: Carried::default(),
         }
     }
 
@@ -128,10 +131,30 @@ impl Responder {
         }
         let turn = self.scheduler.poll(now)?;
         if let Turn::Send(chunk) = turn {
+            self.carried.packets += 1;
+            self.carried.bytes += chunk.range.len() + self.overhead;
             self.pacer.on_sent(now, chunk.range.len() + self.overhead);
             self.cold_allowance = self.cold_allowance.map(|left| left.saturating_sub(1));
         }
         Some(turn)
+    }
+
+    /// Notes that the neighbour is answered with `bytes` from the cache.
+    pub fn note_cached(&mut self, bytes: u64) {
+        self.carried.from_cache += bytes;
+    }
+
+    /// The hop's state, for the operator.
+    pub fn survey(&self) -> Downstream {
+        Downstream {
+            addr: self.addr,
+            rate: self.link_rate(),
+            queued: self.scheduler.total_bytes(),
+            awaited: self.wanted,
+            flows: self.scheduler.open_queues(),
+            carried: self.carried,
+            last_heard: self.last_heard,
+        }
     }
 
     /// The counter and echo for a packet that leaves now.

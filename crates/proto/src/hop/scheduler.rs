@@ -2,6 +2,7 @@
 //! Varghese 1995), each flow within its own rate.
 
 use super::pacer::Pacer;
+use super::transfer::Tally;
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
@@ -58,6 +59,7 @@ struct Queue {
     marks_left: u8,
     mark_at: Instant,
     in_ring: bool,
+    tally: Tally,
 }
 
 /// How long a queue is empty before its first and before its second mark.
@@ -112,6 +114,7 @@ impl Scheduler {
             marks_left: 0,
             mark_at: Instant::NEVER,
             in_ring: false,
+            tally: Tally::default(),
         };
         let slot = self.free.pop().unwrap_or(Slot(self.queues.len() as u32));
         if slot.0 as usize == self.queues.len() {
@@ -131,6 +134,25 @@ impl Scheduler {
             self.waiting.set(slot, None);
             self.free.push(slot);
         }
+    }
+
+    /// The flow of a queue and what was sent of it.
+    pub fn tally(&self, slot: Slot) -> Option<(FlowId, &Tally)> {
+        self.queue(slot).map(|queue| (queue.flow, &queue.tally))
+    }
+
+    /// The chunk that a queue gave last holds the end of its flow.
+    pub fn note_end(&mut self, slot: Slot) {
+        if let Some(queue) = self.queue_mut(slot) {
+            queue.tally.on_end();
+        }
+    }
+
+    /// Takes the account of a queue that is empty and has sent the end of its flow `quiet` ago; it begins anew.
+    pub fn take_over(&mut self, now: Instant, quiet: Duration) -> Option<(FlowId, Tally)> {
+        let mut queues = self.queues.iter_mut().flatten();
+        let over = queues.find(|queue| queue.queued.is_empty() && queue.tally.is_over(now, quiet))?;
+        Some((over.flow, core::mem::take(&mut over.tally)))
     }
 
     /// Bytes waiting in a queue.
@@ -274,6 +296,7 @@ impl Scheduler {
         self.bytes -= range.len();
         // Charged to the flow, but never held by its rate: what is missing downstream goes first.
         queue.pacer.on_sent(now, range.len());
+        queue.tally.on_sent(now, range.len(), true);
         queue.sent_end = queue.sent_end.max(range.end);
         let chunk = Chunk {
             queue: slot,
@@ -318,6 +341,7 @@ impl Scheduler {
             queue.queued.remove(range);
             self.bytes -= range.len();
             queue.pacer.on_sent(now, range.len());
+            queue.tally.on_sent(now, range.len(), false);
             let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
             queue.sent_end = queue.sent_end.max(range.end);
             let (flow, owner) = (queue.flow, queue.owner);

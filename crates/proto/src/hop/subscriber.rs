@@ -1,4 +1,4 @@
-use super::Downlinks;
+use super::{Downlinks, Ending};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
@@ -35,7 +35,7 @@ impl Subscriber {
         (flow, owner, epoch): (FlowId, Slot, u8),
     ) -> Option<&'a mut Self> {
         if subscribers.iter().any(|subscriber| subscriber.link == link && subscriber.epoch != epoch) {
-            Self::drop_link(subscribers, downlinks, link);
+            Self::drop_link(subscribers, downlinks, link, Ending::TurnedAway);
         }
         let index = match subscribers.iter().position(|subscriber| subscriber.link == link) {
             Some(index) => index,
@@ -81,11 +81,11 @@ impl Subscriber {
     }
 
     /// Gives back what it holds of its hop, at the end of its flow.
-    pub fn close(&self, downlinks: &mut Downlinks) {
+    pub fn close(&self, downlinks: &mut Downlinks, cause: Ending) {
         if let Some(responder) = downlinks.get_mut(self.link) {
             responder.wanted -= self.wanted.byte_count();
         }
-        downlinks.close(self.link, self.queue);
+        downlinks.close(self.link, self.queue, cause, !self.wanted.is_empty());
     }
 
     /// Whether it waits for so many disjoint ranges that one more is refused: each costs memory, however short.
@@ -109,12 +109,11 @@ impl Subscriber {
         }
     }
 
-    /// Takes the neighbour on `link` out of `subscribers`, with its queue: it has started anew and remembers
-    /// no request.
-    pub fn drop_link(subscribers: &mut Vec<Self>, downlinks: &mut Downlinks, link: Slot) {
+    /// Takes the neighbour on `link` out of `subscribers`, with its queue: because of `cause` it remembers no request.
+    pub fn drop_link(subscribers: &mut Vec<Self>, downlinks: &mut Downlinks, link: Slot, cause: Ending) {
         subscribers.retain(|subscriber| {
             if subscriber.link == link {
-                subscriber.close(downlinks);
+                subscriber.close(downlinks, cause);
             }
             subscriber.link != link
         });
@@ -127,7 +126,7 @@ impl Subscriber {
             let is_heard = (downlinks.get(subscriber.link))
                 .is_some_and(|responder| now.since(responder.last_heard()) < span);
             if !is_heard {
-                subscriber.close(downlinks);
+                subscriber.close(downlinks, Ending::Silent);
             }
             is_heard
         });

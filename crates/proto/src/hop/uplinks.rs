@@ -96,6 +96,11 @@ impl Uplinks {
         self.links.get_mut(link)
     }
 
+    /// The Requesters, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = &Requester> {
+        self.links.iter().map(|(_, requester)| requester)
+    }
+
     /// Forgets a hop.
     pub fn remove(&mut self, link: Slot) {
         self.links.remove(link);

@@ -2,12 +2,14 @@
 
 use crate::config::Config;
 use crate::hop::scheduler::{Chunk, Turn};
-use crate::hop::{Control, Downlinks, Due, Outbox, Subscriber, emit_answer, finish};
+use crate::hop::{
+    Control, Downlinks, Downstream, Due, Ending, FlowView, Outbox, Subscriber, Transfer, emit_answer, finish,
+};
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::wire::{DataFlags, DataHeader, Interest, Packet, Plain, Suite};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -132,6 +134,31 @@ impl<S: Source, C: Suite> Producer<S, C> {
         &mut self.suite
     }
 
+    /// The neighbours that it answers.
+    pub fn downstreams(&self) -> impl Iterator<Item = Downstream> + '_ {
+        self.downlinks.survey()
+    }
+
+    /// The flows that it was asked for.
+    pub fn flow_views(&self) -> impl Iterator<Item = FlowView> + '_ {
+        self.flows.iter().filter_map(|(slot, flow)| {
+            Some(FlowView {
+                id: *self.flows.key(slot)?,
+                length: flow.length,
+                upstream: None,
+                subscribers: flow.subscribers.len(),
+                expected: 0,
+                last_used: flow.last_used,
+            })
+        })
+    }
+
+    /// Has [`Node::poll_event`] tell of transfers whose end was sent `quiet` ago, without waiting until their
+    /// neighbours are forgotten.
+    pub fn end_complete(&mut self, now: Instant, quiet: Duration) {
+        self.downlinks.end_complete(now, quiet);
+    }
+
     fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
         self.stats.interests_in += 1;
         let Some((link, is_restart)) = self.downlinks.on_interest(now, from, interest) else {
@@ -140,7 +167,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         };
         if is_restart {
             for (_, flow) in self.flows.iter_mut() {
-                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
+                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::Restarted);
             }
         }
         if interest.ranges.is_empty() {
@@ -150,7 +177,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         match self.source.lookup(interest.flow) {
             Lookup::NotYet => {}
             Lookup::Unknown if !self.downlinks.take_opening(now, link) => self.stats.over_limit += 1,
-            Lookup::Unknown => self.answer(link, interest.flow, 0, Ending::NoSuchName),
+            Lookup::Unknown => self.answer(link, interest.flow, 0, Answer::NoSuchName),
             Lookup::Found { .. } if !self.has_room(link, interest.flow) => self.stats.over_limit += 1,
             Lookup::Found { length, is_volatile } => {
                 self.next_sweep.get_or_insert(now + self.config.flow_idle);
@@ -177,7 +204,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };
         if subscriber.epoch != interest.epoch {
             // It has turned to another upstream.
-            Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
+            Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::TurnedAway);
         } else {
             self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
         }
@@ -216,14 +243,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
             subscriber.enqueue(now, &mut self.downlinks, part, interest.repair, &mut self.gaps);
         }
         if is_beyond_end {
-            self.answer(link, interest.flow, length.unwrap_or(0), Ending::End);
+            self.answer(link, interest.flow, length.unwrap_or(0), Answer::End);
         }
     }
 
-    fn answer(&mut self, link: Slot, flow: FlowId, offset: u64, ending: Ending) {
+    fn answer(&mut self, link: Slot, flow: FlowId, offset: u64, answer: Answer) {
         let flags = DataFlags {
-            end: ending == Ending::End,
-            no_such_name: ending == Ending::NoSuchName,
+            end: answer == Answer::End,
+            no_such_name: answer == Answer::NoSuchName,
             ..DataFlags::default()
         };
         self.outbox.push(Control::Answer { link, flow, offset, flags });
@@ -251,6 +278,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
             self.withdraw(chunk.flow);
             return None;
         }
+        if flags.end {
+            self.downlinks.note_end(due.link, chunk.queue);
+        }
         if transmit.is_some() {
             self.stats.data_sent += 1;
             self.stats.payload_sent += chunk.range.len();
@@ -262,8 +292,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
     fn withdraw(&mut self, id: FlowId) {
         let Some(flow) = self.flows.find(&id).and_then(|slot| self.flows.remove(slot)) else { return };
         for subscriber in flow.subscribers {
-            subscriber.close(&mut self.downlinks);
-            self.answer(subscriber.link, id, 0, Ending::NoSuchName);
+            subscriber.close(&mut self.downlinks, Ending::Withdrawn);
+            self.answer(subscriber.link, id, 0, Answer::NoSuchName);
         }
     }
 
@@ -276,7 +306,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
             .collect();
         for slot in silent {
             for subscriber in self.flows.remove(slot).map(|flow| flow.subscribers).unwrap_or_default() {
-                subscriber.close(&mut self.downlinks);
+                subscriber.close(&mut self.downlinks, Ending::Silent);
             }
         }
         let span = idle.scaled(2, 1);
@@ -289,14 +319,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
+enum Answer {
     End,
     NoSuchName,
 }
 
 impl<S: Source, C: Suite> Node for Producer<S, C> {
-    /// A Producer has nothing to tell.
-    type Event = core::convert::Infallible;
+    /// A Producer tells of transfers that ended.
+    type Event = Transfer;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
         let packet = self.suite.open(now, from, datagram).ok().map(Packet::parse);
@@ -336,7 +366,7 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
     }
 
     fn poll_event(&mut self) -> Option<Self::Event> {
-        None
+        self.downlinks.pop_ended()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -3,7 +3,7 @@
 use super::{Flow, Relay, Scratch};
 use crate::config::Notices;
 use crate::hop::scheduler::Chunk;
-use crate::hop::{Control, Due, Heard, Received, finish};
+use crate::hop::{Control, Due, Ending, Heard, Received, finish};
 use crate::name::{ByteRange, FlowId};
 use crate::node::Transmit;
 use crate::table::Slot;
@@ -133,7 +133,7 @@ impl<C: Suite> Relay<C> {
         let Some(Flow { id, subscribers, .. }) = self.flows.remove(flow_slot) else { return };
         self.timeouts.set(flow_slot, None);
         for subscriber in subscribers {
-            subscriber.close(&mut self.downlinks);
+            subscriber.close(&mut self.downlinks, Ending::Withdrawn);
             let flags = DataFlags { no_such_name: true, ..DataFlags::default() };
             self.outbox.push(Control::Answer { link: subscriber.link, flow: id, offset: 0, flags });
         }
@@ -172,6 +172,9 @@ impl<C: Suite> Relay<C> {
             out.truncate(start);
             self.refetch(now, flow_slot, due.link, chunk);
             return None;
+        }
+        if flags.end {
+            self.downlinks.note_end(due.link, chunk.queue);
         }
         if !keeps {
             self.drop_sent(flow_slot, chunk);

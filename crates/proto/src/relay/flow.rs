@@ -2,7 +2,7 @@
 
 use super::Relay;
 use crate::config::Config;
-use crate::hop::{Intake, Subscriber};
+use crate::hop::{Ending, Intake, Subscriber};
 use crate::name::{ByteRange, FlowId};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
@@ -186,7 +186,7 @@ impl<C: Suite> Relay<C> {
             let Some(flow) = self.flows.remove(flow_slot) else { continue };
             self.timeouts.set(flow_slot, None);
             for subscriber in flow.subscribers {
-                subscriber.close(&mut self.downlinks);
+                subscriber.close(&mut self.downlinks, Ending::Silent);
             }
             // A hop per flow goes with its flow.
             if self.config.per_flow_control {

@@ -1,7 +1,7 @@
 //! An Interest at a relay: answered from the cache, joined to what is under way, or passed on.
 
 use super::Relay;
-use crate::hop::{Control, Subscriber};
+use crate::hop::{Control, Ending, Subscriber};
 use crate::name::ByteRange;
 use crate::table::Slot;
 use crate::time::Instant;
@@ -17,7 +17,7 @@ impl<C: Suite> Relay<C> {
         };
         if is_restart {
             for (_, flow) in self.flows.iter_mut() {
-                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
+                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::Restarted);
                 if flow.subscribers.is_empty() {
                     flow.intake.forget();
                     self.outbox.feedback(flow.uplink, flow.id);
@@ -92,7 +92,7 @@ impl<C: Suite> Relay<C> {
         if !has_turned {
             return;
         }
-        Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link);
+        Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::TurnedAway);
         if flow.subscribers.is_empty() {
             flow.intake.forget();
             self.outbox.feedback(flow.uplink, flow.id);
@@ -121,6 +121,7 @@ impl<C: Suite> Relay<C> {
         }
         let Some(flow) = self.flows.get(flow_slot) else { return };
         let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };
+        self.downlinks.note_cached(link, found.iter().map(|hit| hit.len()).sum());
         let mut from = part.start;
         for &hit in &found {
             self.stats.cache_hit_bytes += hit.len();

@@ -5,13 +5,14 @@ mod data;
 mod flow;
 mod interest;
 mod notice;
+mod survey;
 mod verify;
 
 use crate::cache::Cache;
 use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::hop::scheduler::Turn;
-use crate::hop::{Control, Downlinks, Due, Outbox, Uplinks, emit_answer, emit_interest};
+use crate::hop::{Control, Downlinks, Due, Outbox, Transfer, Uplinks, emit_answer, emit_interest};
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
 use crate::rng::Rng;
@@ -224,8 +225,8 @@ impl<C: Suite> Relay<C> {
 }
 
 impl<C: Suite> Node for Relay<C> {
-    /// A Relay has nothing to tell.
-    type Event = core::convert::Infallible;
+    /// A Relay tells of transfers to its neighbours that ended.
+    type Event = Transfer;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
         match self.suite.open(now, from, datagram) {
@@ -278,7 +279,7 @@ impl<C: Suite> Node for Relay<C> {
     }
 
     fn poll_event(&mut self) -> Option<Self::Event> {
-        None
+        self.downlinks.pop_ended()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -1,0 +1,36 @@
+//! The state of a relay, for its operator.
+
+use super::Relay;
+use crate::hop::{Downstream, FlowView, Upstream};
+use crate::time::{Duration, Instant};
+use crate::wire::Suite;
+
+impl<C: Suite> Relay<C> {
+    /// The neighbours that it asks.
+    pub fn upstreams(&self) -> impl Iterator<Item = Upstream> + '_ {
+        self.uplinks.survey()
+    }
+
+    /// The neighbours that it answers.
+    pub fn downstreams(&self) -> impl Iterator<Item = Downstream> + '_ {
+        self.downlinks.survey()
+    }
+
+    /// The flows that it knows.
+    pub fn flow_views(&self) -> impl Iterator<Item = FlowView> + '_ {
+        self.flows.iter().map(|(_, flow)| FlowView {
+            id: flow.id,
+            length: flow.length,
+            upstream: self.uplinks.get(flow.uplink).map(|requester| requester.addr),
+            subscribers: flow.subscribers.len(),
+            expected: flow.intake.expected().byte_count(),
+            last_used: flow.last_used,
+        })
+    }
+
+    /// Has [`crate::Node::poll_event`] tell of transfers whose end was sent `quiet` ago, without waiting until their
+    /// neighbours are forgotten.
+    pub fn end_complete(&mut self, now: Instant, quiet: Duration) {
+        self.downlinks.end_complete(now, quiet);
+    }
+}

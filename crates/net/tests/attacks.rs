@@ -3,7 +3,7 @@
 
 use starhop_net::security::{KeyFile, Keys, Kind};
 use starhop_proto::config::{Config, Profile, Settings};
-use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
+use starhop_proto::consumer::{Consumer, ConsumerEvent, Flow, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::node::Node;
 use starhop_proto::producer::{Lookup, Producer, Source};
@@ -115,12 +115,11 @@ impl World {
     fn new(domains: &Domains, settings: Settings) -> Self {
         let config = Config::new(settings).expect("settings within the rules");
         let suite = || seal(&domains.ours, START, 0);
-        let request = Request { flow: FLOW, upstream: addr(RELAY), length: None, have: RangeSet::new() };
         Self {
             now: START,
             server: Producer::new(config.clone(), Content, suite(), 1),
             relay: Relay::new(config.clone(), addr(SERVER), suite(), 2),
-            client: Consumer::new(config, request, Checked::default(), suite(), 3),
+            client: Consumer::new(config, suite(), 3),
             flights: BinaryHeap::new(),
             count: 0,
             busy: BTreeMap::new(),
@@ -131,6 +130,17 @@ impl World {
 
     fn usual(domains: &Domains) -> Self {
         Self::new(domains, Profile::Starhop.settings())
+    }
+
+    /// The client begins to ask.
+    fn open(&mut self) {
+        let request = Request { flow: FLOW, upstream: addr(RELAY), length: None, have: RangeSet::new() };
+        assert!(self.client.open(self.now, request, Checked::default()), "the flow is open already");
+    }
+
+    /// What the client fetches.
+    fn fetched(&self) -> &Flow<Checked> {
+        self.client.flow(FLOW).expect("the flow is open")
     }
 
     /// The attacker's packets arrive when it likes.
@@ -150,13 +160,13 @@ impl World {
     /// Transfers the object; how long it took.
     fn transfer(&mut self) -> Option<Duration> {
         let start = self.now;
-        self.client.start(self.now);
+        self.open();
         self.drain(CLIENT);
         let patience = self.now + Duration::from_secs(30);
         while self.finished.is_none() && self.now < patience {
             self.run(Duration::from_millis(1));
         }
-        assert_eq!(self.client.sink().wrong, 0, "wrong bytes were delivered");
+        assert_eq!(self.fetched().sink().wrong, 0, "wrong bytes were delivered");
         self.finished.map(|at| at.since(start))
     }
 
@@ -530,7 +540,7 @@ fn a_key_is_rotated_without_a_drop() {
     let domains = Domains::new();
     let mut world = World::usual(&domains);
     let mut file = domains.ours.clone();
-    world.client.start(world.now);
+    world.open();
     world.drain(CLIENT);
     for _ in 0..3 {
         file.rotate(0).expect("a key");
@@ -547,7 +557,7 @@ fn a_key_is_rotated_without_a_drop() {
     }
     world.run(Duration::from_secs(10));
     assert!(world.finished.is_some());
-    assert_eq!(world.client.stats().timeouts, 0);
+    assert_eq!(world.fetched().stats().timeouts, 0);
     for stats in [world.server.suite().stats(), world.relay.suite().stats(), world.client.suite().stats()] {
         assert_eq!((stats.forged, stats.replayed), (0, 0), "{stats:?}");
     }

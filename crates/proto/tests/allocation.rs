@@ -75,7 +75,7 @@ fn allocations_in(rig: &mut Rig, from: Instant, span: Duration) -> u64 {
             }
             inside += ALLOCATIONS.get() - before;
         }
-        rig.client().sink_mut().arrivals.clear();
+        rig.fetched().sink_mut().arrivals.clear();
         rig.server().source_mut().first_reads.clear();
     }
     inside
@@ -84,15 +84,15 @@ fn allocations_in(rig: &mut Rig, from: Instant, span: Duration) -> u64 {
 #[test]
 fn the_steady_state_allocates_nothing_per_packet() {
     let mut rig = Rig::chain(2, Config::default(), None, Path::default());
-    // The recorder's lists are the rig's own: room for what one step can add.
-    rig.client().sink_mut().arrivals.reserve(100_000);
-    rig.server().source_mut().first_reads.reserve(100_000);
     let start = Instant::ZERO + Duration::from_secs(1);
-    rig.client().start(start);
+    rig.open(start);
+    // The recorder's lists are the rig's own: room for what one step can add.
+    rig.fetched().sink_mut().arrivals.reserve(100_000);
+    rig.server().source_mut().first_reads.reserve(100_000);
     allocations_in(&mut rig, start, Duration::from_secs(20));
-    let before = rig.client().stats().received_bytes;
+    let before = rig.fetched().stats().received_bytes;
     let inside = allocations_in(&mut rig, start + Duration::from_secs(20), Duration::from_secs(2));
-    let packets = (rig.client().stats().received_bytes - before) / 1350;
+    let packets = (rig.fetched().stats().received_bytes - before) / 1350;
     println!("{inside} allocations for {packets} packets over two hops");
     assert!(packets > 1_000, "{packets}");
     assert!(inside * 1_000 <= packets, "{inside} allocations for {packets} packets");

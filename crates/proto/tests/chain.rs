@@ -19,7 +19,7 @@ fn profile(profile: Profile) -> Config {
 }
 
 fn assert_whole(rig: &mut Rig, length: u64) {
-    let sink = rig.client().sink();
+    let sink = rig.fetched().sink();
     assert_eq!(sink.wrong, 0, "wrong bytes");
     assert_eq!(sink.got.iter().collect::<Vec<_>>(), [ByteRange::new(0, length)]);
 }
@@ -30,7 +30,7 @@ fn a_file_crosses_five_clean_hops_at_the_links_rate() {
     rig.start();
     let took = rig.finish(ms(10_000)).expect("finished");
     assert_whole(&mut rig, 5 * MB);
-    let stats = rig.client().stats();
+    let stats = rig.fetched().stats();
     println!("{took:?} {stats:?}");
     // 5 MB at 20 Mbit/s with 4 % of headers are 2.08 s; start and path add some 250 ms.
     assert!(took < ms(2_450), "{took:?}");
@@ -43,7 +43,7 @@ fn a_file_crosses_five_lossy_hops_without_an_end_to_end_timeout() {
     rig.start();
     let took = rig.finish(ms(30_000)).expect("finished");
     assert_whole(&mut rig, 20 * MB);
-    let stats = rig.client().stats();
+    let stats = rig.fetched().stats();
     println!("{took:?} {stats:?} forward {:?} backward {:?}", rig.forward, rig.backward);
     assert!(took < ms(9_200), "{took:?}");
     assert_eq!(stats.timeouts, 0);
@@ -56,7 +56,7 @@ fn every_profile_delivers_every_byte_over_loss() {
         let mut rig = Rig::chain(4, profile(which), Some(2 * MB), Path { loss: 0.02, ..Path::default() });
         rig.start();
         let took = rig.finish(ms(60_000));
-        println!("{which:?} {took:?} {:?}", rig.client().stats());
+        println!("{which:?} {took:?} {:?}", rig.fetched().stats());
         assert!(took.is_some(), "{which:?}");
         assert_whole(&mut rig, 2 * MB);
     }
@@ -77,7 +77,7 @@ fn in_order_delivery_goes_on_after_the_first_loss() {
     rig.start();
     rig.run(ms(5_000), |_| false);
     // 5 s at 20 Mbit/s: the prefix that is whole must be nearly all of it.
-    assert!(rig.client().in_order_end() > 11 * MB, "{}", rig.client().in_order_end());
+    assert!(rig.fetched().in_order_end() > 11 * MB, "{}", rig.fetched().in_order_end());
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_relay_that_is_killed_and_restarted_loses_nothing() {
     rig.restart(2, 1, 77);
     let took = rig.finish(ms(20_000)).expect("finished");
     assert_whole(&mut rig, 8 * MB);
-    println!("{took:?} {:?}", rig.client().stats());
+    println!("{took:?} {:?}", rig.fetched().stats());
     assert!(took < ms(4_500), "{took:?}");
 }
 
@@ -101,12 +101,12 @@ fn a_relay_left_out_in_mid_transfer_loses_nothing() {
     rig.run(ms(1_000), |_| false);
     rig.kill(2);
     let now = rig.now;
-    rig.client().set_upstream(now, addr(1));
+    rig.client().set_upstream(now, FLOW, addr(1));
     let client = rig.roles.len() - 1;
     rig.drain(client);
     let took = rig.finish(ms(20_000)).expect("finished");
     assert_whole(&mut rig, 8 * MB);
-    println!("{took:?} {:?}", rig.client().stats());
+    println!("{took:?} {:?}", rig.fetched().stats());
     assert!(took < ms(3_800), "{took:?}");
 }
 
@@ -118,11 +118,11 @@ fn an_outage_of_the_whole_path_ends_within_a_second_of_its_return() {
     rig.path.loss = 1.0;
     rig.run(ms(10_000), |_| false);
     rig.path.loss = 0.0;
-    let before = rig.client().in_order_end();
+    let before = rig.fetched().in_order_end();
     rig.run(ms(1_500), |_| false);
-    let after = rig.client().in_order_end();
+    let after = rig.fetched().in_order_end();
     rig.run(ms(1_000), |_| false);
-    let last = rig.client().in_order_end();
+    let last = rig.fetched().in_order_end();
     println!("{} then {} in the second after", after - before, last - after);
     assert!(last - after > 2_300_000, "the old rate");
 }
@@ -135,12 +135,12 @@ fn a_flow_that_stops_is_asked_about_once_and_soon() {
     rig.path.loss = 1.0;
     // What is on its way still arrives, and is answered by requests.
     rig.run(ms(12), |_| false);
-    let before = rig.client().stats().interests_sent;
+    let before = rig.fetched().stats().interests_sent;
     rig.run(ms(10), |_| false);
-    assert_eq!(rig.client().stats().interests_sent, before, "too soon");
+    assert_eq!(rig.fetched().stats().interests_sent, before, "too soon");
     rig.run(ms(25), |_| false);
-    assert_eq!(rig.client().stats().interests_sent, before + 1, "one question");
-    assert_eq!(rig.client().stats().timeouts, 0);
+    assert_eq!(rig.fetched().stats().interests_sent, before + 1, "one question");
+    assert_eq!(rig.fetched().stats().timeouts, 0);
 }
 
 /// A relay of which 60 kB are wanted, on a path that another one will take the place of.
@@ -218,7 +218,7 @@ fn a_name_that_nobody_has_is_refused_within_a_round_trip() {
         Rig::with_request(4, Config::default(), None, Path::default(), RangeSet::new(), FlowId([9; 16]));
     rig.start();
     rig.run(ms(1_000), |rig| !rig.events.is_empty());
-    assert_eq!(rig.events[0].1, ConsumerEvent::NoSuchName);
+    assert_eq!(rig.events[0].1, ConsumerEvent::NoSuchName { flow: FlowId([9; 16]) });
     assert!(rig.now.since(Instant::ZERO).as_secs_f64() < 1000.1);
 }
 
@@ -237,7 +237,7 @@ fn what_is_here_already_is_not_fetched_again() {
     let mut rig = Rig::with_request(3, Config::default(), Some(2 * MB + 5), Path::default(), have, FLOW);
     rig.start();
     assert!(rig.finish(ms(3_000)).is_some());
-    assert_eq!(rig.client().stats().received_bytes, 100_005);
+    assert_eq!(rig.fetched().stats().received_bytes, 100_005);
     assert_eq!(rig.server().source().reads, 100_005);
 }
 

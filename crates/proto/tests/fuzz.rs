@@ -129,10 +129,10 @@ fn a_consumer_takes_each_byte_once_and_only_what_it_asked_for_whatever_it_is_sen
                 length: length.map(|packets| u64::from(packets) * 100),
                 have: set.clone(),
             };
-            let consumer =
-                Consumer::new(config.clone(), request, Once { got: set, ..Once::default() }, Plain, 1);
+            let consumer = Consumer::new(config.clone(), Plain, 1);
             let mut bench = Bench::new(consumer, &config, Some(peer(0)));
-            bench.node.start(bench.now);
+            let sink = Once { got: set, ..Once::default() };
+            assert!(bench.node.open(bench.now, request, sink));
             bench.settle();
             bench.run(ops);
         },
@@ -526,20 +526,22 @@ impl Sink for Once {
 
 impl Role for Consumer<Once> {
     fn reroute(&mut self, now: Instant, _flow: Option<FlowId>, to: SocketAddr) -> bool {
-        self.set_upstream(now, to);
+        self.set_upstream(now, flow(0), to);
         true
     }
 
     fn check(&mut self, _config: &Config, asked: &BTreeMap<FlowId, RangeSet>) {
         let asked = asked.get(&flow(0));
-        for range in core::mem::take(&mut self.sink_mut().fresh) {
+        let events: Vec<ConsumerEvent> = core::iter::from_fn(|| self.poll_event()).collect();
+        let fetched = self.flow_mut(flow(0)).expect("it is never closed");
+        for range in core::mem::take(&mut fetched.sink_mut().fresh) {
             assert!(asked.is_some_and(|asked| asked.contains(range)), "{range:?} was never asked for");
         }
-        while let Some(event) = self.poll_event() {
-            let ConsumerEvent::Finished { length } = event else { continue };
-            assert!(!self.sink().is_finished, "the end is reported twice");
-            assert!(self.in_order_end() >= length, "bytes are missing before {length}");
-            self.sink_mut().is_finished = true;
+        for event in events {
+            let ConsumerEvent::Finished { length, .. } = event else { continue };
+            assert!(!fetched.sink().is_finished, "the end is reported twice");
+            assert!(fetched.in_order_end() >= length, "bytes are missing before {length}");
+            fetched.sink_mut().is_finished = true;
         }
     }
 }

@@ -5,6 +5,7 @@ mod groups;
 mod in_order;
 mod memory;
 mod route;
+mod session;
 mod sink;
 mod state;
 mod target;
@@ -18,26 +19,20 @@ pub use target::is_partial;
 use crate::clock;
 use crate::content::{ContentName, MAX_MANIFEST, Manifest, manifest_flow};
 use crate::daemon::Signals;
-use crate::driver::{Driver, DriverStats};
-use crate::endpoint::Endpoint;
+use crate::driver::DriverStats;
 use crate::outboard::{MAX_OUTBOARD, Outboard, outboard_flow, outboard_len};
 use crate::security::{HopSuite, Security, Sources};
 use groups::GroupSink;
-use memory::MemorySink;
-use route::Route;
 use serde::Serialize;
+use session::{AnySink, Session};
 use sink::FileSink;
 use starhop_proto::config::Config;
-use starhop_proto::consumer::{Consumer, ConsumerEvent, ConsumerStats, Request, Sink};
+use starhop_proto::consumer::{FlowStats, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use target::Target;
-use tokio::time::MissedTickBehavior;
-
-/// How often progress is told, unfinished chunks go to the disk and silence is looked for.
-const TICK: Duration = Duration::from_millis(100);
 
 /// What to fetch, and where to.
 #[derive(Clone, Debug)]
@@ -125,16 +120,15 @@ pub struct Outcome {
     pub security: Security,
     /// User and system time of the process.
     pub cpu_seconds: f64,
-    /// Of the socket that fetched the object.
+    /// Of the socket.
     pub socket: DriverStats,
 }
 
 impl Cost {
-    fn of<S: Sink>(driver: &Driver<Consumer<S, HopSuite>>) -> Self {
-        let (consumer, socket) = (driver.node().stats(), driver.stats());
+    fn of(flows: FlowStats, socket: DriverStats) -> Self {
         Self {
-            repairs: consumer.repairs,
-            timeouts: consumer.timeouts,
+            repairs: flows.repairs,
+            timeouts: flows.timeouts,
             return_bytes: socket.tx_bytes,
             return_packets: socket.tx_datagrams,
         }
@@ -147,15 +141,14 @@ impl Cost {
 /// See [`FetchError`], each of whose kinds calls for another reaction.
 pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outcome, FetchError> {
     let start = Instant::now();
-    let mut signals = Signals::new()?;
-    let mut tally = Tally::default();
     if let Some(output) = &job.output {
         target::check(output)?;
     }
+    let mut session = Session::new(job)?;
     let (length, hash) = match &job.name {
         ContentName::Hash(hash) => (None, *hash),
         ContentName::Path(path) => {
-            let (length, hash) = resolve(job, path, &mut signals, &mut tally).await?;
+            let (length, hash) = resolve(&mut session, path).await?;
             (Some(length), hash)
         }
     };
@@ -164,7 +157,7 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
     let resumed_from = have.byte_count();
     let flow = FlowId::of_content(hash.as_bytes());
     let outboard = match &job.output {
-        Some(_) => outboard(job, flow, length, &hash, &mut signals, &mut tally).await?,
+        Some(_) => outboard(&mut session, flow, length, &hash).await?,
         None => None,
     };
     let verified_on_arrival = outboard.is_some();
@@ -178,54 +171,47 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
         (resumed_from, sink)
     } else {
         let tell = |bytes, total, cost| tell(bytes, total, cost, false);
-        run(job, request, sink, &mut signals, &mut tally, tell).await?
+        let (length, sink) = session.run(request, AnySink::Object(Box::new(sink)), tell).await?;
+        (length, sink.into_object()?)
     };
     let seconds = start.elapsed().as_secs_f64();
-    let received = tally.consumer.received_bytes;
-    tell(length - resumed_from, Some(length), tally.cost(), true);
+    let (tally, socket) = (session.tally(), session.socket());
+    let received = tally.received_bytes;
+    tell(length - resumed_from, Some(length), Cost::of(tally, socket), true);
     let sink = sink.into_file();
     let waits = sink.waits();
-    let verified = finish(sink, length, &mut signals, job).await?;
+    let verified = finish(sink, length, session.signals(), job).await?;
     Ok(Outcome {
         name: job.name.to_string(),
         bytes: length,
         seconds,
         goodput_mbps: (length - resumed_from) as f64 * 8e-6 / seconds,
         in_order_wait_ms: waits,
-        repairs: tally.consumer.repairs,
-        timeouts: tally.consumer.timeouts,
-        duplicate_bytes: tally.consumer.duplicate_bytes.max(received.saturating_sub(length)),
-        return_bytes: tally.tx_bytes,
-        forward_bytes: tally.rx_bytes,
+        repairs: tally.repairs,
+        timeouts: tally.timeouts,
+        duplicate_bytes: tally.duplicate_bytes.max(received.saturating_sub(length)),
+        return_bytes: socket.tx_bytes,
+        forward_bytes: socket.rx_bytes,
         resumed_from,
         verified_on_arrival,
-        culprits: tally.culprits,
+        culprits: session.into_culprits(),
         verified,
         blake3: hash.to_hex().to_string(),
         path: job.output.clone(),
         security: HopSuite::new(&job.security)?.security(),
         cpu_seconds: clock::cpu_seconds(),
-        socket: tally.socket,
+        socket,
     })
 }
 
 /// Asks what a human name stands for.
-async fn resolve(
-    job: &Job,
-    path: &str,
-    signals: &mut Signals,
-    tally: &mut Tally,
-) -> Result<(u64, blake3::Hash), FetchError> {
-    let request =
-        Request { flow: manifest_flow(path), upstream: job.from, length: None, have: RangeSet::new() };
-    let sink = MemorySink::new(MAX_MANIFEST);
-    let (length, sink) = run(job, request, sink, signals, tally, |_, _, _| {}).await?;
-    // The manifest's bytes are no part of the object.
-    tally.consumer.received_bytes = 0;
-    let bytes = sink.into_bytes(length);
+async fn resolve(session: &mut Session<'_>, path: &str) -> Result<(u64, blake3::Hash), FetchError> {
+    let from = session.job().from;
+    let request = Request { flow: manifest_flow(path), upstream: from, length: None, have: RangeSet::new() };
+    let bytes = session.read(request, MAX_MANIFEST).await?;
     bytes.and_then(|bytes| Manifest::parse(&bytes)).map_err(|problem| FetchError::Manifest {
         name: path.to_owned(),
-        from: job.from,
+        from,
         problem,
     })
 }
@@ -233,33 +219,28 @@ async fn resolve(
 /// Asks for what verifies the object's parts, of each source in turn until one has it. That none has is no failure:
 /// the whole is verified at the end in any case.
 async fn outboard(
-    job: &Job,
+    session: &mut Session<'_>,
     flow: FlowId,
     length: Option<u64>,
     hash: &blake3::Hash,
-    signals: &mut Signals,
-    tally: &mut Tally,
 ) -> Result<Option<Outboard>, FetchError> {
     let expected = length.map(outboard_len);
     if expected == Some(None) {
         return Ok(None);
     }
     let (flow, length) = (outboard_flow(flow), expected.flatten());
+    let job = session.job();
     for from in [job.from].into_iter().chain(job.bypass.iter().copied()) {
-        let job = Job { from, ..job.clone() };
-        let request = Request { flow, upstream: from, length, have: RangeSet::new() };
-        let sink = MemorySink::new(length.unwrap_or(MAX_OUTBOARD));
-        let fetched = run(&job, request, sink, signals, tally, |_, _, _| {}).await;
-        // Its bytes are no part of the object.
-        tally.consumer.received_bytes = 0;
-        let bytes = match fetched {
-            Ok((length, sink)) => sink.into_bytes(length),
+        let Some(upstream) = session.address_of(from) else { continue };
+        let request = Request { flow, upstream, length, have: RangeSet::new() };
+        let bytes = match session.read(request, length.unwrap_or(MAX_OUTBOARD)).await {
+            Ok(bytes) => bytes,
             Err(FetchError::NoSuchName { .. }) => continue,
             Err(error) => return Err(error),
         };
         match bytes.ok().and_then(|bytes| Outboard::read(&bytes, hash)) {
             Some(outboard) => return Ok(Some(outboard)),
-            None => tally.culprits.push(Culprit { address: from, groups: 0, first_offset: 0 }),
+            None => session.blame(Culprit { address: from, groups: 0, first_offset: 0 }),
         }
     }
     Ok(None)
@@ -278,164 +259,6 @@ trait Watched: Sink {
     /// Ranges that are not what they should be, since the last call.
     fn take_bad(&mut self) -> Vec<ByteRange> {
         Vec::new()
-    }
-}
-
-/// Sums over the flows of one download.
-#[derive(Debug, Default)]
-struct Tally {
-    consumer: ConsumerStats,
-    tx_bytes: u64,
-    rx_bytes: u64,
-    culprits: Vec<Culprit>,
-    /// Of the last flow.
-    socket: DriverStats,
-}
-
-impl Tally {
-    fn cost(&self) -> Cost {
-        Cost {
-            repairs: self.consumer.repairs,
-            timeouts: self.consumer.timeouts,
-            return_bytes: self.tx_bytes,
-            return_packets: self.socket.tx_datagrams,
-        }
-    }
-
-    fn add(&mut self, consumer: ConsumerStats, driver: DriverStats) {
-        self.socket = driver;
-        let sum = &mut self.consumer;
-        sum.received_bytes += consumer.received_bytes;
-        sum.duplicate_bytes += consumer.duplicate_bytes;
-        sum.repairs += consumer.repairs;
-        sum.timeouts += consumer.timeouts;
-        self.tx_bytes += driver.tx_bytes;
-        self.rx_bytes += driver.rx_bytes;
-    }
-}
-
-/// Fetches one flow into `sink` and returns its length and the sink.
-async fn run<S: Watched>(
-    job: &Job,
-    request: Request,
-    sink: S,
-    signals: &mut Signals,
-    tally: &mut Tally,
-    mut progress: impl FnMut(u64, Option<u64>, Cost),
-) -> Result<(u64, S), FetchError> {
-    let total = request.length;
-    // A socket of its own for each flow: its port tells the neighbour that this is a new requester.
-    let endpoint = Endpoint::towards(job.from)?;
-    let sink = Lent(Some(sink));
-    let suite = HopSuite::new(&job.security)?;
-    let mut consumer = Consumer::new(job.config.clone(), request, sink, suite, clock::seed());
-    consumer.start(clock::now());
-    let mut driver = Driver::new(consumer, endpoint)?;
-    let mut route = Route::new(job);
-    let mut silence = Silence::new();
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let result = loop {
-        tokio::select! {
-            biased;
-            () = signals.recv() => break Err(FetchError::interrupted(job)),
-            _ = tick.tick() => {
-                let received = driver.node().stats().received_bytes;
-                driver.node_mut().sink_mut().flush();
-                progress(received, total, Cost::of(&driver));
-                if silence.lasts(received) > job.timeout {
-                    break Err(FetchError::silent(job, received, driver.node().suite()));
-                }
-            }
-            done = driver.turn() => done?,
-        }
-        if let Some(failure) = driver.node_mut().sink_mut().failure() {
-            break Err(failure);
-        }
-        if let Some(length) = driver.node().length() {
-            driver.node_mut().sink_mut().on_length(length);
-        }
-        let bad = driver.node_mut().sink_mut().take_bad();
-        if !bad.is_empty()
-            && let Err(poisoned) = route.on_bad(&mut driver, &bad, job)
-        {
-            break Err(poisoned);
-        }
-        if let Some(done) = ended(&mut driver, job) {
-            break done;
-        }
-    };
-    progress(driver.node().stats().received_bytes, total, Cost::of(&driver));
-    tally.add(driver.node().stats(), driver.stats());
-    tally.culprits.extend(route.culprits());
-    driver.node_mut().sink_mut().flush();
-    let sink = driver.node_mut().sink_mut().0.take();
-    let gone = || FetchError::Socket(std::io::Error::other("the sink is gone"));
-    result.and_then(|length| sink.map(|sink| (length, sink)).ok_or_else(gone))
-}
-
-/// A sink that can be had back from its Consumer.
-struct Lent<S>(Option<S>);
-
-impl<S: Sink> Sink for Lent<S> {
-    fn write(&mut self, now: starhop_proto::time::Instant, range: ByteRange, bytes: &[u8]) {
-        if let Some(sink) = &mut self.0 {
-            sink.write(now, range, bytes);
-        }
-    }
-}
-
-impl<S: Watched> Watched for Lent<S> {
-    fn flush(&mut self) {
-        if let Some(sink) = &mut self.0 {
-            sink.flush();
-        }
-    }
-
-    fn failure(&mut self) -> Option<FetchError> {
-        self.0.as_mut().and_then(Watched::failure)
-    }
-
-    fn on_length(&mut self, length: u64) {
-        if let Some(sink) = &mut self.0 {
-            sink.on_length(length);
-        }
-    }
-
-    fn take_bad(&mut self) -> Vec<ByteRange> {
-        self.0.as_mut().map(Watched::take_bad).unwrap_or_default()
-    }
-}
-
-fn ended<S: Sink>(driver: &mut Driver<Consumer<S, HopSuite>>, job: &Job) -> Option<Result<u64, FetchError>> {
-    while let Some(event) = driver.poll_event() {
-        match event {
-            ConsumerEvent::Finished { length } => return Some(Ok(length)),
-            ConsumerEvent::NoSuchName => {
-                return Some(Err(FetchError::NoSuchName { name: job.name.to_string(), from: job.from }));
-            }
-            ConsumerEvent::TimedOut { .. } => {}
-        }
-    }
-    None
-}
-
-/// How long nothing new came.
-struct Silence {
-    received: u64,
-    since: Instant,
-}
-
-impl Silence {
-    fn new() -> Self {
-        Self { received: 0, since: Instant::now() }
-    }
-
-    fn lasts(&mut self, received: u64) -> Duration {
-        if received != self.received {
-            *self = Self { received, since: Instant::now() };
-        }
-        self.since.elapsed()
     }
 }
 

@@ -1,10 +1,11 @@
-use super::{FetchError, Job, Watched};
+use super::session::AnySink;
+use super::{FetchError, Job};
 use crate::clock;
 use crate::driver::Driver;
 use crate::security::HopSuite;
 use serde::Serialize;
 use starhop_proto::consumer::Consumer;
-use starhop_proto::name::ByteRange;
+use starhop_proto::name::{ByteRange, FlowId};
 use std::net::SocketAddr;
 
 /// A neighbour from which wrong bytes came: its own doing, or that of somebody behind it.
@@ -21,14 +22,15 @@ pub struct Culprit {
 /// Whom a download asks, and whom next when that one turns out to give wrong bytes.
 #[derive(Debug)]
 pub(super) struct Route {
+    flow: FlowId,
     asked: SocketAddr,
     others: std::vec::IntoIter<SocketAddr>,
     culprits: Vec<Culprit>,
 }
 
 impl Route {
-    pub(super) fn new(job: &Job) -> Self {
-        Self { asked: job.from, others: job.bypass.clone().into_iter(), culprits: Vec::new() }
+    pub(super) fn new(job: &Job, flow: FlowId) -> Self {
+        Self { flow, asked: job.from, others: job.bypass.clone().into_iter(), culprits: Vec::new() }
     }
 
     pub(super) fn culprits(self) -> Vec<Culprit> {
@@ -39,9 +41,9 @@ impl Route {
     ///
     /// # Errors
     /// When there is nobody else.
-    pub(super) fn on_bad<S: Watched>(
+    pub(super) fn on_bad(
         &mut self,
-        driver: &mut Driver<Consumer<S, HopSuite>>,
+        driver: &mut Driver<Consumer<AnySink, HopSuite>>,
         bad: &[ByteRange],
         job: &Job,
     ) -> Result<(), FetchError> {
@@ -53,9 +55,9 @@ impl Route {
         };
         self.asked = next;
         let now = clock::now();
-        driver.node_mut().set_upstream(now, at);
+        driver.node_mut().set_upstream(now, self.flow, at);
         for &range in bad {
-            driver.node_mut().reject(now, range);
+            driver.node_mut().reject(now, self.flow, range);
         }
         Ok(())
     }

@@ -1,28 +1,28 @@
-//! The Consumer: asks for a flow, writes what arrives into a [`Sink`], and times out as the last resort.
+//! The Consumer: asks for flows, writes what arrives into a [`Sink`] each, and times out as the last resort.
+//!
+//! All flows of a Consumer share its hops: one estimate, one counter and one rate per neighbour.
 
 mod congestion;
+mod flow;
 mod rto;
 mod silence;
 mod timeouts;
 mod window;
 
 use crate::config::Config;
-use crate::hop::{Control, Heard, Intake, Outbox, Received, Uplinks, emit_interest};
+use crate::deadlines::Deadlines;
+use crate::hop::{Control, Heard, Outbox, Received, Request as HopRequest, Uplinks, emit_interest};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::node::{Node, Transmit};
 use crate::rng::Rng;
-use crate::table::Slot;
+use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{DataHeader, Interest, Notice, Packet, Plain, Suite};
+use crate::wire::{DataHeader, Notice, Packet, Plain, Suite};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use congestion::Congestion;
 use core::net::SocketAddr;
-use rto::Rto;
-use silence::Silence;
-use timeouts::Timeouts;
-use window::Window;
+pub use flow::Flow;
 
 /// Where received bytes go: a file, a reassembly buffer, a recorder.
 pub trait Sink {
@@ -48,21 +48,28 @@ pub struct Request {
 pub enum ConsumerEvent {
     /// Every byte up to the end arrived.
     Finished {
-        /// The length of the flow.
+        /// The flow.
+        flow: FlowId,
+        /// Its length.
         length: u64,
     },
     /// The Producer has no such flow.
-    NoSuchName,
+    NoSuchName {
+        /// The flow.
+        flow: FlowId,
+    },
     /// A timeout passed without an answer; this is the `count`th in a row.
     TimedOut {
-        /// Timeouts since the last new byte.
+        /// The flow.
+        flow: FlowId,
+        /// Timeouts since its last new byte.
         count: u32,
     },
 }
 
-/// Counters of a Consumer since its start.
+/// Counters of one flow since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ConsumerStats {
+pub struct FlowStats {
     /// New bytes received.
     pub received_bytes: u64,
     /// Bytes received again.
@@ -77,172 +84,157 @@ pub struct ConsumerStats {
     pub timeouts: u64,
     /// Bytes that the application found to be wrong.
     pub rejected_bytes: u64,
-    /// Datagrams that were refused or did not parse.
+}
+
+impl FlowStats {
+    fn add(&mut self, other: Self) {
+        self.received_bytes += other.received_bytes;
+        self.duplicate_bytes += other.duplicate_bytes;
+        self.interests_sent += other.interests_sent;
+        self.sent_bytes += other.sent_bytes;
+        self.repairs += other.repairs;
+        self.timeouts += other.timeouts;
+        self.rejected_bytes += other.rejected_bytes;
+    }
+}
+
+/// Counters of a Consumer since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConsumerStats {
+    /// Sums over all flows, closed ones included.
+    pub flows: FlowStats,
+    /// Datagrams that were refused, did not parse, or came from somebody who was not asked.
     pub bad_datagrams: u64,
 }
 
-/// Fetches one flow.
+/// Fetches any number of flows.
 pub struct Consumer<S, C = Plain> {
-    sink: S,
     suite: C,
+    flows: Table<FlowId, Flow<S>>,
+    /// When each flow has something to ask again.
+    timeouts: Deadlines,
+    /// Flows with bytes known to be missing, in slot order.
+    with_holes: Vec<Slot>,
+    /// Flows that were closed half-way: upstream is to be told.
+    left: VecDeque<Left>,
+    shared: Shared,
+    closed: FlowStats,
+    bad_datagrams: u64,
+}
+
+/// The parts of a Consumer that its flows share.
+struct Shared {
     config: Config,
-    flow: FlowId,
     uplinks: Uplinks,
-    uplink: Slot,
-    intake: Intake,
-    progress: Progress,
-    window: Window,
-    /// The Consumer's own control, where the hops have none.
-    congestion: Option<Congestion>,
-    rto: Rto,
-    silence: Silence,
-    timeouts: Timeouts,
     outbox: Outbox,
     events: VecDeque<ConsumerEvent>,
+    /// Filled and emptied with every packet, kept for its memory.
     repairs: Vec<ByteRange>,
-    stats: ConsumerStats,
 }
 
-/// How far the transfer is.
-#[derive(Debug)]
-struct Progress {
-    received: RangeSet,
-    length: Option<u64>,
-    /// Everything below has been asked for or is here.
-    asked_end: u64,
-    /// Requests whose answer times the path: the first byte and when it was asked for.
-    timed: VecDeque<(u64, Instant)>,
-    /// When the last new byte arrived, or the last probe of a silent path left.
-    last: Instant,
-    /// Probes since the last new byte.
-    probes: u32,
-    is_started: bool,
-    is_over: bool,
+/// A flow that is not wanted any more, and the epoch in which nothing of it is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    link: Slot,
+    flow: FlowId,
+    epoch: u8,
 }
-
-impl Progress {
-    fn first_missing(&self) -> u64 {
-        self.received.first().filter(|first| first.start == 0).map_or(0, |first| first.end)
-    }
-}
-
-/// Requests timed at once; on a long path every fourth or so is enough.
-const MAX_TIMED: usize = 64;
 
 impl<S: Sink, C: Suite> Consumer<S, C> {
-    /// A Consumer that will ask for `request` once [`Consumer::start`] is called.
-    pub fn new(config: Config, request: Request, sink: S, suite: C, seed: u64) -> Self {
+    /// A Consumer without flows.
+    pub fn new(config: Config, suite: C, seed: u64) -> Self {
         let config = config.for_suite(&suite);
-        let mut uplinks = Uplinks::new(&config, Rng::new(seed));
-        let uplink = uplinks.link(request.upstream, request.flow);
-        let progress = Progress {
-            received: request.have,
-            length: request.length,
-            asked_end: 0,
-            timed: VecDeque::new(),
-            last: Instant::ZERO,
-            probes: 0,
-            is_started: false,
-            is_over: false,
-        };
+        let rng = Rng::new(seed);
         Self {
-            sink,
             suite,
-            flow: request.flow,
-            uplinks,
-            uplink,
-            intake: Intake::new(Instant::ZERO, &config, 0),
-            progress,
-            window: Window::new(config.receive_window, config.span_bytes(), config.store_ahead),
-            congestion: config.end_to_end_control.then(|| Congestion::new(&config)),
-            rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
-            silence: Silence::default(),
-            timeouts: Timeouts::default(),
-            outbox: Outbox::default(),
-            events: VecDeque::new(),
-            repairs: Vec::new(),
-            stats: ConsumerStats::default(),
-            config,
+            flows: Table::new(rng.fork(3).next_u64()),
+            timeouts: Deadlines::default(),
+            with_holes: Vec::new(),
+            left: VecDeque::new(),
+            shared: Shared {
+                uplinks: Uplinks::new(&config, rng),
+                outbox: Outbox::default(),
+                events: VecDeque::new(),
+                repairs: Vec::new(),
+                config,
+            },
+            closed: FlowStats::default(),
+            bad_datagrams: 0,
         }
     }
 
-    /// Begins to ask.
-    pub fn start(&mut self, now: Instant) {
-        self.progress.is_started = true;
-        self.progress.last = now;
-        self.check_finished();
-        self.refill(now);
+    /// Begins to fetch a flow. False, and no change, when it is being fetched already.
+    pub fn open(&mut self, now: Instant, request: Request, sink: S) -> bool {
+        let id = request.flow;
+        if self.flows.find(&id).is_some() {
+            return false;
+        }
+        let Self { flows, shared, .. } = self;
+        let uplink = shared.uplinks.link(request.upstream, id);
+        let slot = flows.find_or_insert(id, || Flow::new(now, &shared.config, uplink, request, sink));
+        self.with_flow(slot, |flow, shared| flow.advance(now, shared));
+        true
     }
 
-    /// Asks another neighbour from now on: the route changed.
-    pub fn set_upstream(&mut self, now: Instant, upstream: SocketAddr) {
-        let uplink = self.uplinks.link(upstream, self.flow);
-        if uplink == self.uplink {
-            return;
+    /// Ends the fetching of a flow and returns its sink. What was asked for and has not come is called off.
+    pub fn close(&mut self, flow: FlowId) -> Option<S> {
+        let slot = self.flows.find(&flow)?;
+        let mut closed = self.flows.remove(slot)?;
+        self.timeouts.set(slot, None);
+        self.list_holes(slot, false);
+        self.closed.add(closed.stats());
+        let link = closed.uplink;
+        if self.shared.config.per_flow_control {
+            self.shared.uplinks.remove(link);
+        } else if closed.is_waiting() {
+            self.left.push_back(Left { link, flow, epoch: closed.forget() });
         }
-        let left = core::mem::replace(&mut self.uplink, uplink);
-        if let Some(requester) = self.uplinks.get_mut(uplink) {
+        Some(closed.into_sink())
+    }
+
+    /// Asks another neighbour for a flow from now on: the route changed.
+    pub fn set_upstream(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
+        let Some(slot) = self.flows.find(&flow) else { return };
+        let uplink = self.shared.uplinks.link(upstream, flow);
+        let is_used = self.flows.iter().any(|(_, flow)| flow.uplink == uplink);
+        if let Some(requester) = self.shared.uplinks.get_mut(uplink).filter(|_| !is_used) {
             requester.resume();
         }
-        self.outbox.feedback(left, self.flow);
-        self.ask_anew(now);
+        self.with_flow(slot, |flow, shared| {
+            if flow.uplink != uplink {
+                flow.turn_to(now, uplink, shared);
+            }
+        });
     }
 
-    /// Asks the neighbour, another than before, for all that has not arrived.
-    fn ask_anew(&mut self, now: Instant) {
-        self.window.on_new_path();
-        self.progress.timed.clear();
-        self.intake.on_new_path(now);
-        self.repairs.extend(self.intake.expected().iter());
-        self.outbox.ask_anew(self.uplink, self.flow, &self.repairs, self.config.request_limit);
-        self.repairs.clear();
+    /// The bytes of `range` of a flow that arrived are wrong: they count as missing and are asked for again, of the
+    /// upstream that is set now. A flow that had finished goes on.
+    pub fn reject(&mut self, now: Instant, flow: FlowId, range: ByteRange) {
+        let Some(slot) = self.flows.find(&flow) else { return };
+        self.with_flow(slot, |flow, shared| flow.reject(now, range, shared));
     }
 
-    /// The bytes of `range` that arrived are wrong: they count as missing and are asked for again, of the upstream
-    /// that is set now. A Consumer that had finished goes on.
-    pub fn reject(&mut self, now: Instant, range: ByteRange) {
-        let wrong: Vec<ByteRange> = self.progress.received.intersect(range).collect();
-        for piece in wrong {
-            self.progress.received.remove(piece);
-            self.stats.rejected_bytes += piece.len();
-            self.timeouts.on_ask(now, piece);
-            let ask = self.intake.ask_again(now, piece);
-            self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
-        }
-        if self.progress.length.is_some_and(|length| self.progress.first_missing() < length) {
-            self.progress.is_over = false;
-            self.events.retain(|event| !matches!(event, ConsumerEvent::Finished { .. }));
-        }
+    /// A flow that is open.
+    pub fn flow(&self, flow: FlowId) -> Option<&Flow<S>> {
+        self.flows.find(&flow).and_then(|slot| self.flows.get(slot))
     }
 
-    /// The first offset that has not arrived: everything below is complete.
-    pub fn in_order_end(&self) -> u64 {
-        self.progress.first_missing()
+    /// A flow that is open, to change its sink.
+    pub fn flow_mut(&mut self, flow: FlowId) -> Option<&mut Flow<S>> {
+        self.flows.find(&flow).and_then(|slot| self.flows.get_mut(slot))
     }
 
-    /// The length of the flow, once it is known.
-    pub fn length(&self) -> Option<u64> {
-        self.progress.length
-    }
-
-    /// Counters since the start.
+    /// Counters since the start. Adds up the open flows: not for every packet.
     pub fn stats(&self) -> ConsumerStats {
-        self.stats
+        let mut flows = self.closed;
+        self.flows.iter().for_each(|(_, flow)| flows.add(flow.stats()));
+        ConsumerStats { flows, bad_datagrams: self.bad_datagrams }
     }
 
-    /// The smoothed hopRTT to the upstream, once it is measured.
-    pub fn hop_rtt(&self) -> Option<Duration> {
-        self.uplinks.get(self.uplink).filter(|requester| requester.is_measured()).map(|r| r.hop_rtt())
-    }
-
-    /// The sink.
-    pub fn sink(&self) -> &S {
-        &self.sink
-    }
-
-    /// The sink, to change it.
-    pub fn sink_mut(&mut self) -> &mut S {
-        &mut self.sink
+    /// The smoothed hopRTT to a flow's upstream, once it is measured.
+    pub fn hop_rtt(&self, flow: FlowId) -> Option<Duration> {
+        let requester = self.shared.uplinks.get(self.flow(flow)?.uplink)?;
+        requester.is_measured().then(|| requester.hop_rtt())
     }
 
     /// The suite.
@@ -255,210 +247,124 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         &mut self.suite
     }
 
-    /// Asks for more as far as the window allows.
-    fn refill(&mut self, now: Instant) {
-        let step = self.config.step_bytes();
-        while self.progress.is_started && !self.progress.is_over {
-            let from = self.progress.asked_end;
-            let end = self.progress.length.unwrap_or(u64::MAX >> 2);
-            let limit = self.congestion.as_ref().map_or(u64::MAX, Congestion::window);
-            let room = self.window.size().min(limit).saturating_sub(self.intake.expected().byte_count());
-            if from >= end || room < step {
-                return;
-            }
-            let next = ByteRange::at(from, step).intersect(ByteRange::new(0, end));
-            let Some(gap) = self.progress.received.gaps(next).next() else {
-                // What is here need not be asked for: on to the end of that piece.
-                let piece = self.progress.received.gaps(ByteRange::new(from, end)).next();
-                self.progress.asked_end = piece.map_or(end, |gap| gap.start);
-                continue;
-            };
-            self.progress.asked_end = gap.end;
-            if self.progress.timed.len() < MAX_TIMED {
-                self.progress.timed.push_back((gap.start, now));
-            }
-            self.timeouts.on_ask(now, gap);
-            let ask = self.intake.ask(gap);
-            self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
+    /// Does something with a flow, and notes when it is due next.
+    fn with_flow(&mut self, slot: Slot, act: impl FnOnce(&mut Flow<S>, &mut Shared)) {
+        let Some(flow) = self.flows.get_mut(slot) else { return };
+        act(flow, &mut self.shared);
+        let next = flow.next_timeout(self.shared.uplinks.hop_rtt(flow.uplink));
+        let has_holes = flow.has_holes();
+        self.timeouts.set(slot, next);
+        self.list_holes(slot, has_holes);
+    }
+
+    fn list_holes(&mut self, slot: Slot, has_holes: bool) {
+        match self.with_holes.binary_search(&slot) {
+            Ok(place) if !has_holes => _ = self.with_holes.remove(place),
+            Err(place) if has_holes => self.with_holes.insert(place, slot),
+            _ => {}
         }
+    }
+
+    /// The hop by which `from` sends a flow: nearly always the one that the flow is asked of. Only who was asked may
+    /// answer.
+    fn uplink_from(&self, slot: Option<Slot>, id: FlowId, from: SocketAddr) -> Option<Slot> {
+        let usual = slot.and_then(|slot| self.flows.get(slot)).map(|flow| flow.uplink);
+        let is_from = |link: &Slot| self.shared.uplinks.get(*link).is_some_and(|hop| hop.addr == from);
+        usual.filter(is_from).or_else(|| self.shared.uplinks.find(from, id))
     }
 
     fn on_data(&mut self, now: Instant, from: SocketAddr, header: DataHeader, payload: &[u8]) {
-        if header.flow != self.flow || self.progress.is_over {
-            return;
-        }
-        // Only who was asked may answer.
-        let Some(link) = self.uplinks.find(from, self.flow) else {
-            self.stats.bad_datagrams += 1;
+        let slot = self.flows.find(&header.flow);
+        let Some(link) = self.uplink_from(slot, header.flow, from) else {
+            self.bad_datagrams += 1;
             return;
         };
-        let range = header.range(payload.len());
-        let received = Received::data(&header, payload.len());
-        let heard = self.uplinks.on_packet(now, link, received);
-        if header.flags.no_such_name {
-            self.progress.is_over = true;
-            self.events.push_back(ConsumerEvent::NoSuchName);
-            return;
-        }
-        self.accept(now, range, payload);
-        if header.flags.end {
-            self.progress.length = Some(range.end);
-            self.intake.on_length(range.end);
-        }
-        if let Some(heard) = heard {
-            self.on_heard(now, &heard);
-        }
-        self.check_finished();
-        self.refill(now);
-    }
-
-    /// Writes what is new of a packet, as far as it was asked for.
-    fn accept(&mut self, now: Instant, range: ByteRange, payload: &[u8]) {
-        let asked = range.intersect(ByteRange::new(0, self.progress.asked_end));
-        let mut new_bytes = 0;
-        for gap in self.progress.received.gaps(asked) {
-            let start = (gap.start - range.start) as usize;
-            self.sink.write(now, gap, &payload[start..start + gap.len() as usize]);
-            new_bytes += gap.len();
-        }
-        self.stats.duplicate_bytes += range.len() - new_bytes;
-        if new_bytes == 0 {
-            return;
-        }
-        self.stats.received_bytes += new_bytes;
-        self.progress.received.insert(asked);
-        self.window.on_bytes(now, new_bytes);
-        self.silence.on_bytes(now);
-        if let Some(congestion) = &mut self.congestion {
-            congestion.on_bytes(new_bytes);
-        }
-        self.time_path(now, range);
-        self.progress.last = now;
-        self.progress.probes = 0;
-    }
-
-    fn time_path(&mut self, now: Instant, range: ByteRange) {
-        while let Some(&(offset, asked)) = self.progress.timed.front() {
-            if offset >= range.end {
-                return;
-            }
-            self.progress.timed.pop_front();
-            // Only the very packet times it: one that was lost, or repaired, tells about the repair.
-            if offset >= range.start && self.progress.probes == 0 {
-                self.window.on_rtt(now.since(asked));
-                if let Some(congestion) = &mut self.congestion {
-                    congestion.on_rtt(now, now.since(asked));
-                }
-                self.rto.on_sample(now.since(asked));
+        // The hop counts what comes for flows that are closed, too.
+        let heard = self.shared.uplinks.on_packet(now, link, Received::data(&header, payload.len()));
+        let slot = self.still_open(slot);
+        if let Some(flow) = slot.and_then(|slot| self.flows.get_mut(slot)) {
+            match header.flags.no_such_name {
+                true => flow.on_no_such_name(&mut self.shared),
+                false => flow.on_bytes(now, header.range(payload.len()), payload, header.flags.end),
             }
         }
-    }
-
-    fn on_heard(&mut self, now: Instant, heard: &Heard) {
-        if heard.link != self.uplink {
-            return;
-        }
-        if heard.is_new_neighbour {
-            self.ask_anew(now);
-        }
-        let Some(requester) = self.uplinks.get_mut(heard.link) else { return };
-        let missing = |after, before| requester.missing_between(after, before);
-        let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut self.repairs);
-        if requester.settle(explained, heard.lost) > 0 {
-            self.intake.on_unexplained_loss(now, &mut self.repairs);
-        }
-        let is_feedback_due = requester.feedback_due(now);
-        self.send_repairs(self.config.repair_hop_limit);
-        if is_feedback_due && self.outbox.is_empty() && !self.progress.is_over {
-            self.outbox.feedback(self.uplink, self.flow);
+        let Some(heard) = heard else { return };
+        self.on_heard(now, slot, &heard);
+        if let Some(slot) = slot {
+            self.with_flow(slot, |flow, shared| flow.advance(now, shared));
         }
     }
 
     fn on_notice(&mut self, now: Instant, from: SocketAddr, notice: Notice) {
-        if notice.flow != self.flow || self.progress.is_over {
+        let slot = self.flows.find(&notice.flow);
+        let Some(link) = self.uplink_from(slot, notice.flow, from) else {
+            self.bad_datagrams += 1;
             return;
-        }
-        let Some(link) = self.uplinks.find(from, self.flow) else { return };
-        let Some(heard) = self.uplinks.on_packet(now, link, Received::notice(&notice)) else { return };
-        self.on_heard(now, &heard);
-        if !notice.range.is_empty() {
-            self.intake.on_notice(now, notice.range);
-            // LEOTP section III.B: a Void Packet Header restarts the timer of what it names.
-            self.timeouts.on_notice(now, notice.range);
+        };
+        let Some(heard) = self.shared.uplinks.on_packet(now, link, Received::notice(&notice)) else { return };
+        let slot = self.still_open(slot);
+        self.on_heard(now, slot, &heard);
+        if let Some(slot) = slot {
+            self.with_flow(slot, |flow, _| flow.on_notice(now, notice.range));
         }
     }
 
-    fn send_repairs(&mut self, hop_limit: u8) {
-        if hop_limit == self.config.repair_hop_limit {
-            self.stats.repairs += self.repairs.len() as u64;
+    /// `slot`, if its flow still waits for something.
+    fn still_open(&self, slot: Option<Slot>) -> Option<Slot> {
+        slot.filter(|slot| self.flows.get(*slot).is_some_and(|flow| !flow.is_over()))
+    }
+
+    /// What a packet told about its hop concerns its flow first, and then the others that are asked for there.
+    fn on_heard(&mut self, now: Instant, slot: Option<Slot>, heard: &Heard) {
+        if heard.is_new_neighbour {
+            self.on_new_neighbour(now, heard.link);
         }
-        self.outbox.ask_repairs(self.uplink, self.flow, &self.repairs, self.config.request_limit, hop_limit);
-        self.repairs.clear();
-    }
-
-    fn check_finished(&mut self) {
-        let Some(length) = self.progress.length else { return };
-        if !self.progress.is_over && self.progress.first_missing() >= length {
-            self.progress.is_over = true;
-            self.events.push_back(ConsumerEvent::Finished { length });
+        let flow = slot.and_then(|slot| self.flows.get_mut(slot));
+        let unexplained = match flow.filter(|flow| flow.uplink == heard.link) {
+            Some(flow) => flow.on_heard(now, heard, &mut self.shared),
+            None => self.shared.uplinks.get_mut(heard.link).map_or(0, |hop| hop.settle(0, heard.lost)),
+        };
+        if unexplained > 0 {
+            self.on_unexplained_loss(now, heard.link);
         }
     }
 
-    /// When the end-to-end timeout passes. A silent path is probed, with a timeout that backs off; otherwise
-    /// every request has its own.
-    fn timeout_due(&self) -> Option<Instant> {
-        if !self.progress.is_started || self.progress.is_over {
-            return None;
+    /// Another node answers under an upstream's address: it is asked for all that its predecessor was.
+    fn on_new_neighbour(&mut self, now: Instant, link: Slot) {
+        let asked = self.flows.iter().filter(|(_, flow)| flow.uplink == link && !flow.is_over());
+        let slots: Vec<Slot> = asked.map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.with_flow(slot, |flow, shared| flow.ask_anew(now, shared));
         }
-        let silent = self.progress.last + self.rto.timeout(self.progress.probes);
-        let due = self.timeouts.next_due(&self.rto)?;
-        Some(if self.progress.probes > 0 { due.max(silent) } else { due })
     }
 
-    /// When a flow that has stopped is to be asked about. (The published protocols have no such question.)
-    fn probe_due(&self) -> Option<Instant> {
-        let is_asking = self.config.repair_tries > 1 && !self.intake.expected().is_empty();
-        is_asking.then(|| self.silence.due()).flatten()
-    }
-
-    /// Asks for one packet of what is due, all the way up: its answer tells who is there now.
-    fn probe(&mut self, now: Instant) {
-        self.silence.on_probe();
-        let Some(missing) = self.intake.expected().first() else { return };
-        let packet = missing.prefix(self.config.payload as u64);
-        // Its answer may be to either request, and times none (Karn's rule).
-        self.progress.timed.retain(|(offset, _)| !packet.contains(ByteRange::at(*offset, 1)));
-        let ask = self.intake.ask_again(now, packet);
-        self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
-    }
-
-    /// The last resort: asks once more, all the way up, for what has waited too long.
-    fn on_timeout(&mut self, now: Instant) {
-        let is_silent = now.since(self.progress.last) >= self.rto.timeout(0);
-        while let Some((range, tries)) = self.timeouts.take_due(now, &self.rto) {
-            let missing = self.intake.expected().intersect(range).next();
-            let Some(missing) = missing else { continue };
-            if !is_silent && (missing.start >= self.intake.seen_end() || self.intake.is_tracking(missing)) {
-                // Its turn has not come yet, or the hops know of its loss and are at it.
-                self.timeouts.put_back(now, range, tries);
-                continue;
+    /// Packets were lost on `link` that no hole accounts for: late arrivals, of any of its flows.
+    fn on_unexplained_loss(&mut self, now: Instant, link: Slot) {
+        let mut place = 0;
+        while let Some(&slot) = self.with_holes.get(place) {
+            if self.flows.get(slot).is_some_and(|flow| flow.uplink == link) {
+                self.with_flow(slot, |flow, shared| flow.on_unexplained_loss(now, shared));
             }
-            self.stats.timeouts += 1;
-            self.progress.timed.clear();
-            self.timeouts.put_back(now, range, tries + 1);
-            self.repairs.extend(self.intake.expected().intersect(range));
-            for missing in self.repairs.drain(..) {
-                let ask = self.intake.ask_again(now, missing);
-                self.outbox.ask(self.uplink, self.flow, ask, Interest::DEFAULT_HOP_LIMIT);
-            }
-            if is_silent {
-                // The others would meet the same silence: one asks for all.
-                self.progress.probes += 1;
-                self.progress.last = now;
-                self.events.push_back(ConsumerEvent::TimedOut { count: self.progress.probes });
-                return;
-            }
+            // A flow that gave up its last hole is no longer in the list.
+            place = self.with_holes.partition_point(|listed| *listed <= slot);
         }
+    }
+
+    fn emit_request(&mut self, now: Instant, request: HopRequest, out: &mut Vec<u8>) -> Option<Transmit> {
+        let Self { flows, shared, suite, .. } = self;
+        // What was asked for a flow that is closed by now is asked for no more.
+        let flow = flows.find(&request.flow).and_then(|slot| flows.get_mut(slot))?;
+        let of_flow = (flow.epoch(), Rate::UNLIMITED);
+        let sent = emit_interest(&mut shared.uplinks, suite, now, request, of_flow, out)?;
+        flow.on_sent(sent.len);
+        Some(sent)
+    }
+
+    /// Tells an upstream that nothing of a flow is wanted any more.
+    fn emit_farewell(&mut self, now: Instant, left: Left, out: &mut Vec<u8>) -> Option<Transmit> {
+        let request = HopRequest::feedback(left.link, left.flow);
+        let of_flow = (left.epoch, Rate::UNLIMITED);
+        emit_interest(&mut self.shared.uplinks, &mut self.suite, now, request, of_flow, out)
     }
 }
 
@@ -470,53 +376,44 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
             Some(Ok(Packet::Data(header, payload))) => self.on_data(now, from, header, payload),
             Some(Ok(Packet::Notice(notice))) => self.on_notice(now, from, notice),
             // Nobody asks a Consumer.
-            Some(Ok(Packet::Interest(_)) | Err(_)) | None => self.stats.bad_datagrams += 1,
+            Some(Ok(Packet::Interest(_)) | Err(_)) | None => self.bad_datagrams += 1,
         }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while self.uplinks.on_timeout(now).is_some() {
-            self.intake.on_unexplained_loss(now, &mut self.repairs);
+        while let Some(link) = self.shared.uplinks.on_timeout(now) {
+            self.on_unexplained_loss(now, link);
         }
-        let hop_rtt = self.uplinks.hop_rtt(self.uplink);
-        self.intake.on_timeout(now, hop_rtt, &mut self.repairs);
-        self.send_repairs(self.config.repair_hop_limit);
-        if self.probe_due().is_some_and(|at| at <= now) {
-            self.probe(now);
-        }
-        if self.timeout_due().is_some_and(|at| at <= now) {
-            self.on_timeout(now);
+        while let Some((at, slot)) = self.timeouts.first() {
+            if at > now {
+                break;
+            }
+            self.with_flow(slot, |flow, shared| flow.on_timeout(now, shared));
         }
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
-        loop {
-            let Control::Interest(request) = self.outbox.pop()? else { continue };
-            let of_flow = (self.intake.epoch(), Rate::UNLIMITED);
-            let sent = emit_interest(&mut self.uplinks, &mut self.suite, now, request, of_flow, out);
-            if let Some(transmit) = sent {
-                self.stats.interests_sent += 1;
-                self.stats.sent_bytes += transmit.len as u64;
-                return Some(transmit);
+        while let Some(control) = self.shared.outbox.pop() {
+            let Control::Interest(request) = control else { continue };
+            let sent = self.emit_request(now, request, out);
+            if sent.is_some() {
+                return sent;
             }
         }
+        while let Some(left) = self.left.pop_front() {
+            let sent = self.emit_farewell(now, left, out);
+            if sent.is_some() {
+                return sent;
+            }
+        }
+        None
     }
 
     fn poll_event(&mut self) -> Option<ConsumerEvent> {
-        self.events.pop_front()
+        self.shared.events.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        if self.progress.is_over {
-            return None;
-        }
-        let hop_rtt = self.uplinks.hop_rtt(self.uplink);
-        let timeouts = [
-            self.timeout_due(),
-            self.probe_due(),
-            self.intake.next_timeout(hop_rtt),
-            self.uplinks.next_timeout().if_ever(),
-        ];
-        timeouts.into_iter().flatten().min()
+        self.timeouts.next().min(self.shared.uplinks.next_timeout()).if_ever()
     }
 }

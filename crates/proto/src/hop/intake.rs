@@ -69,6 +69,11 @@ impl Intake {
         self.last_arrival
     }
 
+    /// Whether the hop's counter says whose loss a hole is; it does not in the published protocols.
+    pub fn trusts_counter(&self) -> bool {
+        self.trusts_counter
+    }
+
     /// Whether `range` needs nobody's help: it is in order and still to come, or its loss is being repaired.
     pub fn is_on_its_way(&self, range: ByteRange, now: Instant, patience: Duration) -> bool {
         let still_to_come = range.start >= self.loss.next() && now.since(self.last_arrival) < patience;

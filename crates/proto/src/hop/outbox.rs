@@ -22,6 +22,14 @@ pub struct Request {
     pub hop_limit: u8,
 }
 
+impl Request {
+    /// Control of a hop with no request.
+    pub fn feedback(link: Slot, flow: FlowId) -> Self {
+        let ask = Ask { ranges: Ranges::default(), repair: false };
+        Self { link, flow, ask, hop_limit: Interest::DEFAULT_HOP_LIMIT }
+    }
+}
+
 /// A packet without payload that waits to leave. Its counter, clock and rate are written when it leaves.
 #[derive(Clone, Copy, Debug)]
 pub enum Control {
@@ -116,7 +124,7 @@ impl Outbox {
 
     /// Gives feedback to a hop.
     pub fn feedback(&mut self, link: Slot, flow: FlowId) {
-        self.ask(link, flow, Ask { ranges: Ranges::default(), repair: false }, Interest::DEFAULT_HOP_LIMIT);
+        self.push(Control::Interest(Request::feedback(link, flow)));
     }
 
     /// The next packet.

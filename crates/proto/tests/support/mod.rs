@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of the rig")]
 
 use starhop_proto::config::Config;
-use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
+use starhop_proto::consumer::{Consumer, ConsumerEvent, Flow, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::node::Node;
 use starhop_proto::producer::{Lookup, Producer, Source};
@@ -31,6 +31,11 @@ pub(crate) fn content(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
+/// What the bytes of a flow are combined with, so that each flow has its own.
+fn salt(flow: FlowId) -> u8 {
+    flow.0[0] ^ FLOW.0[0]
+}
+
 pub(crate) struct Content {
     pub(crate) length: Option<u64>,
     pub(crate) reads: u64,
@@ -40,31 +45,45 @@ pub(crate) struct Content {
 
 impl Source for Content {
     fn lookup(&mut self, flow: FlowId) -> Lookup {
-        if flow == FLOW { Lookup::Found { length: self.length, is_volatile: false } } else { Lookup::Unknown }
+        if flow.0[1..] == FLOW.0[1..] {
+            Lookup::Found { length: self.length, is_volatile: false }
+        } else {
+            Lookup::Unknown
+        }
     }
 
-    fn read(&mut self, now: Instant, _flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
+    fn read(&mut self, now: Instant, flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool {
         self.reads += range.len();
         if self.first_reads.last().is_none_or(|(offset, _)| *offset < range.start) {
             self.first_reads.push((range.start, now));
         }
-        out.extend((range.start..range.end).map(content));
+        out.extend((range.start..range.end).map(|offset| content(offset) ^ salt(flow)));
         true
     }
 }
 
+/// Checks bytes of [`FLOW`], unless made for another flow.
 #[derive(Default)]
 pub(crate) struct Checked {
     pub(crate) got: RangeSet,
     pub(crate) wrong: u64,
+    salt: u8,
     /// (arrival, first byte) of every write.
     pub(crate) arrivals: Vec<(Instant, ByteRange)>,
+}
+
+impl Checked {
+    pub(crate) fn of(flow: FlowId) -> Self {
+        Self { salt: salt(flow), ..Self::default() }
+    }
 }
 
 impl Sink for Checked {
     fn write(&mut self, now: Instant, range: ByteRange, bytes: &[u8]) {
         assert!(!self.got.overlaps(range), "{range:?} was delivered twice");
-        self.wrong += (range.start..range.end).zip(bytes).filter(|(o, b)| content(*o) != **b).count() as u64;
+        self.wrong +=
+            (range.start..range.end).zip(bytes).filter(|(o, b)| content(*o) ^ self.salt != **b).count()
+                as u64;
         self.got.insert(range);
         self.arrivals.push((now, range));
     }
@@ -131,6 +150,8 @@ pub(crate) struct Rig {
     /// Datagrams and bytes handed to links, towards the client and towards the server.
     pub(crate) forward: (u64, u64),
     pub(crate) backward: (u64, u64),
+    /// What the client asks for.
+    request: Request,
     rng: Rng,
     flights: BinaryHeap<Flight>,
     sent: u64,
@@ -168,14 +189,7 @@ impl Rig {
                 index as u64,
             ))));
         }
-        let request = Request { flow, upstream: addr(hops - 1), length: None, have };
-        roles.push(Role::Client(Box::new(Consumer::new(
-            config.clone(),
-            request,
-            Checked::default(),
-            Plain,
-            99,
-        ))));
+        roles.push(Role::Client(Box::new(Consumer::new(config.clone(), Plain, 99))));
         Self {
             path,
             config,
@@ -189,6 +203,7 @@ impl Rig {
             busy: vec![[Instant::ZERO; 2]; hops + 1],
             last_arrival: vec![[Instant::ZERO; 2]; hops + 2],
             clock_offset: vec![Duration::ZERO; roles.len()],
+            request: Request { flow, upstream: addr(hops - 1), length: None, have },
             roles,
         }
     }
@@ -200,11 +215,22 @@ impl Rig {
         }
     }
 
+    /// The client begins to ask.
+    pub(crate) fn open(&mut self, now: Instant) {
+        let request = self.request.clone();
+        assert!(self.client().open(now, request, Checked::default()), "the flow is open already");
+    }
+
+    /// What the client fetches.
+    pub(crate) fn fetched(&mut self) -> &mut Flow<Checked> {
+        let flow = self.request.flow;
+        self.client().flow_mut(flow).expect("the flow is open")
+    }
+
     /// Adds a client that asks node `upstream`, and returns its index.
     pub(crate) fn add_client(&mut self, upstream: usize) -> usize {
-        let request = Request { flow: FLOW, upstream: addr(upstream), length: None, have: RangeSet::new() };
-        let client = Consumer::new(self.config.clone(), request, Checked::default(), Plain, 98);
-        self.roles.push(Role::Client(Box::new(client)));
+        self.request = Request { flow: FLOW, upstream: addr(upstream), length: None, have: RangeSet::new() };
+        self.roles.push(Role::Client(Box::new(Consumer::new(self.config.clone(), Plain, 98))));
         self.clock_offset.push(Duration::ZERO);
         self.busy.push([Instant::ZERO; 2]);
         self.roles.len() - 1
@@ -235,7 +261,7 @@ impl Rig {
 
     pub(crate) fn start(&mut self) {
         let now = self.clock(self.roles.len() - 1);
-        self.client().start(now);
+        self.open(now);
         self.drain(self.roles.len() - 1);
     }
 
@@ -339,7 +365,7 @@ impl Rig {
 
 /// How long each packet of `rig` took from its first transmission until everything before it had arrived, too.
 pub(crate) fn in_order_delays(rig: &mut Rig) -> Vec<Duration> {
-    let arrivals = core::mem::take(&mut rig.client().sink_mut().arrivals);
+    let arrivals = core::mem::take(&mut rig.fetched().sink_mut().arrivals);
     let sent = core::mem::take(&mut rig.server().source_mut().first_reads);
     let mut sent = sent.into_iter().peekable();
     let mut got = RangeSet::new();

@@ -1,7 +1,7 @@
 //! What the engine runs at the nodes.
 
 use super::packet::Body;
-use starhop_proto::consumer::ConsumerStats;
+use starhop_proto::consumer::FlowStats;
 use starhop_proto::name::FlowId;
 use starhop_proto::producer::ProducerStats;
 use starhop_proto::relay::RelayStats;
@@ -120,7 +120,7 @@ pub struct Backlog {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostReport {
     /// A Consumer.
-    Consumer(ConsumerStats),
+    Consumer(FlowStats),
     /// A Relay.
     Relay(RelayStats),
     /// A Producer.

@@ -51,6 +51,9 @@ impl Sink for CheckedSink {
 /// The client of a flow.
 pub struct ConsumerHost {
     consumer: Consumer<CheckedSink>,
+    flow: FlowId,
+    /// What to ask for, until it is asked for.
+    pending: Option<(Request, CheckedSink)>,
 }
 
 /// What a client is to fetch, and where it writes its measurements.
@@ -74,17 +77,18 @@ impl ConsumerHost {
         let ConsumerSpec { flow, upstream, record, clock_offset, seed } = spec;
         let sink = CheckedSink { recorder, record, flow, pattern, clock_offset };
         let request = Request { flow, upstream, length: None, have: RangeSet::new() };
-        Self { consumer: Consumer::new(config, request, sink, Plain, seed) }
+        Self { consumer: Consumer::new(config, Plain, seed), flow, pending: Some((request, sink)) }
     }
 
     fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.consumer.poll_event() {
-            let sink = self.consumer.sink();
+            let Some(flow) = self.consumer.flow(self.flow) else { continue };
+            let sink = flow.sink();
             let now = crate::engine::without_offset(now, sink.clock_offset);
             let mut recorder = sink.recorder.borrow_mut();
             match event {
                 ConsumerEvent::Finished { .. } => recorder.on_finished(now, sink.record),
-                ConsumerEvent::NoSuchName => {
+                ConsumerEvent::NoSuchName { .. } => {
                     recorder.on_problem(format!("flow {}: the producer knows no such name", sink.record));
                 }
                 ConsumerEvent::TimedOut { .. } => {}
@@ -113,16 +117,21 @@ impl Host for ConsumerHost {
     }
 
     fn start(&mut self, now: Instant) {
-        self.consumer.start(now);
+        if let Some((request, sink)) = self.pending.take() {
+            self.consumer.open(now, request, sink);
+        }
         self.take_events(now);
     }
 
-    fn set_route(&mut self, now: Instant, _flow: FlowId, upstream: SocketAddr) {
-        self.consumer.set_upstream(now, upstream);
+    fn set_route(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
+        match &mut self.pending {
+            Some((request, _)) => request.upstream = upstream,
+            None => self.consumer.set_upstream(now, flow, upstream),
+        }
     }
 
     fn report(&self) -> HostReport {
-        HostReport::Consumer(self.consumer.stats())
+        HostReport::Consumer(self.consumer.stats().flows)
     }
 }
 

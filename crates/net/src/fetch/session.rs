@@ -1,0 +1,244 @@
+use super::groups::GroupSink;
+use super::memory::MemorySink;
+use super::route::Route;
+use super::{Cost, Culprit, FetchError, Job, Watched};
+use crate::clock;
+use crate::daemon::Signals;
+use crate::driver::{Driver, DriverStats};
+use crate::endpoint::Endpoint;
+use crate::security::HopSuite;
+use starhop_proto::consumer::{Consumer, ConsumerEvent, FlowStats, Request, Sink};
+use starhop_proto::name::{ByteRange, FlowId};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio::time::MissedTickBehavior;
+
+/// How often progress is told, unfinished chunks go to the disk and silence is looked for.
+const TICK: Duration = Duration::from_millis(100);
+
+/// One socket and one Consumer for all flows of a download: what describes the object, and the object.
+pub(super) struct Session<'a> {
+    job: &'a Job,
+    driver: Driver<Consumer<AnySink, HopSuite>>,
+    signals: Signals,
+    tally: FlowStats,
+    culprits: Vec<Culprit>,
+}
+
+/// Where the bytes of a flow go.
+pub(super) enum AnySink {
+    /// What describes the object.
+    Memory(MemorySink),
+    /// The object.
+    Object(Box<GroupSink>),
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(job: &'a Job) -> Result<Self, FetchError> {
+        let signals = Signals::new()?;
+        let endpoint = Endpoint::towards(job.from)?;
+        let suite = HopSuite::new(&job.security)?;
+        let consumer = Consumer::new(job.config.clone(), suite, clock::seed());
+        let driver = Driver::new(consumer, endpoint)?;
+        Ok(Self { job, driver, signals, tally: FlowStats::default(), culprits: Vec::new() })
+    }
+
+    pub(super) fn job(&self) -> &'a Job {
+        self.job
+    }
+
+    /// Counters of the object's flow, with the repairs and timeouts of those before it.
+    pub(super) fn tally(&self) -> FlowStats {
+        self.tally
+    }
+
+    pub(super) fn socket(&self) -> DriverStats {
+        self.driver.stats()
+    }
+
+    pub(super) fn signals(&mut self) -> &mut Signals {
+        &mut self.signals
+    }
+
+    pub(super) fn into_culprits(self) -> Vec<Culprit> {
+        self.culprits
+    }
+
+    /// Wrong bytes came from there.
+    pub(super) fn blame(&mut self, culprit: Culprit) {
+        self.culprits.push(culprit);
+    }
+
+    /// `peer` as the socket knows it; `None` where the socket cannot reach it.
+    pub(super) fn address_of(&self, peer: SocketAddr) -> Option<SocketAddr> {
+        self.driver.endpoint().address_of(peer)
+    }
+
+    /// Fetches a small flow of at most `limit` bytes; the inner error says why these are not whole.
+    pub(super) async fn read(
+        &mut self,
+        request: Request,
+        limit: u64,
+    ) -> Result<Result<Vec<u8>, String>, FetchError> {
+        let sink = AnySink::Memory(MemorySink::new(limit));
+        let (length, sink) = self.run(request, sink, |_, _, _| {}).await?;
+        // Its bytes are no part of the object.
+        self.tally.received_bytes = 0;
+        match sink {
+            AnySink::Memory(sink) => Ok(sink.into_bytes(length)),
+            AnySink::Object(_) => Err(lost_sink()),
+        }
+    }
+
+    /// Fetches one flow into `sink` and returns its length and the sink.
+    pub(super) async fn run(
+        &mut self,
+        request: Request,
+        sink: AnySink,
+        mut progress: impl FnMut(u64, Option<u64>, Cost),
+    ) -> Result<(u64, AnySink), FetchError> {
+        let (flow, total) = (request.flow, request.length);
+        self.driver.node_mut().open(clock::now(), request, sink);
+        let mut route = Route::new(self.job, flow);
+        let mut silence = Silence::new();
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let result = loop {
+            tokio::select! {
+                biased;
+                () = self.signals.recv() => break Err(FetchError::interrupted(self.job)),
+                _ = tick.tick() => {
+                    let stats = self.on_tick(flow);
+                    progress(stats.received_bytes, total, Cost::of(stats, self.driver.stats()));
+                    if silence.lasts(stats.received_bytes) > self.job.timeout {
+                        let suite = self.driver.node().suite();
+                        break Err(FetchError::silent(self.job, stats.received_bytes, suite));
+                    }
+                }
+                done = self.driver.turn() => done?,
+            }
+            if let Err(failure) = self.watch(flow, &mut route) {
+                break Err(failure);
+            }
+            if let Some(done) = self.ended(flow) {
+                break done;
+            }
+        };
+        let stats = self.on_tick(flow);
+        progress(stats.received_bytes, total, Cost::of(stats, self.driver.stats()));
+        self.add(stats);
+        self.culprits.extend(route.culprits());
+        let sink = self.driver.node_mut().close(flow);
+        result.and_then(|length| sink.map(|sink| (length, sink)).ok_or_else(lost_sink))
+    }
+
+    /// Hands on what the sink holds back, and counts.
+    fn on_tick(&mut self, flow: FlowId) -> FlowStats {
+        let Some(flow) = self.driver.node_mut().flow_mut(flow) else { return FlowStats::default() };
+        flow.sink_mut().flush();
+        flow.stats()
+    }
+
+    /// Looks whether the sink can take no more, and whether wrong bytes came.
+    fn watch(&mut self, flow: FlowId, route: &mut Route) -> Result<(), FetchError> {
+        let Some(fetched) = self.driver.node_mut().flow_mut(flow) else { return Ok(()) };
+        if let Some(failure) = fetched.sink_mut().failure() {
+            return Err(failure);
+        }
+        if let Some(length) = fetched.length() {
+            fetched.sink_mut().on_length(length);
+        }
+        let bad = fetched.sink_mut().take_bad();
+        if bad.is_empty() { Ok(()) } else { route.on_bad(&mut self.driver, &bad, self.job) }
+    }
+
+    fn ended(&mut self, asked: FlowId) -> Option<Result<u64, FetchError>> {
+        while let Some(event) = self.driver.poll_event() {
+            match event {
+                ConsumerEvent::Finished { flow, length } if flow == asked => return Some(Ok(length)),
+                ConsumerEvent::NoSuchName { flow } if flow == asked => {
+                    let (name, from) = (self.job.name.to_string(), self.job.from);
+                    return Some(Err(FetchError::NoSuchName { name, from }));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn add(&mut self, flow: FlowStats) {
+        self.tally.received_bytes += flow.received_bytes;
+        self.tally.duplicate_bytes += flow.duplicate_bytes;
+        self.tally.repairs += flow.repairs;
+        self.tally.timeouts += flow.timeouts;
+    }
+}
+
+fn lost_sink() -> FetchError {
+    FetchError::Socket(std::io::Error::other("the sink is gone"))
+}
+
+impl AnySink {
+    pub(super) fn into_object(self) -> Result<GroupSink, FetchError> {
+        match self {
+            Self::Object(sink) => Ok(*sink),
+            Self::Memory(_) => Err(lost_sink()),
+        }
+    }
+}
+
+impl Sink for AnySink {
+    fn write(&mut self, now: starhop_proto::time::Instant, range: ByteRange, bytes: &[u8]) {
+        match self {
+            Self::Memory(sink) => sink.write(now, range, bytes),
+            Self::Object(sink) => sink.write(now, range, bytes),
+        }
+    }
+}
+
+impl Watched for AnySink {
+    fn flush(&mut self) {
+        if let Self::Object(sink) = self {
+            sink.flush();
+        }
+    }
+
+    fn failure(&mut self) -> Option<FetchError> {
+        match self {
+            Self::Memory(sink) => sink.failure(),
+            Self::Object(sink) => sink.failure(),
+        }
+    }
+
+    fn on_length(&mut self, length: u64) {
+        if let Self::Object(sink) = self {
+            sink.on_length(length);
+        }
+    }
+
+    fn take_bad(&mut self) -> Vec<ByteRange> {
+        match self {
+            Self::Memory(_) => Vec::new(),
+            Self::Object(sink) => sink.take_bad(),
+        }
+    }
+}
+
+/// How long nothing new came.
+struct Silence {
+    received: u64,
+    since: Instant,
+}
+
+impl Silence {
+    fn new() -> Self {
+        Self { received: 0, since: Instant::now() }
+    }
+
+    fn lasts(&mut self, received: u64) -> Duration {
+        if received != self.received {
+            *self = Self { received, since: Instant::now() };
+        }
+        self.since.elapsed()
+    }
+}

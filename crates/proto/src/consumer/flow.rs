@@ -1,0 +1,399 @@
+use super::congestion::Congestion;
+use super::rto::Rto;
+use super::silence::Silence;
+use super::timeouts::Timeouts;
+use super::window::Window;
+use super::{ConsumerEvent, FlowStats, Request, Shared, Sink};
+use crate::config::Config;
+use crate::hop::{Heard, Intake};
+use crate::name::{ByteRange, FlowId, RangeSet};
+use crate::table::Slot;
+use crate::time::{Duration, Instant};
+use crate::wire::Interest;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Requests timed at once; on a long path every fourth or so is enough.
+const MAX_TIMED: usize = 64;
+
+/// One flow that a Consumer fetches: what is asked for, what is here, and when to ask again.
+pub struct Flow<S> {
+    id: FlowId,
+    sink: S,
+    pub(super) uplink: Slot,
+    intake: Intake,
+    progress: Progress,
+    window: Window,
+    /// The Consumer's own control, where the hops have none.
+    congestion: Option<Congestion>,
+    rto: Rto,
+    silence: Silence,
+    timeouts: Timeouts,
+    stats: FlowStats,
+}
+
+/// How far the transfer is.
+#[derive(Debug)]
+struct Progress {
+    received: RangeSet,
+    length: Option<u64>,
+    /// Everything below has been asked for or is here.
+    asked_end: u64,
+    /// Requests whose answer times the path: the first byte and when it was asked for.
+    timed: VecDeque<(u64, Instant)>,
+    /// When the last new byte arrived, or the last probe of a silent path left.
+    last: Instant,
+    /// Probes since the last new byte.
+    probes: u32,
+    is_over: bool,
+}
+
+impl Progress {
+    fn first_missing(&self) -> u64 {
+        self.received.first().filter(|first| first.start == 0).map_or(0, |first| first.end)
+    }
+}
+
+impl<S> Flow<S> {
+    /// The first offset that has not arrived: everything below is complete.
+    pub fn in_order_end(&self) -> u64 {
+        self.progress.first_missing()
+    }
+
+    /// The length of the flow, once it is known.
+    pub fn length(&self) -> Option<u64> {
+        self.progress.length
+    }
+
+    /// Counters since the flow was opened.
+    pub fn stats(&self) -> FlowStats {
+        self.stats
+    }
+
+    /// The sink.
+    pub fn sink(&self) -> &S {
+        &self.sink
+    }
+
+    /// The sink, to change it.
+    pub fn sink_mut(&mut self) -> &mut S {
+        &mut self.sink
+    }
+
+    /// Ends the flow.
+    pub(super) fn into_sink(self) -> S {
+        self.sink
+    }
+
+    /// Whether every byte is here, or there are none to be had.
+    pub(super) fn is_over(&self) -> bool {
+        self.progress.is_over
+    }
+
+    /// Whether bytes are asked for and have not arrived.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.progress.is_over && !self.intake.expected().is_empty()
+    }
+
+    /// Whether bytes are known to be missing.
+    pub(super) fn has_holes(&self) -> bool {
+        !self.progress.is_over && self.intake.has_holes()
+    }
+
+    /// The epoch that Interests carry.
+    pub(super) fn epoch(&self) -> u8 {
+        self.intake.epoch()
+    }
+
+    /// The epoch in which nothing is asked for any more.
+    pub(super) fn forget(&mut self) -> u8 {
+        self.intake.forget();
+        self.intake.epoch()
+    }
+
+    /// An Interest of `bytes` was sent.
+    pub(super) fn on_sent(&mut self, bytes: usize) {
+        self.stats.interests_sent += 1;
+        self.stats.sent_bytes += bytes as u64;
+    }
+}
+
+impl<S: Sink> Flow<S> {
+    pub(super) fn new(now: Instant, config: &Config, uplink: Slot, request: Request, sink: S) -> Self {
+        let progress = Progress {
+            received: request.have,
+            length: request.length,
+            asked_end: 0,
+            timed: VecDeque::new(),
+            last: now,
+            probes: 0,
+            is_over: false,
+        };
+        Self {
+            id: request.flow,
+            sink,
+            uplink,
+            intake: Intake::new(Instant::ZERO, config, 0),
+            progress,
+            window: Window::new(config.receive_window, config.span_bytes(), config.store_ahead),
+            congestion: config.end_to_end_control.then(|| Congestion::new(config)),
+            rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
+            silence: Silence::default(),
+            timeouts: Timeouts::default(),
+            stats: FlowStats::default(),
+        }
+    }
+
+    /// Notes the end where it is reached, and asks for more as far as the window allows.
+    pub(super) fn advance(&mut self, now: Instant, shared: &mut Shared) {
+        self.check_finished(shared);
+        self.refill(now, shared);
+    }
+
+    fn check_finished(&mut self, shared: &mut Shared) {
+        let Some(length) = self.progress.length else { return };
+        if !self.progress.is_over && self.progress.first_missing() >= length {
+            self.progress.is_over = true;
+            shared.events.push_back(ConsumerEvent::Finished { flow: self.id, length });
+        }
+    }
+
+    fn refill(&mut self, now: Instant, shared: &mut Shared) {
+        let step = shared.config.step_bytes();
+        while !self.progress.is_over {
+            let from = self.progress.asked_end;
+            let end = self.progress.length.unwrap_or(u64::MAX >> 2);
+            let limit = self.congestion.as_ref().map_or(u64::MAX, Congestion::window);
+            let room = self.window.size().min(limit).saturating_sub(self.intake.expected().byte_count());
+            if from >= end || room < step {
+                return;
+            }
+            let next = ByteRange::at(from, step).intersect(ByteRange::new(0, end));
+            let Some(gap) = self.progress.received.gaps(next).next() else {
+                // What is here need not be asked for: on to the end of that piece.
+                let piece = self.progress.received.gaps(ByteRange::new(from, end)).next();
+                self.progress.asked_end = piece.map_or(end, |gap| gap.start);
+                continue;
+            };
+            self.progress.asked_end = gap.end;
+            if self.progress.timed.len() < MAX_TIMED {
+                self.progress.timed.push_back((gap.start, now));
+            }
+            self.timeouts.on_ask(now, gap);
+            let ask = self.intake.ask(gap);
+            shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
+        }
+    }
+
+    /// Bytes of the flow arrived; `is_end` says that it ends behind them.
+    pub(super) fn on_bytes(&mut self, now: Instant, range: ByteRange, payload: &[u8], is_end: bool) {
+        self.accept(now, range, payload);
+        if is_end {
+            self.progress.length = Some(range.end);
+            self.intake.on_length(range.end);
+        }
+    }
+
+    /// Writes what is new of a packet, as far as it was asked for.
+    fn accept(&mut self, now: Instant, range: ByteRange, payload: &[u8]) {
+        let asked = range.intersect(ByteRange::new(0, self.progress.asked_end));
+        let mut new_bytes = 0;
+        for gap in self.progress.received.gaps(asked) {
+            let start = (gap.start - range.start) as usize;
+            self.sink.write(now, gap, &payload[start..start + gap.len() as usize]);
+            new_bytes += gap.len();
+        }
+        self.stats.duplicate_bytes += range.len() - new_bytes;
+        if new_bytes == 0 {
+            return;
+        }
+        self.stats.received_bytes += new_bytes;
+        self.progress.received.insert(asked);
+        self.window.on_bytes(now, new_bytes);
+        self.silence.on_bytes(now);
+        if let Some(congestion) = &mut self.congestion {
+            congestion.on_bytes(new_bytes);
+        }
+        self.time_path(now, range);
+        self.progress.last = now;
+        self.progress.probes = 0;
+    }
+
+    fn time_path(&mut self, now: Instant, range: ByteRange) {
+        while let Some(&(offset, asked)) = self.progress.timed.front() {
+            if offset >= range.end {
+                return;
+            }
+            self.progress.timed.pop_front();
+            // Only the very packet times it: one that was lost, or repaired, tells about the repair.
+            if offset >= range.start && self.progress.probes == 0 {
+                self.window.on_rtt(now.since(asked));
+                if let Some(congestion) = &mut self.congestion {
+                    congestion.on_rtt(now, now.since(asked));
+                }
+                self.rto.on_sample(now.since(asked));
+            }
+        }
+    }
+
+    /// The Producer has no such flow.
+    pub(super) fn on_no_such_name(&mut self, shared: &mut Shared) {
+        self.progress.is_over = true;
+        shared.events.push_back(ConsumerEvent::NoSuchName { flow: self.id });
+    }
+
+    /// A packet or mark of this flow told about its hop: losses are asked for again. Returns how many of the hop's
+    /// losses nothing accounts for.
+    pub(super) fn on_heard(&mut self, now: Instant, heard: &Heard, shared: &mut Shared) -> u32 {
+        let Some(requester) = shared.uplinks.get_mut(heard.link) else { return 0 };
+        let missing = |after, before| requester.missing_between(after, before);
+        let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut shared.repairs);
+        let unexplained = requester.settle(explained, heard.lost);
+        if unexplained > 0 {
+            self.intake.on_unexplained_loss(now, &mut shared.repairs);
+        }
+        let is_feedback_due = requester.feedback_due(now);
+        self.send_repairs(shared);
+        if is_feedback_due && shared.outbox.is_empty() && !self.progress.is_over {
+            shared.outbox.feedback(self.uplink, self.id);
+        }
+        unexplained
+    }
+
+    /// `range` is on its way; an empty range says only how far the sender got.
+    pub(super) fn on_notice(&mut self, now: Instant, range: ByteRange) {
+        if range.is_empty() {
+            return;
+        }
+        self.intake.on_notice(now, range);
+        // LEOTP section III.B: a Void Packet Header restarts the timer of what it names.
+        self.timeouts.on_notice(now, range);
+    }
+
+    fn send_repairs(&mut self, shared: &mut Shared) {
+        self.stats.repairs += shared.repairs.len() as u64;
+        let (limit, hops) = (shared.config.request_limit, shared.config.repair_hop_limit);
+        shared.outbox.ask_repairs(self.uplink, self.id, &shared.repairs, limit, hops);
+        shared.repairs.clear();
+    }
+
+    /// Another neighbour is asked from now on.
+    pub(super) fn turn_to(&mut self, now: Instant, uplink: Slot, shared: &mut Shared) {
+        let left = core::mem::replace(&mut self.uplink, uplink);
+        shared.outbox.feedback(left, self.id);
+        self.ask_anew(now, shared);
+    }
+
+    /// Asks the neighbour, another than before, for all that has not arrived.
+    pub(super) fn ask_anew(&mut self, now: Instant, shared: &mut Shared) {
+        self.window.on_new_path();
+        self.progress.timed.clear();
+        self.intake.on_new_path(now);
+        shared.repairs.extend(self.intake.expected().iter());
+        shared.outbox.ask_anew(self.uplink, self.id, &shared.repairs, shared.config.request_limit);
+        shared.repairs.clear();
+    }
+
+    /// As [`super::Consumer::reject`].
+    pub(super) fn reject(&mut self, now: Instant, range: ByteRange, shared: &mut Shared) {
+        let wrong: Vec<ByteRange> = self.progress.received.intersect(range).collect();
+        for piece in wrong {
+            self.progress.received.remove(piece);
+            self.stats.rejected_bytes += piece.len();
+            self.timeouts.on_ask(now, piece);
+            let ask = self.intake.ask_again(now, piece);
+            shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
+        }
+        if self.progress.length.is_some_and(|length| self.progress.first_missing() < length) {
+            self.progress.is_over = false;
+            let is_end = |event: &ConsumerEvent| matches!(event, ConsumerEvent::Finished { flow, .. } if *flow == self.id);
+            shared.events.retain(|event| !is_end(event));
+        }
+    }
+
+    /// When [`Flow::on_timeout`] has something to do, over a hop that takes `hop_rtt`.
+    pub(super) fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
+        if self.progress.is_over {
+            return None;
+        }
+        let timeouts = [self.timeout_due(), self.probe_due(), self.intake.next_timeout(hop_rtt)];
+        timeouts.into_iter().flatten().min()
+    }
+
+    /// When the end-to-end timeout passes. A silent path is probed, with a timeout that backs off; otherwise
+    /// every request has its own.
+    fn timeout_due(&self) -> Option<Instant> {
+        let silent = self.progress.last + self.rto.timeout(self.progress.probes);
+        let due = self.timeouts.next_due(&self.rto)?;
+        Some(if self.progress.probes > 0 { due.max(silent) } else { due })
+    }
+
+    /// When a flow that has stopped is to be asked about. (The published protocols have no such question.)
+    fn probe_due(&self) -> Option<Instant> {
+        let is_asking = self.intake.trusts_counter() && !self.intake.expected().is_empty();
+        is_asking.then(|| self.silence.due()).flatten()
+    }
+
+    /// Packets were lost on the hop that no hole accounts for.
+    pub(super) fn on_unexplained_loss(&mut self, now: Instant, shared: &mut Shared) {
+        self.intake.on_unexplained_loss(now, &mut shared.repairs);
+        self.send_repairs(shared);
+    }
+
+    /// Time passed: what is lost by now is asked for again.
+    pub(super) fn on_timeout(&mut self, now: Instant, shared: &mut Shared) {
+        if self.progress.is_over {
+            return;
+        }
+        let hop_rtt = shared.uplinks.hop_rtt(self.uplink);
+        self.intake.on_timeout(now, hop_rtt, &mut shared.repairs);
+        self.send_repairs(shared);
+        if self.probe_due().is_some_and(|at| at <= now) {
+            self.probe(now, shared);
+        }
+        if self.timeout_due().is_some_and(|at| at <= now) {
+            self.on_request_timeout(now, shared);
+        }
+    }
+
+    /// Asks for one packet of what is due, all the way up: its answer tells who is there now.
+    fn probe(&mut self, now: Instant, shared: &mut Shared) {
+        self.silence.on_probe();
+        let Some(missing) = self.intake.expected().first() else { return };
+        let packet = missing.prefix(shared.config.payload as u64);
+        // Its answer may be to either request, and times none (Karn's rule).
+        self.progress.timed.retain(|(offset, _)| !packet.contains(ByteRange::at(*offset, 1)));
+        let ask = self.intake.ask_again(now, packet);
+        shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
+    }
+
+    /// The last resort: asks once more, all the way up, for what has waited too long.
+    fn on_request_timeout(&mut self, now: Instant, shared: &mut Shared) {
+        let is_silent = now.since(self.progress.last) >= self.rto.timeout(0);
+        while let Some((range, tries)) = self.timeouts.take_due(now, &self.rto) {
+            let missing = self.intake.expected().intersect(range).next();
+            let Some(missing) = missing else { continue };
+            if !is_silent && (missing.start >= self.intake.seen_end() || self.intake.is_tracking(missing)) {
+                // Its turn has not come yet, or the hops know of its loss and are at it.
+                self.timeouts.put_back(now, range, tries);
+                continue;
+            }
+            self.stats.timeouts += 1;
+            self.progress.timed.clear();
+            self.timeouts.put_back(now, range, tries + 1);
+            shared.repairs.extend(self.intake.expected().intersect(range));
+            for missing in shared.repairs.drain(..) {
+                let ask = self.intake.ask_again(now, missing);
+                shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
+            }
+            if is_silent {
+                // The others would meet the same silence: one asks for all.
+                self.progress.probes += 1;
+                self.progress.last = now;
+                let count = self.progress.probes;
+                shared.events.push_back(ConsumerEvent::TimedOut { flow: self.id, count });
+                return;
+            }
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use super::curve::{Curve, curves, over_time, time_axis};
 use super::plot::{Axis, Plot, Shape};
 use super::traces;
-use crate::result::{LinkResult, RunResult};
+use crate::result::{LinkResult, LinkSeries, RunResult, SeriesResult};
 
 /// The plots of the runs, in the order in which they are read.
 pub(super) fn figures(results: &[RunResult]) -> Vec<Plot> {
@@ -17,8 +17,17 @@ pub(super) fn figures(results: &[RunResult]) -> Vec<Plot> {
         plots.push(shares(&curves));
         plots.push(trade(&curves));
     }
-    plots.retain(|plot| plot.layers.iter().any(|layer| !layer.points.is_empty()));
+    plots.retain(Plot::has_points);
     plots
+}
+
+/// Links with what was measured of them over time. Links of a constellation come and go: the result sums them up by
+/// kind, behind the others, and they have no series.
+fn measured<'a>(
+    run: &'a RunResult,
+    series: &'a SeriesResult,
+) -> impl Iterator<Item = (&'a LinkResult, &'a LinkSeries)> {
+    run.links.iter().zip(&series.links).filter(|(link, _)| link.packets > 0)
 }
 
 /// Path changes, unless there are so many that they would hide the curves.
@@ -42,11 +51,10 @@ fn throughput(results: &[RunResult], curves: &[Curve<'_>]) -> Plot {
     plot
 }
 
-/// The least capacity over the links that carried data, step by step.
+/// The least capacity over the links that carried data, step by step; none where some of them have no series.
 fn capacity(run: &RunResult) -> Option<(f64, Vec<Option<f64>>)> {
-    let series = run.series.as_ref()?;
-    let links = run.links.iter().zip(&series.links);
-    let used: Vec<_> = links.filter(|(link, _)| link.direction == "forward" && link.packets > 0).collect();
+    let series = run.series.as_ref().filter(|series| series.links.len() == run.links.len())?;
+    let used: Vec<_> = measured(run, series).filter(|(link, _)| link.direction == "forward").collect();
     let steps = used.first()?.1.capacity_mbps.len();
     let least = |i: usize| used.iter().filter_map(|(_, s)| s.capacity_mbps[i]).reduce(f64::min);
     Some((series.step_s, (0..steps).map(least).collect()))
@@ -101,20 +109,16 @@ fn queues(results: &[RunResult], curves: &[Curve<'_>]) -> Plot {
             curves.iter().find(|curve| std::ptr::eq(curve.run, run)).map(|curve| curve.name.as_str());
         let prefix =
             of_run.filter(|_| results.len() > 1).map_or_else(String::new, |name| format!("{name} · "));
-        for (index, link) in longest(&run.links).into_iter().take(most) {
+        let mut links: Vec<_> = measured(run, series).collect();
+        links.sort_by(|a, b| b.0.mean_queue_ms.total_cmp(&a.0.mean_queue_ms));
+        for (link, samples) in links.into_iter().take(most) {
             let arrow = if link.direction == "forward" { "→" } else { "←" };
-            let points = over_time(series.step_s, &series.links[index].queue_ms);
+            let points = over_time(series.step_s, &samples.queue_ms);
             plot.add(&format!("{prefix}{} {arrow}", link.name), plot.layers.len(), Shape::Line, points);
         }
     }
     plot.marks = marks(results);
     plot
-}
-
-fn longest(links: &[LinkResult]) -> Vec<(usize, &LinkResult)> {
-    let mut used: Vec<_> = links.iter().enumerate().filter(|(_, link)| link.packets > 0).collect();
-    used.sort_by(|a, b| b.1.mean_queue_ms.total_cmp(&a.1.mean_queue_ms));
-    used
 }
 
 fn shares(curves: &[Curve<'_>]) -> Plot {

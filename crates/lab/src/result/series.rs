@@ -12,7 +12,7 @@ pub struct SeriesResult {
     pub step_s: f64,
     /// One per flow.
     pub flows: Vec<FlowSeries>,
-    /// One per direction of a link.
+    /// One per direction of a link, in the order of the result's links; none of a constellation's, which come and go.
     pub links: Vec<LinkSeries>,
 }
 

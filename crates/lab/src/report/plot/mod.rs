@@ -81,6 +81,16 @@ impl Plot {
         self.layers.push(Layer { name: name.to_owned(), colour, shape, points });
     }
 
+    /// Whether there is anything to draw.
+    pub fn has_points(&self) -> bool {
+        self.points().next().is_some()
+    }
+
+    /// All points that can be drawn.
+    fn points(&self) -> impl Iterator<Item = &(f64, f64)> {
+        self.layers.iter().flat_map(|layer| &layer.points).filter(|(x, y)| x.is_finite() && y.is_finite())
+    }
+
     /// The plot with title and legend, as HTML.
     pub fn to_html(&self) -> String {
         let mut html = format!("<figure><figcaption>{}</figcaption>", escape(&self.title));
@@ -124,16 +134,13 @@ impl Plot {
 
     /// The plot without title and legend.
     pub fn to_svg(&self) -> String {
-        let all = || {
-            self.layers.iter().flat_map(|layer| &layer.points).filter(|(x, y)| x.is_finite() && y.is_finite())
-        };
         let x = if self.categories.is_empty() {
-            Fitted::new(&self.x, all().map(|(x, _)| *x))
+            Fitted::new(&self.x, self.points().map(|(x, _)| *x))
         } else {
             let end = self.categories.len() as f64 - 0.5;
             Fitted::new(&self.x.clone().from(-0.5).to(end), std::iter::empty())
         };
-        let frame = Frame { x, y: Fitted::new(&self.y, all().map(|(_, y)| *y)) };
+        let frame = Frame { x, y: Fitted::new(&self.y, self.points().map(|(_, y)| *y)) };
         let label = escape(&self.title);
         let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{label}\">");
         frame.draw_grid(&mut svg, self);

@@ -6,10 +6,15 @@ mod verb;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 /// Moves data over satellite paths, hop by hop.
 #[derive(Parser)]
-#[command(name = "starhop", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "starhop", version, long_version = BUILD.as_str(), propagate_version = true, arg_required_else_help = true)]
+#[command(
+    after_help = "Exit codes: 0 it worked, 1 it did not, 2 the command line is wrong; `starhop help VERB` tells \
+                        those of a verb. Asking for help or the version is no error."
+)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -43,6 +48,18 @@ enum Verb {
     Orbit(verb::orbit::Args),
 }
 
+/// The version, and what this program was built from and as, for reports of what went wrong.
+static BUILD: LazyLock<String> = LazyLock::new(|| {
+    let features = if starhop_net::clock::STEPS.is_some() { "clock-steps (for tests)" } else { "none" };
+    format!(
+        "{}\ncommit: {}\nbuild: {} for {}\nfeatures: {features}",
+        env!("CARGO_PKG_VERSION"),
+        env!("STARHOP_COMMIT"),
+        env!("STARHOP_PROFILE"),
+        env!("STARHOP_TARGET")
+    )
+});
+
 fn main() -> ExitCode {
     let done = match &Cli::parse().verb {
         Verb::Serve(args) => verb::serve::run(args),
@@ -64,6 +81,9 @@ fn main() -> ExitCode {
         Verb::Orbit(args) => verb::orbit::run(args),
     };
     done.unwrap_or_else(|error| {
+        if let Some(usage) = error.downcast_ref::<clap::Error>() {
+            usage.exit();
+        }
         eprintln!("starhop: {error:#}");
         ExitCode::FAILURE
     })

@@ -43,6 +43,24 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
+/// A time after which something is done again and again.
+pub(crate) fn period(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err("it must be longer than 0; 1s is usual".to_owned()),
+        period => Ok(period),
+    }
+}
+
+/// A span as people say it, in its largest whole unit: `12 hours`, `1 day`.
+pub(crate) fn span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let units = [("day", 86_400), ("hour", 3600), ("minute", 60)];
+    let fitting = units.into_iter().find(|(_, length)| seconds >= *length);
+    let (unit, length) = fitting.unwrap_or(("second", 1));
+    let count = seconds / length;
+    format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
+}
+
 /// `1%`, as a probability below 1.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let share = parse(text, SHARES, None, "a share, such as 1%")?;
@@ -76,11 +94,18 @@ mod tests {
     }
 
     #[test]
+    fn a_span_is_told_in_a_unit_that_it_fills() {
+        let told = [0, 59, 60, 5400, 86_399, 86_400, 90 * 86_400].map(|s| span(Duration::from_secs(s)));
+        assert_eq!(told, ["0 seconds", "59 seconds", "1 minute", "1 hour", "23 hours", "1 day", "90 days"]);
+    }
+
+    #[test]
     fn what_lacks_a_unit_or_makes_no_sense_is_refused() {
         for wrong in ["", "20", "Mbit", "-3s", "20 MB", "3m"] {
             assert!(rate(wrong).is_err() && time(wrong).is_err(), "{wrong}");
         }
         assert!(rate("0Mbit").is_err());
+        assert!(period("0s").is_err() && period("0.0ms").is_err() && period("1ms").is_ok());
         assert!(share("100%").is_err());
     }
 }

@@ -191,6 +191,26 @@ fn sockets_runtimes_and_file_hashes_stay_in_the_real_world() {
     expect_none(&wrong);
 }
 
+/// What tests may do to a program and nobody else: it is in no program that is built without asking for it.
+#[test]
+fn no_program_can_have_its_clock_set_unless_it_is_built_for_tests() {
+    const HOOK: &str = "clock-steps";
+    let mut wrong = Vec::new();
+    for manifest in manifests() {
+        let default = manifest.toml.get("features").and_then(|features| features.get("default"));
+        if default.is_some_and(|default| default.to_string().contains(HOOK)) {
+            wrong.push(format!("{}: {HOOK} is a default feature", manifest.folder));
+        }
+        let asks = |dependency: &Dependency<'_>| dependency.value.to_string().contains(HOOK);
+        let built_in = |dependency: &Dependency<'_>| dependency.section != "dev-dependencies";
+        let dependencies = manifest.dependencies();
+        let shipped = dependencies.iter().filter(|dependency| asks(dependency) && built_in(dependency));
+        wrong
+            .extend(shipped.map(|dependency| format!("{}: {} has {HOOK}", manifest.folder, dependency.name)));
+    }
+    expect_none(&wrong);
+}
+
 #[test]
 fn versions_stand_in_the_root_manifest_only() {
     let root = workspace().join("Cargo.toml");

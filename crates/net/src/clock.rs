@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The variable that makes the time of day of this process jump, for tests of what then happens: nanoseconds, one number
-/// for each SIGURG that the process gets. CLOCK_MONOTONIC never jumps.
-pub const STEPS: &str = "STARHOP_CLOCK_STEPS";
+/// for each SIGURG that the process gets. CLOCK_MONOTONIC never jumps. Only in builds with the feature `clock-steps`.
+pub const STEPS: Option<&str> =
+    if cfg!(feature = "clock-steps") { Some("STARHOP_CLOCK_STEPS") } else { None };
 
 /// What [`STEPS`] has added so far, nanoseconds.
 static STEPPED: AtomicI64 = AtomicI64::new(0);
@@ -29,7 +30,7 @@ pub fn unix_nanos() -> u64 {
 
 /// Follows [`STEPS`]; ends at once where there are none.
 pub(crate) async fn follow_steps() -> io::Result<()> {
-    let Ok(steps) = std::env::var(STEPS) else { return Ok(()) };
+    let Some(steps) = STEPS.and_then(|name| std::env::var(name).ok()) else { return Ok(()) };
     let mut told = signal(SignalKind::from_raw(libc::SIGURG))?;
     for step in steps.split(',').filter_map(|step| step.parse::<i64>().ok()) {
         told.recv().await;
@@ -42,6 +43,16 @@ pub(crate) async fn follow_steps() -> io::Result<()> {
 pub fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// Bytes of memory that this host, or the control group of this process, has.
+pub fn memory() -> u64 {
+    let host = nix::sys::sysinfo::sysinfo().map_or(u64::MAX, |info| info.ram_total());
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    // Of version 2 there is one group, on a line of its own; `max` is no number.
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let limit = group.map(|group| std::fs::read_to_string(format!("/sys/fs/cgroup{group}/memory.max")));
+    host.min(limit.and_then(|limit| limit.ok()?.trim().parse().ok()).unwrap_or(u64::MAX))
 }
 
 /// User and system time of this process, in seconds.

@@ -65,7 +65,7 @@ pub async fn run<N: Node>(
 /// When the kernel has no event queue to give.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    if std::env::var_os(crate::clock::STEPS).is_some() {
+    if crate::clock::STEPS.is_some_and(|name| std::env::var_os(name).is_some()) {
         runtime.spawn(crate::clock::follow_steps());
     }
     Ok(runtime)

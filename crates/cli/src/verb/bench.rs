@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// namespaces, and memory for the object.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop bench\n  starhop bench --size 500MB --verify --json\n\nExit code 0, or 1 when nothing could be measured."
+    after_help = "Example:\n  starhop bench\n  starhop bench --size 500MB --verify --json\n\nExit codes: 0; 1 nothing could be measured; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
     /// Size of the object

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// namespaces; touches nothing of this host's network and leaves nothing behind but the results.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop demo\n  starhop demo --size 5MB --hops 3 --delay 50ms --loss 2%\n\nExit code 0, or 1 when it could not be shown."
+    after_help = "Example:\n  starhop demo\n  starhop demo --size 5MB --hops 3 --delay 50ms --loss 2%\n\nExit codes: 0; 1 it could not be shown; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
     /// Size of the file

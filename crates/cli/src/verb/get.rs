@@ -65,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
     /// With --json: also print how far it is, as JSON lines, this often
-    #[arg(long, value_parser = quantity::time, value_name = "TIME", requires = "json")]
+    #[arg(long, value_parser = quantity::period, value_name = "TIME", requires = "json")]
     tell_every: Option<Duration>,
     /// Write when which bytes arrived to this file
     #[arg(long, value_name = "FILE", hide = true)]

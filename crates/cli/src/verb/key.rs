@@ -1,18 +1,20 @@
 //! `starhop key`: makes, shows and rotates the keys that packets are sealed with.
 
 use super::say;
+use crate::quantity;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde_json::json;
 use starhop_net::clock;
-use starhop_net::security::{Authority, KeyFile, Kind, Step};
+use starhop_net::security::{Authority, KeyError, KeyFile, Kind, Step};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Make, show and rotate the keys that packets are sealed with.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop key new domain.key            # copy it to every node, over a safe way\n  starhop serve ~/films --key domain.key\n  starhop key rotate domain.key         # three times, each followed by a copy to every node and a SIGHUP\n\nExit code 0, or 1 when it could not be done."
+    after_help = "Example:\n  starhop key new domain.key            # copy it to every node, over a safe way\n  starhop serve ~/films --key domain.key\n  starhop key rotate domain.key         # three times, each followed by a copy to every node and a SIGHUP\n\nExit codes: 0; 1 it could not be done; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -60,10 +62,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             key.create(file)?;
             show(&key);
         }
-        What::Show { file, json } => {
-            let key = KeyFile::load(file)?;
-            if *json { say(&document(&key).to_string()) } else { show(&key) }
-        }
+        What::Show { file, json } => match KeyFile::load(file) {
+            Ok(key) if *json => say(&document(&key).to_string()),
+            Ok(key) => show(&key),
+            Err(KeyError::Authority { .. }) => show_authority(&Authority::load(file)?, *json),
+            Err(error) => return Err(error.into()),
+        },
         What::Rotate { file } => {
             let mut key = KeyFile::load(file)?;
             let step = key.rotate(now())?;
@@ -101,12 +105,22 @@ fn show(key: &KeyFile) {
     };
     say(&format!("{}: {whose}", key.domain()));
     for (id, seals, created) in key.ids() {
-        let age = now().saturating_sub(created) / 86_400;
-        say(&format!("  key {id}: {}, {age} days old", if seals { "seals and opens" } else { "opens only" }));
+        let age = quantity::span(Duration::from_secs(now().saturating_sub(created)));
+        say(&format!("  key {id}: {}, {age} old", if seals { "seals and opens" } else { "opens only" }));
     }
     for public in key.public_keys() {
         say(&format!("  public {public}"));
     }
+}
+
+fn show_authority(authority: &Authority, json: bool) {
+    let public = blake3::Hash::from_bytes(authority.public()).to_hex();
+    if json {
+        say(&json!({"kind": "authority", "public": [public.as_str()]}).to_string());
+        return;
+    }
+    say("an authority, which signs rosters; keep it where no node runs");
+    say(&format!("  public {public}"));
 }
 
 fn document(key: &KeyFile) -> serde_json::Value {

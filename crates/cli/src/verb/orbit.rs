@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 /// Constellations: paths between stations, exports, imports, a globe.
 #[derive(clap::Args)]
+#[command(after_help = "Exit codes: 0; 1 it could not be done; 2 the command line is wrong.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     task: Task,

@@ -28,7 +28,7 @@ use std::time::Duration;
 /// A relay keeps nothing that cannot be lost: it may be ended, killed, restarted and left out at any moment.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --key domain.key --cache 1GiB\n  starhop relay --transparent --key domain.key --cache 1GiB\n\nA transparent relay runs on a router, needs root (or CAP_NET_ADMIN) and nftables, and sets `table inet\nstarhop_relay_PORT` and one routing rule, which it removes when it ends, and a watchdog within two seconds when it\nis killed or hangs. SIGUSR1 lets packets pass until SIGUSR2. It needs the domain's key: nodes with keys of their own\n(--roster) seal for each other, and nobody between them can open that.\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit code 0, or 1 when it cannot\nrelay."
+    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --key domain.key --cache 1GiB\n  starhop relay --transparent --key domain.key --cache 1GiB\n\nA transparent relay runs on a router, needs root (or CAP_NET_ADMIN) and nftables, and sets `table inet\nstarhop_relay_PORT` and one routing rule, which it removes when it ends, and a watchdog within two seconds when it\nis killed or hangs. SIGUSR1 lets packets pass until SIGUSR2. It needs the domain's key: nodes with keys of their own\n(--roster) seal for each other, and nobody between them can open that.\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit codes: 0; 1 it cannot\nrelay; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
     /// Address and UDP port to listen on; `[::]` takes both IP versions
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Print counters as a JSON line this often
-    #[arg(long, value_parser = quantity::time, value_name = "TIME")]
+    #[arg(long, value_parser = quantity::period, value_name = "TIME")]
     stats_every: Option<Duration>,
 }
 
@@ -99,6 +99,7 @@ fn route(text: &str) -> Result<(FlowId, SocketAddr), String> {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    check_cache(args.cache, clock::memory())?;
     let config = args.mechanisms.config(|settings| {
         settings.cache_bytes = args.cache;
         fix_rate(settings, args.link_rate);
@@ -140,6 +141,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         finish(args, &driver);
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// A cache that cannot fit would end the relay in the middle of its work.
+fn check_cache(cache: u64, memory: u64) -> anyhow::Result<()> {
+    if cache <= memory / 10 * 9 {
+        return Ok(());
+    }
+    let (cache, memory) = (HumanBytes(cache), HumanBytes(memory));
+    bail!("--cache {cache} does not fit: this host, or this program's control group, has {memory} of memory")
 }
 
 /// What state and cache take at most.

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Keep the signed list of nodes that have keys of their own.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop roster init site.roster --authority authority.key --domain site\n  starhop key new relay1.key --node --authority authority.key --domain site   # on relay1\n  starhop roster add site.roster --name relay1 --public 3c5f… --address 192.0.2.1:4433\n  starhop roster sign site.roster --authority authority.key --valid 90d\n  starhop relay --upstream 192.0.2.9:4433 --key relay1.key --roster site.roster\n\nExit code 0; 1 when it could not be done or, of verify, when the roster is not to be believed."
+    after_help = "Example:\n  starhop roster init site.roster --authority authority.key --domain site\n  starhop key new relay1.key --node --authority authority.key --domain site   # on relay1\n  starhop roster add site.roster --name relay1 --public 3c5f… --address 192.0.2.1:4433\n  starhop roster sign site.roster --authority authority.key --valid 90d\n  starhop relay --upstream 192.0.2.9:4433 --key relay1.key --roster site.roster\n\nExit codes: 0; 1 it could not be done or, of verify, the roster is not to be believed; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -46,6 +46,14 @@ enum What {
         /// HOST:PORT at which it listens, if it does
         #[arg(long, value_name = "ADDR")]
         address: Option<String>,
+    },
+    /// Take a node off, whose keys others then refuse
+    Remove {
+        /// The roster
+        roster: PathBuf,
+        /// What the node is called
+        #[arg(long)]
+        name: String,
     },
     /// Sign a roster
     Sign {
@@ -91,12 +99,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             roster.save(path)?;
             say(&format!("{} nodes; not signed since the change", roster.members().len()));
         }
+        What::Remove { roster: path, name } => {
+            let mut roster = Roster::load(path)?;
+            roster.remove(name).map_err(|problem| anyhow::anyhow!(problem))?;
+            roster.save(path)?;
+            say(&format!("{} nodes; not signed since the change", roster.members().len()));
+        }
         What::Sign { roster: path, authority, valid } => {
             let mut roster = Roster::load(path)?;
             roster.sign(&Authority::load(authority)?, now() + valid.as_secs());
             roster.save(path)?;
-            let (nodes, days) = (roster.members().len(), valid.as_secs() / 86_400);
-            say(&format!("{nodes} nodes, signed for {days} days; give it to each and send it SIGHUP"));
+            let (nodes, span) = (roster.members().len(), quantity::span(*valid));
+            say(&format!("{nodes} nodes, signed for {span}; give it to each and send it SIGHUP"));
         }
         What::Verify { roster: path, authority, json } => {
             let roster = Roster::load(path)?;
@@ -109,8 +123,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 return Ok(if problem.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             verdict?;
-            let hours = roster.expires().saturating_sub(now()) / 3600;
-            say(&format!("{}: signed, for {hours} more hours", roster.domain()));
+            let left = Duration::from_secs(roster.expires().saturating_sub(now()));
+            say(&format!("{}: signed, and ends in {}", roster.domain(), quantity::span(left)));
             for member in roster.members() {
                 let address = member.address.as_deref().unwrap_or("(no address)");
                 say(&format!("  {} {address} {}", member.name, member.public.join(" ")));

@@ -1,6 +1,7 @@
 //! What every verb that sends packets takes: a key, or the word that none is wanted.
 
 use anyhow::bail;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use starhop_net::security::{HopSuite, Sources};
 use std::path::PathBuf;
 
@@ -8,23 +9,38 @@ use std::path::PathBuf;
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct SealArgs {
     /// The key file of the domain or of this node; `starhop key new FILE` makes one
-    #[arg(long, env = "STARHOP_KEY", value_name = "FILE", conflicts_with = "insecure")]
+    #[arg(long, env = "STARHOP_KEY", value_name = "FILE", value_parser = file_or_none())]
     pub(crate) key: Option<PathBuf>,
     /// The signed list of nodes, for a key that is this node's own
-    #[arg(long, env = "STARHOP_ROSTER", value_name = "FILE", conflicts_with = "insecure")]
+    #[arg(long, env = "STARHOP_ROSTER", value_name = "FILE", value_parser = file_or_none())]
     pub(crate) roster: Option<PathBuf>,
     /// Send and take plain packets: anybody on the network can read, change and forge them
     #[arg(long)]
     pub(crate) insecure: bool,
 }
 
+/// Takes an empty name, too, which clap's own parser of paths refuses.
+fn file_or_none() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
 impl SealArgs {
-    /// Where keys come from.
+    /// Where keys come from. An empty name, as an empty variable gives it, is none.
+    ///
+    /// # Errors
+    /// A [`clap::Error`] when keys and `--insecure` are given, and another one when neither is.
     pub(crate) fn sources(&self) -> anyhow::Result<Sources> {
-        match (&self.key, self.insecure) {
-            (Some(key), _) => Ok(Sources::Files { key: key.clone(), roster: self.roster.clone() }),
-            (None, true) => Ok(Sources::Insecure),
-            (None, false) => bail!(
+        let given = |file: &Option<PathBuf>| file.clone().filter(|file| !file.as_os_str().is_empty());
+        match (given(&self.key), given(&self.roster), self.insecure) {
+            (None, None, true) => Ok(Sources::Insecure),
+            (_, _, true) => Err(clap::Error::raw(
+                clap::error::ErrorKind::ArgumentConflict,
+                "--insecure sends plain packets, and a key or roster is given, too, with --key, --roster or the \
+                 variables STARHOP_KEY, STARHOP_ROSTER: leave one of them out\n",
+            )
+            .into()),
+            (Some(key), roster, false) => Ok(Sources::Files { key, roster }),
+            (None, _, false) => bail!(
                 "no key: packets are sealed unless --insecure is given. `starhop key new FILE` makes a key; give the \
                  same file to every node, and name it with --key FILE or in the variable STARHOP_KEY"
             ),

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// changes is served again under its new hash. Symbolic links that leave a directory are not followed.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop key new domain.key\n  starhop serve ~/films --listen 0.0.0.0:4433 --key domain.key\n  starhop get holiday.mkv --from 192.0.2.1:4433 --key domain.key\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit code 0, or 1 when it cannot serve."
+    after_help = "Example:\n  starhop key new domain.key\n  starhop serve ~/films --listen 0.0.0.0:4433 --key domain.key\n  starhop get holiday.mkv --from 192.0.2.1:4433 --key domain.key\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit codes: 0; 1 it cannot serve; 2 the\ncommand line is wrong."
 )]
 pub(crate) struct Args {
     /// Directories, whose files are named by their path below them, and files, named by their last part
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Print counters as a JSON line this often
-    #[arg(long, value_parser = quantity::time, value_name = "TIME")]
+    #[arg(long, value_parser = quantity::period, value_name = "TIME")]
     stats_every: Option<Duration>,
     /// Write when which bytes were read to this file, at the end
     #[arg(long, value_name = "FILE", hide = true)]

@@ -145,6 +145,10 @@ impl<'a> Run<'a> {
             self.world.follow_sky(Instant::ZERO, 0)?;
         }
         self.processes.clock_steps = clock_steps(&actions);
+        if clock::STEPS.is_none() && !self.processes.clock_steps.is_empty() {
+            let problem = "clock_step needs a program that was built with the feature `clock-steps`";
+            return Err(LabError::Scenario(problem.to_owned()));
+        }
         self.processes.start(self.scenario, &self.world, &self.blueprint.plan.relays)?;
         self.epoch = clock::now() + LEAD;
         self.reports = Some(self.world.start(self.epoch, self.scenario, &actions)?);

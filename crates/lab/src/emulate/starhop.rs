@@ -199,9 +199,9 @@ impl Processes {
 
     fn command(&self, verb: &str, node: NodeId) -> std::process::Command {
         let mut command = command(&self.program, verb, &self.sealing);
-        if let Some(steps) = self.clock_steps.get(&node) {
+        if let (Some(steps), Some(name)) = (self.clock_steps.get(&node), clock::STEPS) {
             let steps: Vec<String> = steps.iter().map(i64::to_string).collect();
-            command.env(clock::STEPS, steps.join(","));
+            command.env(name, steps.join(","));
         }
         command.env(super::leftovers::MARKER, &self.marker);
         command

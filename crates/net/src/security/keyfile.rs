@@ -146,6 +146,9 @@ impl KeyFile {
         }
         let mut text = Zeroizing::new(String::new());
         file.take(MAX_LEN).read_to_string(&mut text).map_err(failed)?;
+        if is_authority(&text) {
+            return Err(KeyError::Authority { path: path.to_owned() });
+        }
         Self::parse(&text).map_err(|problem| KeyError::Content { path: path.to_owned(), problem })
     }
 
@@ -265,6 +268,15 @@ fn without_secrets(message: &str) -> String {
         .collect()
 }
 
+/// Whether a file's text says that it holds an authority's key.
+fn is_authority(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct OfAnyKind {
+        kind: String,
+    }
+    toml::from_str::<OfAnyKind>(text).is_ok_and(|file| file.kind == "authority")
+}
+
 fn id_of(secret: &Secret) -> [u8; 32] {
     blake3::derive_key(ID_CONTEXT, secret.bytes())
 }
@@ -320,6 +332,15 @@ pub enum KeyError {
         path: PathBuf,
         /// What is wrong.
         problem: String,
+    },
+    /// It is an authority's.
+    #[error(
+        "`{}` is the key of an authority, which signs rosters: no node runs with it. `starhop key new` makes a node's \
+         or a domain's", .path.display()
+    )]
+    Authority {
+        /// The file.
+        path: PathBuf,
     },
     /// A domain cannot be called so.
     #[error("the domain's name `{domain}` {problem}")]

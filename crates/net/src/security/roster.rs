@@ -82,6 +82,20 @@ impl Roster {
         Ok(())
     }
 
+    /// Takes a node off. The signature is void then.
+    ///
+    /// # Errors
+    /// When no node has that name.
+    pub fn remove(&mut self, name: &str) -> Result<(), String> {
+        let before = self.node.len();
+        self.node.retain(|member| member.name != name);
+        if self.node.len() == before {
+            return Err(format!("no node of the roster is called `{}`", name.escape_debug()));
+        }
+        self.signature.clear();
+        Ok(())
+    }
+
     /// Reads a roster, which anybody may see; whether to believe it is [`Roster::verify`]'s business.
     ///
     /// # Errors
@@ -347,6 +361,11 @@ mod tests {
         let mut grown = roster.clone();
         grown.add(grown.node[0].clone()).unwrap();
         assert!(matches!(grown.verify(&authority.public(), 5), Err(RosterError::Unsigned)));
+        let mut shrunk = roster.clone();
+        assert!(shrunk.remove("c").is_err_and(|problem| problem.contains("`c`")));
+        shrunk.remove("a").unwrap();
+        assert_eq!(shrunk.members().len(), 1);
+        assert!(matches!(shrunk.verify(&authority.public(), 5), Err(RosterError::Unsigned)));
     }
 
     #[test]

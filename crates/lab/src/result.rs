@@ -1,13 +1,16 @@
 //! The result document: what a run, simulated or emulated, says about its flows, links and relays.
 
+mod group;
 mod level;
 mod series;
 
+pub(crate) use group::groups;
+pub use group::{GroupResult, Quantiles};
 pub use level::{Level, Responses};
 pub(crate) use series::flow_series;
 pub use series::{FlowSeries, LinkSeries, SeriesResult};
 
-use crate::scenario::{Built, Scenario};
+use crate::scenario::{Built, Group, Scenario};
 use level::{level, responses};
 use serde::{Deserialize, Serialize};
 use series::series;
@@ -46,8 +49,11 @@ pub struct RunResult {
     pub problems: Vec<String>,
     /// When paths changed, seconds.
     pub path_changes_s: Vec<f64>,
-    /// One per flow.
+    /// One per flow, but for those of groups of more than 1000.
     pub flows: Vec<FlowResult>,
+    /// One per `count`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupResult>,
     /// One per direction of a link.
     pub links: Vec<LinkResult>,
     /// One per relay.
@@ -288,8 +294,8 @@ impl RelayCpu {
 pub fn document(scenario: &Scenario, built: &Built, wall_s: f64, peak_rss_bytes: u64) -> RunResult {
     let simulation = &built.simulation;
     let counters = simulation.world().counters();
-    let flows: Vec<FlowResult> =
-        (0..scenario.flows.len()).map(|index| flow(scenario, built, index)).collect();
+    let listed = (0..scenario.flows.len()).filter(|&index| is_listed(scenario, index));
+    let flows = listed.map(|index| flow(scenario, built, index)).collect();
     let seconds = |at: &Instant| at.since(Instant::ZERO).as_secs_f64();
     RunResult {
         version: 1,
@@ -305,12 +311,13 @@ pub fn document(scenario: &Scenario, built: &Built, wall_s: f64, peak_rss_bytes:
         peak_rss_bytes,
         problems: simulation.recorder().borrow().problems().to_vec(),
         path_changes_s: built.changes.iter().chain(&simulation.sky_changes()).map(seconds).collect(),
-        jain: jain(&flows.iter().map(|flow| flow.goodput_mbps).collect::<Vec<_>>()),
+        jain: jain(&goodputs(scenario, built)),
         accuracy: None,
         flows,
+        groups: groups(scenario, &simulation.recorder().borrow(), |index| facts(scenario, built, index)),
         links: links(built),
         relays: relays(scenario, built),
-        series: Some(series(built)),
+        series: Some(series(scenario, built)),
     }
 }
 
@@ -320,7 +327,19 @@ pub fn jain(values: &[f64]) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
 
-fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
+/// Whether a flow has an entry of its own.
+fn is_listed(scenario: &Scenario, index: usize) -> bool {
+    scenario.flows[index].group.as_ref().is_none_or(Group::is_listed)
+}
+
+/// Of all flows, Mbit/s.
+fn goodputs(scenario: &Scenario, built: &Built) -> Vec<f64> {
+    let recorder = built.simulation.recorder().borrow();
+    let flows = 0..scenario.flows.len();
+    flows.map(|index| group::goodput(scenario, &recorder, &facts(scenario, built, index))).collect()
+}
+
+fn facts(scenario: &Scenario, built: &Built, index: usize) -> FlowFacts {
     let simulation = &built.simulation;
     let handle = &simulation.flows()[index];
     let (repairs, timeouts) = match simulation.world().report(handle.client) {
@@ -329,7 +348,7 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
     };
     let over_sky = simulation.flow_path(index);
     let propagation_ms = built.propagation[index].as_millis_f64();
-    let facts = FlowFacts {
+    FlowFacts {
         record: handle.record,
         transport: scenario.flows[index].transport.clone(),
         start: handle.start,
@@ -341,13 +360,16 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
         return_bytes: simulation.world().sent_by(handle.client).1,
         repairs,
         timeouts,
-    };
+    }
+}
+
+fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
     let level = |value: fn(&FlowSample) -> f64| level(scenario, built, index, value);
     FlowResult {
         in_flight: level(|s| s.in_flight),
         backlog_bytes: level(|s| s.backlog_bytes),
         out_of_order_bytes: level(|s| s.out_of_order_bytes),
-        ..flow_result(scenario, index, &simulation.recorder().borrow(), facts)
+        ..flow_result(scenario, index, &built.simulation.recorder().borrow(), facts(scenario, built, index))
     }
 }
 
@@ -380,9 +402,8 @@ pub(crate) fn flow_result(
 ) -> FlowResult {
     let spec = &scenario.flows[index];
     let record = recorder.flow(facts.record);
-    let (bytes, seconds) = measured(scenario, record, &facts);
-    let goodput_mbps = if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 };
-    let Delays { owd, in_order, retransmitted, undisturbed, queueing, jitter } = &record.delays;
+    let goodput_mbps = group::goodput(scenario, recorder, &facts);
+    let Delays { owd, in_order, retransmitted, undisturbed, queueing, jitter } = &*record.delays();
     let recovery = |nanos: f64| ((nanos - undisturbed.mean()) * 1e-6).max(0.0);
     let has_losses = retransmitted.total() > 0;
     FlowResult {

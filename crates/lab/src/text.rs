@@ -1,6 +1,6 @@
 //! Results as text: the table on a terminal, and time series as CSV.
 
-use crate::result::{AccuracyResult, FlowResult, RunResult};
+use crate::result::{AccuracyResult, FlowResult, GroupResult, RunResult};
 use std::fmt::Write;
 
 /// The results of a run as tables that fit a terminal.
@@ -10,7 +10,15 @@ pub fn table(result: &RunResult) -> String {
         None => format!("trace {}", result.trace_hash),
     };
     let mut out = format!("{}  (seed {}, {trace})\n\n", result.title, result.seed);
-    out += &columns(FLOW_HEAD, &result.flows.iter().map(flow_row).collect::<Vec<_>>());
+    let flows = result.flows.iter().take(MOST_FLOWS).map(flow_row).collect::<Vec<_>>();
+    out += &columns(FLOW_HEAD, &flows);
+    if result.flows.len() > MOST_FLOWS {
+        let _ = writeln!(out, "… and {} more flows", result.flows.len() - MOST_FLOWS);
+    }
+    if !result.groups.is_empty() {
+        out.push('\n');
+        out += &columns(GROUP_HEAD, &result.groups.iter().map(group_row).collect::<Vec<_>>());
+    }
     for flow in &result.flows {
         let Some(path) = &flow.path else { continue };
         let _ = writeln!(
@@ -81,6 +89,9 @@ pub(crate) fn how_true(result: &RunResult, accuracy: &AccuracyResult) -> String 
     )
 }
 
+/// Flows beyond these are in the document only.
+const MOST_FLOWS: usize = 24;
+
 /// Links beyond these are in the document only.
 const MOST_LINKS: usize = 24;
 
@@ -103,7 +114,46 @@ const FLOW_HEAD: &[&str] = &[
     "timeouts",
 ];
 
+const GROUP_HEAD: &[&str] = &[
+    "group",
+    "flows",
+    "done",
+    "goodput",
+    "share",
+    "Jain",
+    "p1",
+    "p50",
+    "p99",
+    "done in s",
+    "p99",
+    "owd ms",
+    "p99",
+    "repairs",
+    "timeouts",
+];
+
 const LINK_HEAD: &[&str] = &["link", "direction", "packets", "bytes", "lost", "dropped", "queue ms", "used"];
+
+fn group_row(group: &GroupResult) -> Vec<String> {
+    let mbps = |value: f64| format!("{value:.3}");
+    vec![
+        group.name.clone(),
+        group.count.to_string(),
+        group.completed.to_string(),
+        mbps(group.goodput_mbps.sum),
+        format!("{:.2}%", group.efficiency * 100.0),
+        mbps(group.jain),
+        mbps(group.goodput_mbps.p1),
+        mbps(group.goodput_mbps.p50),
+        mbps(group.goodput_mbps.p99),
+        mbps(group.completion_s.p50),
+        mbps(group.completion_s.p99),
+        format!("{:.2}", group.owd_ms.mean),
+        format!("{:.1}", group.owd_ms.p99),
+        group.repairs.to_string(),
+        group.timeouts.to_string(),
+    ]
+}
 
 fn flow_row(flow: &FlowResult) -> Vec<String> {
     vec![

@@ -39,6 +39,7 @@ fn plan(transport: Transport, loss: f64) -> Plan {
         transport,
         splits: Vec::new(),
         exchange: None,
+        crowd: None,
     };
     Plan {
         relays: nodes[1..HOPS].to_vec(),

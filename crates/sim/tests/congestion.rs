@@ -106,6 +106,7 @@ impl Setting {
             transport,
             splits: Vec::new(),
             exchange: None,
+            crowd: None,
         });
         let mut simulation = Simulation::new(Plan {
             warm_up: at(self.warm_up),
@@ -158,7 +159,7 @@ impl Outcome {
 impl Outcome {
     /// Mean time that the packets of a flow waited, milliseconds.
     fn queueing_ms(&self, flow: usize) -> f64 {
-        self.simulation.recorder().borrow().flow(flow).delays.queueing.mean() * 1e-6
+        self.simulation.recorder().borrow().flow(flow).delays().queueing.mean() * 1e-6
     }
 
     fn dropped(&self) -> u64 {

@@ -45,6 +45,7 @@ fn probe(from: NodeId, to: NodeId) -> FlowSpec {
         transport: Transport::Cbr { rate: Rate::from_bps(9_776_000), payload: 1222 },
         splits: Vec::new(),
         exchange: None,
+        crowd: None,
     }
 }
 
@@ -66,8 +67,8 @@ fn a_packet_takes_every_hop_and_its_delays_add_up() {
     let flow = recorder.flow(0);
     assert_eq!(flow.in_order_bytes, 1_222_000);
     // Three times 10 ms, and 0.5 ms for 1250 bytes at 20 Mbit/s.
-    assert_eq!((flow.delays.owd.mean(), flow.delays.owd.max()), (31.5e6, 31_500_000));
-    assert_eq!(flow.delays.queueing.max(), 0);
+    assert_eq!((flow.delays().owd.mean(), flow.delays().owd.max()), (31.5e6, 31_500_000));
+    assert_eq!(flow.delays().queueing.max(), 0);
     assert_eq!(simulation.world().counters().link_packets, 3000);
 }
 
@@ -129,9 +130,9 @@ fn a_path_switch_takes_packets_another_way() {
     // Packets between the two links of the old path find the second one gone: those that had 5 ms to go
     // to `a` when it happened. The rest arrives, half of it over each path.
     assert_eq!((1_222_000 - flow.in_order_bytes) / 1222, 5);
-    assert!((flow.delays.owd.quantile(0.25) - 11e6).abs() < 5e4);
-    assert_eq!(flow.delays.owd.max(), 31_000_000);
-    assert_eq!(flow.delays.queueing.max(), 0);
+    assert!((flow.delays().owd.quantile(0.25) - 11e6).abs() < 5e4);
+    assert_eq!(flow.delays().owd.max(), 31_000_000);
+    assert_eq!(flow.delays().queueing.max(), 0);
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn clocks_apart_do_not_change_what_is_measured() {
     let nodes = [network.add_node(-1_800_000_000_000), network.add_node(90_000_000_000_000)];
     connect(&mut network, nodes[0], nodes[1], &base());
     let simulation = run(plan(network, vec![probe(nodes[0], nodes[1])]));
-    assert_eq!(simulation.recorder().borrow().flow(0).delays.owd.max(), 10_500_000);
+    assert_eq!(simulation.recorder().borrow().flow(0).delays().owd.max(), 10_500_000);
 }
 
 #[test]
@@ -171,5 +172,5 @@ fn disorder_reorders_doubles_and_damages_in_the_given_shares() {
     // 5000 packets, a fifth of them twice, three tenths of all copies damaged.
     assert!((5_900..6_100).contains(&counters.events.saturating_sub(5_000)), "{counters:?}");
     assert!((1_700..1_900).contains(&counters.bad_checksums), "{counters:?}");
-    assert_eq!(simulation.recorder().borrow().flow(0).delays.owd.max(), 30_500_000);
+    assert_eq!(simulation.recorder().borrow().flow(0).delays().owd.max(), 30_500_000);
 }

@@ -83,6 +83,7 @@ impl Sky {
             transport: self.transport(),
             splits: splits.clone(),
             exchange: self.exchange,
+            crowd: None,
         };
         let flows = (0..self.flows).map(flow).collect();
         let mut simulation = Simulation::new(Plan::new(network, flows, end));

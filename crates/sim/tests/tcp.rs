@@ -108,7 +108,7 @@ fn a_split_at_every_hop_fills_a_lossy_path() {
     let measured = mbps(&split, 10, 120);
     assert!(whole < 1.0 && measured > 8.0, "{whole} whole, {measured} split");
     // Delays are still those between the source and the client.
-    assert!(split.recorder().borrow().flow(0).delays.owd.quantile(0.0) >= 50e6);
+    assert!(split.recorder().borrow().flow(0).delays().owd.quantile(0.0) >= 50e6);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::error::LabError;
 use crate::process::Sealing;
 use crate::result::{
     AccuracyResult, FlowFacts, FlowResult, RelayCpu, RelayResult, RunResult, SeriesResult, flow_result,
-    flow_series, jain, path,
+    flow_series, groups, jain, path,
 };
 use crate::run::peak_rss_bytes;
 use serde_json::Value;
@@ -184,6 +184,7 @@ impl Run<'_> {
             jain: jain(&flows.iter().map(|flow| flow.goodput_mbps).collect::<Vec<_>>()),
             accuracy: Some(accuracy),
             flows,
+            groups: groups(scenario, &recorder, |index| self.facts(index, sky)),
             links: record::links(&self.blueprint.links, network, sky, warm, last),
             relays: self.relays(),
             series: Some(SeriesResult {

@@ -63,7 +63,7 @@ pub(super) fn replay(
     let mut recorder = SharedRecorder::new(Recorder::new(Instant::ZERO + scenario.warmup));
     for (index, subject) in subjects.iter().enumerate() {
         let mut recorder = recorder.borrow_mut();
-        recorder.add_flow(subject.content);
+        recorder.add_flow(subject.content, None);
         recorder.flow_mut(index).started = Some(subject.start);
         for &(at, base) in &subject.bases {
             recorder.flow_mut(index).set_base(at, base);

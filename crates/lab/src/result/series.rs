@@ -1,7 +1,7 @@
 //! What a run did over time, step by step.
 
-use super::rounded;
-use crate::scenario::Built;
+use super::{is_listed, rounded};
+use crate::scenario::{Built, Scenario};
 use serde::{Deserialize, Serialize};
 use starhop_sim::run::{FlowSample, LinkSample};
 
@@ -10,7 +10,7 @@ use starhop_sim::run::{FlowSample, LinkSample};
 pub struct SeriesResult {
     /// The step.
     pub step_s: f64,
-    /// One per flow.
+    /// One per flow that is listed.
     pub flows: Vec<FlowSeries>,
     /// One per direction of a link, in the order of the result's links; none of a constellation's, which come and go.
     pub links: Vec<LinkSeries>,
@@ -65,7 +65,7 @@ pub struct LinkSeries {
     pub capacity_mbps: Vec<Option<f64>>,
 }
 
-pub(super) fn series(built: &Built) -> SeriesResult {
+pub(super) fn series(scenario: &Scenario, built: &Built) -> SeriesResult {
     let series = built.simulation.series();
     let flow = |(index, samples): (usize, &Vec<FlowSample>)| {
         let path = series.paths.get(index).map(Vec::as_slice).unwrap_or_default();
@@ -75,6 +75,7 @@ pub(super) fn series(built: &Built) -> SeriesResult {
             ..flow_series(samples)
         }
     };
+    let listed = series.flows.iter().enumerate().filter(|(index, _)| is_listed(scenario, *index));
     let link = |samples: &Vec<LinkSample>| LinkSeries {
         queue_ms: column(samples, |s| s.queue_ms),
         sent_mbps: column(samples, |s| s.sent_mbps),
@@ -82,7 +83,7 @@ pub(super) fn series(built: &Built) -> SeriesResult {
     };
     SeriesResult {
         step_s: series.step.as_secs_f64(),
-        flows: series.flows.iter().enumerate().map(flow).collect(),
+        flows: listed.map(flow).collect(),
         links: series.links.iter().map(link).collect(),
     }
 }

@@ -80,8 +80,10 @@ pub fn blueprint(scenario: &Scenario) -> Blueprint {
     let links = scenario.topology.links.iter().flat_map(|link| {
         ["forward", "backward"].map(|direction| LinkNames { name: link.name.clone(), direction })
     });
-    let flows = scenario.flows.iter().zip(&paths).map(|(flow, path)| FlowSpec {
+    let crowds = crowds(scenario);
+    let flows = scenario.flows.iter().zip(&paths).zip(crowds).map(|((flow, path), crowd)| FlowSpec {
         splits: splits(scenario, &draft, flow, path),
+        crowd,
         ..flow_spec(scenario, flow)
     });
     let flows = flows.collect();
@@ -304,7 +306,20 @@ fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {
         transport: flow.how.clone(),
         splits: Vec::new(),
         exchange: flow.exchange,
+        crowd: None,
     }
+}
+
+/// For every flow the number of the group with which it is measured, where that is too large for a list.
+fn crowds(scenario: &Scenario) -> Vec<Option<u32>> {
+    let mut numbers: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut crowds = Vec::with_capacity(scenario.flows.len());
+    for flow in &scenario.flows {
+        let next = numbers.len() as u32;
+        let large = flow.group.as_ref().filter(|group| !group.is_listed());
+        crowds.push(large.map(|group| *numbers.entry(&group.name).or_insert(next)));
+    }
+    crowds
 }
 
 /// By number of the flow the programs through which its packets go.

@@ -10,6 +10,7 @@ use starhop_proto::time::Duration;
 use starhop_sim::host::Exchange;
 use starhop_sim::host::tcp::congestion::Control;
 use starhop_sim::run::Transport;
+use std::sync::Arc;
 
 /// The transports beside TCP's congestion controls.
 const OTHERS: [&str; 7] = ["starhop", "leotp", "intcp", "intcp-uni", "cbr", "arq", RATE_SPLIT];
@@ -59,20 +60,43 @@ pub struct Flow {
     pub middles: Middles,
     /// It stands for so many flows alike, named NAME-1, NAME-2, …; `None` is one of its own name.
     pub count: Option<u32>,
+    /// It is one of so many alike.
+    pub group: Option<Group>,
+}
+
+/// The flows that one `count` made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Their name without its number.
+    pub name: Arc<str>,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl Group {
+    /// The largest group whose flows are listed one by one, each with its own delays and time series. Larger groups are
+    /// summed up.
+    pub const MOST_LISTED: u32 = 1000;
+
+    /// Whether its flows are listed one by one.
+    pub fn is_listed(&self) -> bool {
+        self.count <= Self::MOST_LISTED
+    }
 }
 
 /// The most flows that one `count` makes.
-const MOST_COPIES: u32 = 1000;
+const MOST_COPIES: u32 = 1_000_000;
 
 impl Flow {
     /// The flows that it stands for, each `stagger` after the one before.
     pub(super) fn copies(self, stagger: Duration) -> Vec<Self> {
         let Some(count) = self.count else { return vec![self] };
+        let group = Group { name: self.name.as_str().into(), count };
         let copy = |number| {
             let start = self.start + stagger.scaled(u64::from(number) - 1, 1);
             let name = format!("{}-{number}", self.name);
             let content = if self.content == self.name { name.clone() } else { self.content.clone() };
-            Self { name, content, start, count: None, ..self.clone() }
+            Self { name, content, start, count: None, group: Some(group.clone()), ..self.clone() }
         };
         (1..=count).map(copy).collect()
     }
@@ -110,6 +134,7 @@ impl Flow {
             exchange,
             middles,
             count,
+            group: None,
         };
         if flow.start >= flow.stop {
             return Err(fields.error("start", "must lie before the flow's stop and the scenario's duration"));

@@ -18,7 +18,7 @@ pub use build::{Blueprint, Built, LinkNames, blueprint, build, link_configs};
 pub use constellation::{Constellation, SkyLink, gateway};
 pub use event::{Event, What};
 pub use fields::ScenarioError;
-pub use flow::{Flow, Split, transports};
+pub use flow::{Flow, Group, Split, transports};
 pub use link::{Direction, LinkSpec, LossDirection, ReadFile};
 pub use middle::Middles;
 pub use settings::{options_of, with_options};
@@ -29,6 +29,7 @@ use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use starhop_sim::engine::NodeId;
 use starhop_sim::run::Transport;
+use std::collections::{BTreeMap, BTreeSet};
 use toml::de::DeTable;
 use units::Span;
 
@@ -151,6 +152,7 @@ fn flows(
     duration: Duration,
 ) -> Result<Vec<Flow>, ScenarioError> {
     let mut flows: Vec<Flow> = Vec::new();
+    let mut taken = Taken::default();
     for mut table in fields.tables("flow")? {
         let stagger = table.optional::<Span>("stagger")?.map(|span| span.0);
         let errors = FlowErrors::of(&table);
@@ -164,7 +166,8 @@ fn flows(
         let (by_node, by_count) =
             if is_to_several { (stagger, Duration::ZERO) } else { (Duration::ZERO, stagger) };
         for flow in copies(flow, by_node, topology).into_iter().flat_map(|flow| flow.copies(by_count)) {
-            errors.check(&flow, &flows, topology)?;
+            errors.check(&flow, &taken, topology)?;
+            taken.add(&flow);
             flows.push(flow);
         }
     }
@@ -207,7 +210,7 @@ impl FlowErrors {
         ScenarioError { field: format!("{}.{field}", self.at.field), problem, ..self.at.clone() }
     }
 
-    fn check(&self, flow: &Flow, others: &[Flow], topology: &Topology) -> Result<(), ScenarioError> {
+    fn check(&self, flow: &Flow, others: &Taken, topology: &Topology) -> Result<(), ScenarioError> {
         if let Some(sky) = &topology.sky {
             sky_ends(sky, flow, self)?;
         }
@@ -220,20 +223,18 @@ impl FlowErrors {
                 return Err(self.of_field(field, problem));
             }
         }
-        if others
-            .iter()
-            .any(|other| shares_gateway(flow, other) && satellite_rate(flow) != satellite_rate(other))
-        {
+        let rate = gateway_of(flow).and_then(|gateway| others.rates.get(gateway));
+        if rate.is_some_and(|&rate| satellite_rate(flow) != Some(rate)) {
             let problem = "is another than that of a flow through the same gateway: it sends for all of them at one rate";
             return Err(self.of_field("options.rate", problem.into()));
         }
         if flow.start >= flow.stop {
             return Err(self.of_field("stagger", "starts the last copy after its stop".into()));
         }
-        if others.iter().any(|other| other.name == flow.name) {
+        if others.names.contains(&flow.name) {
             return Err(self.of_field("name", format!("\"{}\" is taken by another flow", flow.name)));
         }
-        if others.iter().any(|other| other.content == flow.content && other.size != flow.size) {
+        if others.sizes.get(&flow.content).is_some_and(|&size| size != flow.size) {
             let problem = "has two sizes: flows of equal content have equal sizes".into();
             return Err(self.of_field("options.content", problem));
         }
@@ -241,12 +242,32 @@ impl FlowErrors {
     }
 }
 
-fn shares_gateway(flow: &Flow, other: &Flow) -> bool {
-    let gateway = |flow: &Flow| match &flow.split {
-        Split::Named(nodes) => satellite_rate(flow).and(nodes.first().cloned()),
+/// What the flows read so far have decided for those that follow.
+#[derive(Default)]
+struct Taken {
+    names: BTreeSet<String>,
+    /// Of each content.
+    sizes: BTreeMap<String, Option<u64>>,
+    /// At which gateways send.
+    rates: BTreeMap<String, Rate>,
+}
+
+impl Taken {
+    fn add(&mut self, flow: &Flow) {
+        self.names.insert(flow.name.clone());
+        self.sizes.insert(flow.content.clone(), flow.size);
+        if let (Some(gateway), Some(rate)) = (gateway_of(flow), satellite_rate(flow)) {
+            self.rates.insert(gateway.clone(), rate);
+        }
+    }
+}
+
+/// The gateway that splits a flow's connection by rate.
+fn gateway_of(flow: &Flow) -> Option<&String> {
+    match &flow.split {
+        Split::Named(nodes) => satellite_rate(flow).and(nodes.first()),
         Split::None | Split::EveryHop => None,
-    };
-    gateway(flow).is_some_and(|gateway_of_flow| gateway(other) == Some(gateway_of_flow))
+    }
 }
 
 /// What the gateway of a flow may send.

@@ -160,6 +160,7 @@ fn a_count_makes_flows_of_one_description() {
     let expected = ["a-1", "a-2", "a-3"].map(|name| (name.to_owned(), name.to_owned()));
     assert_eq!(names.as_deref(), Ok(&expected[..]));
     assert_eq!(error(&many.replace("count = 3", "count = 0")).field, "flow.0.count");
+    assert_eq!(error(&many.replace("count = 3", "count = 1000001")).field, "flow.0.count");
     let twice = format!("{many}\n[[flow]]\nname = \"a-2\"\nsize = \"unlimited\"\n");
     assert!(error(&twice).problem.contains("\"a-2\""), "{}", error(&twice).problem);
 }

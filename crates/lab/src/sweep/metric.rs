@@ -9,7 +9,8 @@ use serde_json::Value;
 /// from 0; `flows.sum.FIELD`, `flows.mean.FIELD`, `flows.min.FIELD`, `flows.max.FIELD` over all flows;
 /// `link.NAME.DIRECTION.FIELD`; `relays.sum.FIELD`. Nested fields have dots: `flow.a.owd_ms.p99`; entries of a list are
 /// counted from 0: `flow.a.owd_quantiles_ms.160` is the delay that 160 of 200 parts of the bytes stay below. In place of
-/// all flows, those of a group that was made with `count`: `flows.NAME.sum.FIELD`.
+/// all flows, those of a group that was made with `count`: `flows.NAME.sum.FIELD`. Such a group has numbers of its own,
+/// `group.NAME.FIELD`: `group.a.goodput_mbps.p1`, `group.a.efficiency`; a group of more than 1000 has only those.
 ///
 /// A time series becomes a number by its mean from second A to B: `flow.a.series.goodput_mbps@20..40`. Jain's index of
 /// these means, over the flows that run throughout, is `jain@20..40`.
@@ -222,6 +223,12 @@ impl Document {
                 let index = index.ok_or_else(|| format!("there is no flow `{flow}`"))?;
                 self.entry("flows", index, field)
             }
+            Some(("group", rest)) => {
+                let (group, field) = rest.split_once('.').ok_or("name a field: group.NAME.FIELD")?;
+                let index = self.position("groups", |item, _| item["name"] == group);
+                let index = index.ok_or_else(|| format!("there is no group `{group}`"))?;
+                field_of(&self.0["groups"][index], field)
+            }
             Some(("link", rest)) => {
                 let mut parts = rest.splitn(3, '.');
                 let (Some(link), Some(direction), Some(field)) = (parts.next(), parts.next(), parts.next())
@@ -342,10 +349,13 @@ mod tests {
     fn a_group_is_folded_by_itself() {
         let flow = |name: &str, rate: f64| json!({"name": name, "goodput_mbps": rate});
         let flows = [flow("x-1", 1.0), flow("x-2", 2.0), flow("y-1", 5.0), flow("x-up", 9.0)];
-        let document = Document(json!({ "flows": flows }));
+        let groups = json!([{"name": "x", "goodput_mbps": {"p99": 1.5}}]);
+        let document = Document(json!({ "flows": flows, "groups": groups }));
         let at = |name: &str| name.parse().and_then(|metric| document.number(&metric));
         assert_eq!(at("flows.x.sum.goodput_mbps"), Ok(3.0));
         assert_eq!(at("flows.y.mean.goodput_mbps / flows.x.mean.goodput_mbps"), Ok(5.0 / 1.5));
+        assert_eq!(at("group.x.goodput_mbps.p99"), Ok(1.5));
+        assert!(at("group.z.goodput_mbps.p99").is_err_and(|problem| problem.contains("`z`")));
         assert!(at("flows.z.sum.goodput_mbps").is_err_and(|problem| problem.contains("`z`")));
     }
 }

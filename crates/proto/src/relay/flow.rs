@@ -132,19 +132,22 @@ impl<C: Suite> Relay<C> {
     /// After a change of routes: flows whose upstream changed ask the new one for all that is missing.
     pub(super) fn reroute(&mut self, now: Instant) {
         let slots: Vec<Slot> = self.flows.iter().map(|(slot, _)| slot).collect();
-        for flow_slot in slots {
-            let Some(flow) = self.flows.get_mut(flow_slot) else { continue };
-            let uplink = self.uplinks.link(self.routes.upstream(flow.id), flow.id);
-            if uplink == flow.uplink {
-                continue;
-            }
-            let left = core::mem::replace(&mut flow.uplink, uplink);
-            if let Some(requester) = self.uplinks.get_mut(uplink) {
-                requester.resume();
-            }
-            self.outbox.feedback(left, flow.id);
-            self.ask_anew(now, flow_slot);
+        slots.into_iter().for_each(|flow_slot| self.reroute_flow(now, flow_slot));
+    }
+
+    /// If the upstream of a flow changed, asks the new one for all that is missing.
+    pub(super) fn reroute_flow(&mut self, now: Instant, flow_slot: Slot) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        let uplink = self.uplinks.link(self.routes.upstream(flow.id), flow.id);
+        if uplink == flow.uplink {
+            return;
         }
+        let left = core::mem::replace(&mut flow.uplink, uplink);
+        if let Some(requester) = self.uplinks.get_mut(uplink) {
+            requester.resume();
+        }
+        self.outbox.feedback(left, flow.id);
+        self.ask_anew(now, flow_slot);
     }
 
     /// Another node answers under an upstream's address: it is asked for all that its predecessor was.

@@ -137,13 +137,19 @@ impl<C: Suite> Relay<C> {
     /// Changes the neighbour that is asked for `flow`.
     pub fn set_route(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
         self.routes.by_flow.insert(flow, upstream);
-        self.reroute(now);
+        self.reroute_named(now, flow);
     }
 
     /// Asks the default neighbour for `flow` again.
     pub fn clear_route(&mut self, now: Instant, flow: FlowId) {
         if self.routes.by_flow.remove(&flow).is_some() {
-            self.reroute(now);
+            self.reroute_named(now, flow);
+        }
+    }
+
+    fn reroute_named(&mut self, now: Instant, flow: FlowId) {
+        if let Some(flow_slot) = self.flows.find(&flow) {
+            self.reroute_flow(now, flow_slot);
         }
     }
 

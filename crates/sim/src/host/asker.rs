@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_question_waits_for_the_answer_before_it_and_a_moment_of_thought() {
         let recorder = SharedRecorder::new(Recorder::new(Instant::ZERO));
-        let record = recorder.borrow_mut().add_flow(FlowId([1; 16]));
+        let record = recorder.borrow_mut().add_flow(FlowId([1; 16]), None);
         let exchange =
             Exchange { requests: 2, request: 300, response: 1000, think: Duration::from_millis(5) };
         let mut asker = Asker::new(exchange, recorder.clone(), record);

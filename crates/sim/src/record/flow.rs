@@ -4,6 +4,8 @@ use super::histogram::Histogram;
 use super::sent::Sent;
 use starhop_proto::name::{ByteRange, RangeSet};
 use starhop_proto::time::{Duration, Instant};
+use std::cell::{Ref, RefCell};
+use std::rc::Rc;
 
 /// Delays of a flow since the end of the warm-up, weighted by bytes.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +22,19 @@ pub struct Delays {
     pub queueing: Histogram,
     /// Difference between the `owd` of one arrival and of the one before.
     pub jitter: Histogram,
+}
+
+impl Delays {
+    /// Adds those of other flows.
+    pub fn add(&mut self, other: &Self) {
+        let Self { owd, in_order, retransmitted, undisturbed, queueing, jitter } = self;
+        owd.add(&other.owd);
+        in_order.add(&other.in_order);
+        retransmitted.add(&other.retransmitted);
+        undisturbed.add(&other.undisturbed);
+        queueing.add(&other.queueing);
+        jitter.add(&other.jitter);
+    }
 }
 
 /// Sums since the last sample of the time series.
@@ -49,8 +64,8 @@ pub struct FlowRecord {
     pub started: Option<Instant>,
     /// When its last byte was handed over.
     pub finished: Option<Instant>,
-    /// Delays since the end of the warm-up.
-    pub delays: Delays,
+    /// Delays since the end of the warm-up; several flows may have them in common.
+    pub(super) delays: Rc<RefCell<Delays>>,
     /// Bytes handed over in order, once.
     pub in_order_bytes: u64,
     /// Those of them that were handed over since the end of the warm-up.
@@ -62,8 +77,13 @@ pub struct FlowRecord {
 }
 
 impl FlowRecord {
-    pub(super) fn of(content: usize) -> Self {
-        Self { content, ..Self::default() }
+    pub(super) fn of(content: usize, delays: Rc<RefCell<Delays>>) -> Self {
+        Self { content, delays, ..Self::default() }
+    }
+
+    /// Delays since the end of the warm-up, of all flows that are measured together with this one.
+    pub fn delays(&self) -> Ref<'_, Delays> {
+        self.delays.borrow()
     }
 
     /// From `at` on a full packet takes `base` over the path with empty queues.
@@ -104,13 +124,14 @@ impl FlowRecord {
         if !is_measured {
             return;
         }
-        self.delays.owd.record(owd, bytes);
+        let delays = &mut *self.delays.borrow_mut();
+        delays.owd.record(owd, bytes);
         let queueing = owd.saturating_sub(self.base_at(sent.at).as_nanos());
-        self.delays.queueing.record(queueing, bytes);
-        let class = if sent.is_lost { &mut self.delays.retransmitted } else { &mut self.delays.undisturbed };
+        delays.queueing.record(queueing, bytes);
+        let class = if sent.is_lost { &mut delays.retransmitted } else { &mut delays.undisturbed };
         class.record(owd, bytes);
         if let Some(last) = last {
-            self.delays.jitter.record(owd.abs_diff(last), 1);
+            delays.jitter.record(owd.abs_diff(last), 1);
         }
     }
 
@@ -122,7 +143,7 @@ impl FlowRecord {
         self.step.in_order_owd += owd as f64 * bytes as f64;
         self.step.in_order_owd_bytes += bytes;
         if is_measured {
-            self.delays.in_order.record(owd, bytes);
+            self.delays.borrow_mut().in_order.record(owd, bytes);
         }
     }
 

@@ -30,6 +30,17 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// Adds the values of another.
+    pub fn add(&mut self, other: &Self) {
+        if other.counts.len() > self.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        self.total += other.total;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
     /// All weights together.
     pub fn total(&self) -> u64 {
         self.total
@@ -97,6 +108,20 @@ mod tests {
             assert!(index == last || index == last + 1, "{units}: {last} to {index}");
             last = index;
         }
+    }
+
+    #[test]
+    fn two_histograms_together_hold_the_values_of_both() {
+        let mut all = Histogram::default();
+        let mut parts = [Histogram::default(), Histogram::default()];
+        for value in 0..1000u64 {
+            all.record(value * value * 1000, value);
+            parts[(value % 2) as usize].record(value * value * 1000, value);
+        }
+        let [mut sum, other] = parts;
+        sum.add(&other);
+        assert_eq!((sum.total(), sum.max(), sum.mean()), (all.total(), all.max(), all.mean()));
+        assert_eq!(sum.quantile(0.99), all.quantile(0.99));
     }
 
     #[test]

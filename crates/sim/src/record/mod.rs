@@ -33,6 +33,8 @@ pub struct Recorder {
     by_name: BTreeMap<FlowId, usize>,
     last: Option<(FlowId, usize)>,
     flows: Vec<FlowRecord>,
+    /// Delays that flows have in common.
+    crowds: BTreeMap<u32, Rc<RefCell<Delays>>>,
     warm_up: Instant,
     problems: Vec<String>,
     scratch: Vec<Sent>,
@@ -50,15 +52,17 @@ impl Recorder {
         Self { warm_up, ..Self::default() }
     }
 
-    /// Adds a flow that carries the content `name`; its number.
-    pub fn add_flow(&mut self, name: FlowId) -> usize {
+    /// Adds a flow that carries the content `name`, whose delays are counted together with those of its `crowd`; its
+    /// number.
+    pub fn add_flow(&mut self, name: FlowId, crowd: Option<u32>) -> usize {
         let contents = &mut self.contents;
         let content = *self.by_name.entry(name).or_insert_with(|| {
             contents.push(ContentRecord::default());
             contents.len() - 1
         });
         self.contents[content].readers.push(self.flows.len());
-        self.flows.push(FlowRecord::of(content));
+        let delays = crowd.map(|crowd| self.crowds.entry(crowd).or_default().clone()).unwrap_or_default();
+        self.flows.push(FlowRecord::of(content, delays));
         self.flows.len() - 1
     }
 
@@ -238,7 +242,7 @@ mod tests {
 
     fn recorder() -> SharedRecorder {
         let mut recorder = Recorder::new(Instant::ZERO);
-        recorder.add_flow(FlowId([1; 16]));
+        recorder.add_flow(FlowId([1; 16]), None);
         recorder.flow_mut(0).started = Some(Instant::ZERO);
         recorder.flow_mut(0).set_base(Instant::ZERO, Duration::from_millis(8));
         SharedRecorder::new(recorder)
@@ -253,7 +257,7 @@ mod tests {
         shared.borrow_mut().on_received(at(12), 0, ByteRange::new(200, 300));
         shared.borrow_mut().on_received(at(50), 0, ByteRange::new(0, 100));
         let recorder = shared.borrow();
-        let delays = &recorder.flow(0).delays;
+        let delays = &recorder.flow(0).delays();
         assert_eq!(delays.owd.mean(), 70e6 / 3.0);
         assert_eq!(delays.in_order.mean(), (50.0 + 49.0 + 48.0) * 1e6 / 3.0);
         assert_eq!((delays.retransmitted.total(), delays.retransmitted.mean()), (100, 50e6));

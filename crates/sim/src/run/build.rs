@@ -94,6 +94,8 @@ pub struct FlowSpec {
     pub splits: Vec<NodeId>,
     /// Its client asks for one thing after the other, over TCP or a split connection.
     pub exchange: Option<Exchange>,
+    /// It is one of many that are measured together: flows of one number share their delays and have no time series.
+    pub crowd: Option<u32>,
 }
 
 /// A simulation to be.
@@ -265,7 +267,7 @@ impl Builder {
     }
 
     fn add_flow(&mut self, spec: &FlowSpec) -> FlowHandle {
-        let record = self.recorder.borrow_mut().add_flow(spec.content);
+        let record = self.recorder.borrow_mut().add_flow(spec.content, spec.crowd);
         let Ends { driver, client, senders, gateway } = match &spec.transport {
             Transport::Starhop(config) => self.add_consumer(config, spec, record),
             Transport::Tcp(config) => self.add_tcp(config, spec, record),
@@ -289,6 +291,7 @@ impl Builder {
             start,
             stop,
             full_packet: spec.transport.full_packet(),
+            is_sampled: spec.crowd.is_none(),
         }
     }
 

@@ -81,6 +81,7 @@ impl Chain {
             transport: Transport::Tcp(config),
             splits: if self.is_split { nodes[1..self.hops].to_vec() } else { Vec::new() },
             exchange: None,
+            crowd: None,
         };
         Simulation::new(Plan { seed: self.seed, ..Plan::new(network, vec![flow], end) })
     }

@@ -1,10 +1,11 @@
 //! Experiments: scenario files, their runs, and reports of the results; and what is measured with real processes.
 //!
 //! [`scenario`] reads a file into a checked scenario and builds its world; [`run`] runs it; [`result`] is the
-//! document that simulator and emulator both write. [`emulate`] runs a scenario with real processes. [`demo`] shows the main job on emulated links, [`bench`]
+//! document that simulator and emulator both write. [`bound`] computes what a link of changing capacity allows. [`emulate`] runs a scenario with real processes. [`demo`] shows the main job on emulated links, [`bench`]
 //! measures a real relay on a plain path.
 
 pub mod bench;
+pub mod bound;
 pub mod demo;
 pub mod emulate;
 pub mod error;

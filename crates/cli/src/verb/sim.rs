@@ -5,6 +5,7 @@ use starhop_lab::result::RunResult;
 use starhop_lab::run::{load, simulate};
 use starhop_lab::scenario::{Change, Scenario};
 use starhop_lab::text;
+use starhop_proto::time::Duration;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,6 +26,9 @@ Exit codes: 0 fine; 1 the run failed (wrong bytes arrived, for one) or its resul
 pub(crate) struct Args {
     #[command(flatten)]
     what: What,
+    /// Run nothing; print what a sender could reach, share against queue, that knows the links' capacity so late
+    #[arg(long, value_name = "LAG", value_parser = crate::quantity::time)]
+    lagged_bound: Option<std::time::Duration>,
 }
 
 /// What is run, and where its results go: the same for `sim` and `emulate`.
@@ -76,6 +80,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(scenario) => scenario,
         Err(code) => return Ok(code),
     };
+    if let Some(lag) = args.lagged_bound {
+        super::print(&starhop_lab::bound::table(&scenario, Duration::from_secs_f64(lag.as_secs_f64())))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut progress =
         Progress { is_shown: !args.what.output.quiet && std::io::stderr().is_terminal(), percent: 0 };
     let result = simulate(&scenario, |share| progress.show(share));

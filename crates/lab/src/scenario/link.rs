@@ -7,7 +7,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use starhop_sim::link::{
-    DelayModel, Disorder, GilbertElliott, LinkConfig, LossModel, Opportunities, Outage, QueueLimit,
+    Bursty, DelayModel, Disorder, GilbertElliott, LinkConfig, LossModel, Opportunities, Outage, QueueLimit,
     RateSchedule, XcpOptions, XcpTraffic,
 };
 use std::fmt;
@@ -92,12 +92,13 @@ impl<'de, Q: std::str::FromStr<Err = String>, T: Deserialize<'de>> Deserialize<'
     }
 }
 
-/// `{ square = … }`, `{ steps = … }` or `{ trace = …, format = "mahimahi" }`.
+/// `{ square = … }`, `{ steps = … }`, `{ bursty = … }` or `{ trace = …, format = "mahimahi" }`.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RateTable {
     square: Option<Square>,
     steps: Option<Vec<(Span, Bitrate)>>,
+    bursty: Option<BurstyTable>,
     trace: Option<String>,
     format: Option<TraceFormat>,
 }
@@ -110,20 +111,43 @@ struct Square {
     period: Span,
 }
 
+/// A synthetic trace of a satellite terminal, which repeats.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BurstyTable {
+    seed: u64,
+    period: Option<Span>,
+}
+
+/// Long enough for eight levels of 15 s.
+const BURSTY_PERIOD: Duration = Duration::from_secs(120);
+
+impl BurstyTable {
+    fn trace(self) -> Result<Bursty, String> {
+        let period = self.period.map_or(BURSTY_PERIOD, |Span(period)| period);
+        if period < Duration::from_secs(1) || period > Duration::from_secs(3600) {
+            return Err("the period must lie between 1s and 1h".into());
+        }
+        Ok(Bursty { seed: self.seed, period })
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum TraceFormat {
     Mahimahi,
 }
 
-/// `{ steps = … }`, `{ trace = … }` or `{ mean = …, jitter = … }`.
+/// `{ steps = … }`, `{ trace = … }`, `{ bursty = … }` or `{ mean = …, jitter = …, keeps_order = … }`.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DelayTable {
     steps: Option<Vec<(Span, Span)>>,
     trace: Option<String>,
+    bursty: Option<BurstyTable>,
     mean: Option<Span>,
     jitter: Option<Span>,
+    keeps_order: Option<bool>,
 }
 
 /// `{ gilbert_elliott = … }` or `{ ber = … }`.
@@ -283,15 +307,20 @@ fn rate_of(rate: Simple<Bitrate, RateTable>, read: ReadFile<'_>) -> Result<RateS
         Simple::Table(table) => table,
     };
     match table {
-        RateTable { square: Some(square), steps: None, trace: None, format: None } => square_of(square),
-        RateTable { square: None, steps: Some(steps), trace: None, format: None } => {
+        RateTable { square: Some(square), steps: None, bursty: None, trace: None, format: None } => {
+            square_of(square)
+        }
+        RateTable { square: None, steps: Some(steps), bursty: None, trace: None, format: None } => {
             let steps = steps.into_iter().map(|(at, rate)| (at, rate.0));
             ascending(steps.collect()).map(RateSchedule::Steps)
         }
-        RateTable { square: None, steps: None, trace: Some(file), .. } => {
+        RateTable { square: None, steps: None, bursty: Some(table), trace: None, format: None } => {
+            Ok(RateSchedule::Trace(table.trace()?.opportunities()))
+        }
+        RateTable { square: None, steps: None, bursty: None, trace: Some(file), .. } => {
             Opportunities::parse(&read(&file)?).map(RateSchedule::Trace).map_err(|e| format!("{file}: {e}"))
         }
-        _ => Err("is one of \"20Mbit\", { square = … }, { steps = … }, { trace = … }".into()),
+        _ => Err("is one of \"20Mbit\", { square = … }, { steps = … }, { bursty = … }, { trace = … }".into()),
     }
 }
 
@@ -313,22 +342,33 @@ fn delay_of(delay: Simple<Span, DelayTable>, read: ReadFile<'_>) -> Result<Delay
         Simple::Is(Span(delay)) => return Ok(DelayModel::Fixed(delay)),
         Simple::Table(table) => table,
     };
+    let kinds = [table.steps.is_some(), table.trace.is_some(), table.bursty.is_some(), table.mean.is_some()];
+    if kinds.into_iter().filter(|is_given| *is_given).count() != 1
+        || table.mean.is_some() != table.jitter.is_some()
+    {
+        return Err(
+            "is one of \"10ms\", { steps = … }, { trace = … }, { bursty = … }, { mean = …, jitter = … }"
+                .into(),
+        );
+    }
+    if table.keeps_order.is_some() && table.jitter.is_none() {
+        return Err("`keeps_order` says how packets with `jitter` arrive: other delays keep the order".into());
+    }
+    let keeps_order = table.keeps_order.unwrap_or(true);
     match table {
-        DelayTable { steps: Some(steps), trace: None, mean: None, jitter: None } => {
+        DelayTable { steps: Some(steps), .. } => {
             let steps = steps.into_iter().map(|(at, delay)| (at, delay.0));
             ascending(steps.collect()).map(DelayModel::Steps)
         }
-        DelayTable { steps: None, trace: Some(file), mean: None, jitter: None } => {
+        DelayTable { trace: Some(file), .. } => {
             let points = delay_trace(&read(&file)?).map_err(|e| format!("{file}: {e}"))?;
             ascending(points).map(DelayModel::Trace)
         }
-        DelayTable { steps: None, trace: None, mean: Some(Span(mean)), jitter: Some(Span(spread)) } => {
-            if spread > mean {
-                return Err("the jitter exceeds the mean: the delay would be negative".into());
-            }
-            Ok(DelayModel::Jitter { mean, spread })
+        DelayTable { bursty: Some(table), .. } => Ok(DelayModel::Trace(table.trace()?.delays())),
+        DelayTable { mean: Some(Span(mean)), jitter: Some(Span(spread)), .. } if spread <= mean => {
+            Ok(DelayModel::Jitter { mean, spread, keeps_order })
         }
-        _ => Err("is one of \"10ms\", { steps = … }, { trace = … }, { mean = …, jitter = … }".into()),
+        _ => Err("the jitter exceeds the mean: the delay would be negative".into()),
     }
 }
 

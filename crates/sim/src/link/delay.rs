@@ -18,6 +18,8 @@ pub enum DelayModel {
         mean: Duration,
         /// At most `mean`.
         spread: Duration,
+        /// A packet never arrives before one that was sent earlier.
+        keeps_order: bool,
     },
 }
 
@@ -31,11 +33,16 @@ impl DelayModel {
         }
     }
 
+    /// Whether packets arrive in the order in which they were sent.
+    pub fn keeps_order(&self) -> bool {
+        !matches!(self, Self::Jitter { keeps_order: false, .. })
+    }
+
     /// The delay of the packet that is sent at `at`.
     pub fn sample(&self, at: Instant, rng: &mut Rng) -> Duration {
         match self {
             Self::Fixed(delay) => *delay,
-            Self::Jitter { mean, spread } => {
+            Self::Jitter { mean, spread, .. } => {
                 let draw = rng.below(2 * spread.as_nanos() + 1);
                 mean.saturating_sub(*spread) + Duration::from_nanos(draw)
             }
@@ -81,7 +88,8 @@ mod tests {
 
     #[test]
     fn jitter_fills_its_band_and_no_more() {
-        let (jitter, mut rng) = (DelayModel::Jitter { mean: ms(10), spread: ms(4) }, Rng::new(1));
+        let (jitter, mut rng) =
+            (DelayModel::Jitter { mean: ms(10), spread: ms(4), keeps_order: true }, Rng::new(1));
         let draws: Vec<u64> = (0..10_000).map(|_| jitter.sample(at(0), &mut rng).as_nanos()).collect();
         let (low, high) = (draws.iter().min().copied(), draws.iter().max().copied());
         assert!(low >= Some(6_000_000) && low < Some(6_010_000), "{low:?}");

@@ -4,6 +4,7 @@
 //! that happens later changes it. So a simulator needs one event per packet and link, and an emulator can put
 //! real packets through the very same model.
 
+mod bursty;
 mod delay;
 mod disorder;
 mod loss;
@@ -12,6 +13,7 @@ mod queue;
 mod rate;
 mod xcp;
 
+pub use bursty::Bursty;
 pub use delay::DelayModel;
 pub use disorder::{Disorder, Fate};
 pub use loss::{GilbertElliott, Loss, LossModel};
@@ -234,6 +236,10 @@ impl Link {
         if let Some(held) = fate.held {
             let (is_doubled, is_damaged) = (fate.is_doubled, fate.is_damaged);
             return Arrival { at: at + held, in_order: false, is_doubled, is_damaged };
+        }
+        if !self.delay.keeps_order() {
+            let (is_doubled, is_damaged) = (fate.is_doubled, fate.is_damaged);
+            return Arrival { at, in_order: false, is_doubled, is_damaged };
         }
         // A signal does not overtake another, even where the delay falls.
         self.last_arrival = self.last_arrival.max(at);

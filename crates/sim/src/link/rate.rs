@@ -61,6 +61,20 @@ impl Opportunities {
         }
     }
 
+    /// Opportunities at `times`, ascending nanoseconds below `period`, that repeat after `period`. One at least.
+    pub(super) fn repeating(mut times: Vec<u64>, period: u64) -> Self {
+        if times.is_empty() {
+            times.push(0);
+        }
+        Self { times, period }
+    }
+
+    /// Bits that can leave in `[from, to)`.
+    pub fn bits_between(&self, from: Instant, to: Instant) -> f64 {
+        let count = self.first_from(to.as_nanos()).saturating_sub(self.first_from(from.as_nanos()));
+        (count * OPPORTUNITY * 8) as f64
+    }
+
     /// The moment of the opportunity `index`, counted over all periods.
     fn time(&self, index: u64) -> u64 {
         let count = self.times.len() as u64;
@@ -106,11 +120,10 @@ impl RateSchedule {
 
     /// Bits that the schedule can carry in `[from, to)`; infinite for an unlimited rate.
     pub fn bits_between(&self, from: Instant, to: Instant) -> f64 {
-        let (mut at, to) = (from.as_nanos(), to.as_nanos());
         if let Self::Trace(trace) = self {
-            let count = trace.first_from(to).saturating_sub(trace.first_from(at));
-            return (count * OPPORTUNITY * 8) as f64;
+            return trace.bits_between(from, to);
         }
+        let (mut at, to) = (from.as_nanos(), to.as_nanos());
         let mut bits = 0.0;
         while at < to {
             let (bps, until) = self.segment(at);

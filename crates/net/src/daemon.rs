@@ -32,30 +32,43 @@ impl Signals {
     }
 }
 
-/// Runs `driver` until SIGINT or SIGTERM; calls `tick` every so often and `reload` on SIGHUP.
+/// What a role does besides carrying packets.
+pub trait Chores<N: Node> {
+    /// Some time has passed.
+    fn tick(&mut self, driver: &mut Driver<N>);
+
+    /// SIGHUP: the operator has changed files.
+    fn reload(&mut self, driver: &mut Driver<N>);
+
+    /// The node has something to tell.
+    fn event(&mut self, driver: &mut Driver<N>, event: N::Event);
+}
+
+/// Runs `driver` until SIGINT or SIGTERM, and does its `chores`; a tick comes `every` so often.
 ///
 /// # Errors
 /// When the socket fails or signals cannot be listened to.
 pub async fn run<N: Node>(
     driver: &mut Driver<N>,
-    every: Option<Duration>,
-    mut tick: impl FnMut(&mut Driver<N>),
-    mut reload: impl FnMut(&mut Driver<N>),
+    every: Duration,
+    chores: &mut impl Chores<N>,
 ) -> io::Result<()> {
     let mut signals = Signals::new()?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let mut interval = tokio::time::interval(every.unwrap_or(Duration::from_secs(3600)));
+    let mut interval = tokio::time::interval(every);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval.tick().await;
     loop {
         tokio::select! {
             biased;
             () = signals.recv() => return Ok(()),
-            _ = hangup.recv() => reload(driver),
-            _ = interval.tick(), if every.is_some() => tick(driver),
+            _ = hangup.recv() => chores.reload(driver),
+            _ = interval.tick() => chores.tick(driver),
             done = driver.turn() => done?,
         }
-        while driver.poll_event().is_some() {}
+        while let Some(event) = driver.poll_event() {
+            chores.event(driver, event);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod emulate;
 pub(crate) mod figure;
 pub(crate) mod get;
 pub(crate) mod key;
+pub(crate) mod logging;
 pub(crate) mod mechanisms;
 pub(crate) mod orbit;
 pub(crate) mod relay;
@@ -41,6 +42,12 @@ fn fix_rate(settings: &mut Settings, rate: Option<Rate>) {
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// An event as one line of JSON on standard output, with its time.
+fn tell(mut event: serde_json::Value) {
+    event["timestamp"] = starhop_net::operate::log::timestamp().into();
+    say(&event.to_string());
 }
 
 /// Results to standard output. Whoever closes the pipe early has seen enough.

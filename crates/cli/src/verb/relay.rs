@@ -1,20 +1,23 @@
 //! `starhop relay`: stands between source and client, repairs and caches.
 
+use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
 use super::sealing::SealArgs;
 use super::serve::{reload, socket, warn};
-use super::{address, fix_rate, say};
+use super::{address, fix_rate, say, tell};
 use crate::quantity;
 use anyhow::{Context, anyhow, bail};
 use indicatif::HumanBytes;
 use serde_json::json;
 use starhop_net::content::ContentName;
+use starhop_net::operate::transfers;
 use starhop_net::outboard::outboard_flow;
 use starhop_net::proofs::{MAX_PROOF_BYTES, Proofs};
 use starhop_net::security::HopSuite;
 use starhop_net::transparent::{self, Counters, Transparent};
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
 use starhop_proto::config::Config;
+use starhop_proto::hop::Transfer;
 use starhop_proto::name::FlowId;
 use starhop_proto::relay::{Relay, RelayStats, Scrutiny};
 use starhop_proto::time::Instant;
@@ -56,6 +59,8 @@ pub(crate) struct Args {
     seal: SealArgs,
     #[command(flatten)]
     mechanisms: Mechanisms,
+    #[command(flatten)]
+    log: LogArgs,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -100,6 +105,7 @@ fn route(text: &str) -> Result<(FlowId, SocketAddr), String> {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_cache(args.cache, clock::memory())?;
+    args.log.start(args.json)?;
     let config = args.mechanisms.config(|settings| {
         settings.cache_bytes = args.cache;
         fix_rate(settings, args.link_rate);
@@ -129,15 +135,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut driver = Driver::new(relay, endpoint)?;
         announce(args, &driver, memory);
         let every = args.stats_every.unwrap_or(Duration::from_secs(1));
-        let mut lies = Lies::default();
-        let tick = |driver: &mut Node| {
-            warn(driver.node_mut().suite_mut().news(clock::now()));
-            warn(lies.news(clock::now(), driver.node().stats()));
-            if args.stats_every.is_some() {
-                say(&stats("stats", driver).to_string());
-            }
-        };
-        daemon::run(&mut driver, Some(every), tick, |driver| reload(driver.node_mut().suite_mut())).await?;
+        let mut chores = Chores { lies: Lies::default(), tells_stats: args.stats_every.is_some() };
+        daemon::run(&mut driver, every, &mut chores).await?;
         finish(args, &driver);
         Ok(ExitCode::SUCCESS)
     })
@@ -150,6 +149,31 @@ fn check_cache(cache: u64, memory: u64) -> anyhow::Result<()> {
     }
     let (cache, memory) = (HumanBytes(cache), HumanBytes(memory));
     bail!("--cache {cache} does not fit: this host, or this program's control group, has {memory} of memory")
+}
+
+/// What a relay does besides relaying.
+struct Chores {
+    lies: Lies,
+    tells_stats: bool,
+}
+
+impl daemon::Chores<Relay<HopSuite>> for Chores {
+    fn tick(&mut self, driver: &mut Node) {
+        driver.node_mut().end_complete(clock::now(), transfers::QUIET);
+        warn(driver.node_mut().suite_mut().news(clock::now()));
+        warn(self.lies.news(clock::now(), driver.node().stats()));
+        if self.tells_stats {
+            tell(stats("stats", driver));
+        }
+    }
+
+    fn reload(&mut self, driver: &mut Node) {
+        reload(driver.node_mut().suite_mut());
+    }
+
+    fn event(&mut self, _driver: &mut Node, transfer: Transfer) {
+        transfers::log(&transfer, None);
+    }
 }
 
 /// What state and cache take at most.
@@ -187,9 +211,8 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
         let options = transparent::Options { port, watchdog };
         let mut relay = Transparent::start(relay, &options).context("cannot relay transparently")?;
         if args.json {
-            say(&json!({"event": "ready", "role": "relay", "transparent": true, "port": port,
-                "security": security, "memory_bound": memory})
-            .to_string());
+            tell(json!({"event": "ready", "role": "relay", "transparent": true, "port": port,
+                "security": security, "memory_bound": memory}));
         } else {
             say(&format!(
                 "ready: relaying what passes from and to UDP port {port}, {}; state and cache take {} at most",
@@ -200,13 +223,14 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
         let document = |event, counters: Counters, suite: &HopSuite| {
             let mut document = document(event, counters.relay, counters.sockets, suite);
             document["passed_on"] = counters.passed_on.into();
-            say(&document.to_string());
+            tell(document);
         };
         let mut lies = Lies::default();
-        let tick = |counters: Counters, suite: &HopSuite| {
-            warn(lies.news(clock::now(), counters.relay));
+        let tick = |relay: &mut Transparent| {
+            relay.take_ended().iter().for_each(|transfer| transfers::log(transfer, None));
+            warn(lies.news(clock::now(), relay.counters().relay));
             if args.stats_every.is_some() {
-                document("stats", counters, suite);
+                document("stats", relay.counters(), relay.suite());
             }
         };
         let every = args.stats_every.unwrap_or(Duration::from_secs(1));
@@ -222,9 +246,8 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
 fn announce(args: &Args, driver: &Node, memory: u64) {
     let listen = driver.endpoint().local();
     if args.json {
-        say(&json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream,
-            "security": driver.node().suite().security(), "memory_bound": memory})
-        .to_string());
+        tell(json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream,
+            "security": driver.node().suite().security(), "memory_bound": memory}));
     } else {
         let upstream = args.upstream.map_or_else(String::new, |upstream| format!(" for {upstream}"));
         say(&format!(
@@ -259,7 +282,7 @@ impl Lies {
 
 fn finish(args: &Args, driver: &Node) {
     if args.json {
-        say(&stats("end", driver).to_string());
+        tell(stats("end", driver));
         return;
     }
     say_stats(driver.node().stats());

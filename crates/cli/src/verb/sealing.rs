@@ -51,15 +51,16 @@ impl SealArgs {
     pub(crate) fn suite(&self) -> anyhow::Result<HopSuite> {
         let sources = self.sources()?;
         if sources == Sources::Insecure {
-            warn_insecure();
+            tracing::warn!("{PLAIN}");
         }
         Ok(HopSuite::new(&sources)?)
     }
 }
 
-/// Says on standard error that nothing is protected.
+/// What to say where nothing is protected.
+const PLAIN: &str = "--insecure: packets are PLAIN; anybody on the network can read, change and forge them";
+
+/// Says on standard error that nothing is protected, for verbs that keep no log.
 pub(crate) fn warn_insecure() {
-    eprintln!(
-        "starhop: --insecure: packets are PLAIN; anybody on the network can read, change and forge them"
-    );
+    eprintln!("starhop: {PLAIN}");
 }

@@ -1,15 +1,18 @@
 //! `starhop serve`: offers files.
 
+use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
 use super::sealing::SealArgs;
-use super::{address, say};
+use super::{address, say, tell};
 use crate::quantity;
 use anyhow::Context;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::files::{Files, Root};
+use starhop_net::operate::transfers;
 use starhop_net::security::HopSuite;
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
+use starhop_proto::hop::Transfer;
 use starhop_proto::producer::Producer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,6 +38,8 @@ pub(crate) struct Args {
     seal: SealArgs,
     #[command(flatten)]
     mechanisms: Mechanisms,
+    #[command(flatten)]
+    log: LogArgs,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -50,6 +55,7 @@ type Server = Driver<Producer<Files, HopSuite>>;
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.log.start(args.json)?;
     let roots = args.paths.iter().map(|path| Root::open(path)).collect::<Result<Vec<_>, _>>()?;
     let config = args.mechanisms.config(|_| {})?;
     let suite = args.seal.suite()?;
@@ -60,27 +66,44 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let producer = Producer::new(config, files, suite, clock::seed());
         let mut driver = Driver::new(producer, endpoint)?;
         announce(args, &driver);
-        let mut hashing = Hashing::new(args);
         let every = args.stats_every.unwrap_or(Duration::from_millis(250));
-        let tick = |driver: &mut Server| {
-            hashing.show(driver);
-            warn(driver.node_mut().suite_mut().news(clock::now()));
-            if args.stats_every.is_some() {
-                say(&stats("stats", driver).to_string());
-            }
-        };
-        let ended =
-            daemon::run(&mut driver, Some(every), tick, |driver| reload(driver.node_mut().suite_mut()));
-        ended.await?;
+        let mut chores = Chores { hashing: Hashing::new(args), tells_stats: args.stats_every.is_some() };
+        daemon::run(&mut driver, every, &mut chores).await?;
         finish(args, &driver)
     })
+}
+
+/// What a server does besides answering.
+struct Chores {
+    hashing: Hashing,
+    tells_stats: bool,
+}
+
+impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
+    fn tick(&mut self, driver: &mut Server) {
+        self.hashing.show(driver);
+        driver.node_mut().end_complete(clock::now(), transfers::QUIET);
+        warn(driver.node_mut().suite_mut().news(clock::now()));
+        if self.tells_stats {
+            tell(stats("stats", driver));
+        }
+    }
+
+    fn reload(&mut self, driver: &mut Server) {
+        reload(driver.node_mut().suite_mut());
+    }
+
+    fn event(&mut self, driver: &mut Server, transfer: Transfer) {
+        let name = driver.node().source().name_of(transfer.flow);
+        transfers::log(&transfer, name.as_deref());
+    }
 }
 
 fn announce(args: &Args, driver: &Server) {
     let listen = driver.endpoint().local();
     if args.json {
         let security = driver.node().suite().security();
-        say(&json!({"event": "ready", "role": "serve", "listen": listen, "security": security}).to_string());
+        tell(json!({"event": "ready", "role": "serve", "listen": listen, "security": security}));
     } else {
         say(&format!("ready: serving on {listen} (UDP), {}", driver.node().suite().security().packets));
     }
@@ -92,7 +115,7 @@ fn finish(args: &Args, driver: &Server) -> anyhow::Result<ExitCode> {
         trace.write(path).with_context(|| format!("cannot write `{}`", path.display()))?;
     }
     if args.json {
-        say(&stats("end", driver).to_string());
+        tell(stats("end", driver));
     } else {
         let stats = driver.node().stats();
         say(&format!(
@@ -128,16 +151,16 @@ pub(super) fn reload(suite: &mut HopSuite) {
     match suite.reload() {
         Ok(security) => {
             let key = security.key.map_or_else(String::new, |key| format!(", sealing with key {key}"));
-            eprintln!("starhop: keys read again: packets are {}{key}", security.packets);
+            tracing::info!("keys read again: packets are {}{key}", security.packets);
         }
-        Err(error) => eprintln!("starhop: the keys in use stay: {error}"),
+        Err(error) => tracing::error!("the keys in use stay: {error}"),
     }
 }
 
-/// Says on standard error what the operator should know.
+/// Logs what the operator should know.
 pub(super) fn warn(warning: Option<String>) {
     if let Some(warning) = warning {
-        eprintln!("starhop: {warning}");
+        tracing::warn!("{warning}");
     }
 }
 
@@ -174,7 +197,7 @@ impl Hashing {
             self.bar.finish_and_clear();
             if self.json {
                 let cpu = clock::cpu_seconds();
-                say(&json!({"event": "hashed", "files": progress.files, "cpu_seconds": cpu}).to_string());
+                tell(json!({"event": "hashed", "files": progress.files, "cpu_seconds": cpu}));
             } else {
                 say(&format!("hashed: {} files can be had", progress.files));
             }

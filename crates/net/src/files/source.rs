@@ -77,6 +77,14 @@ impl Files {
         self.shared.take_warnings()
     }
 
+    /// The path of the file that `flow` is, below its root.
+    pub fn name_of(&self, flow: FlowId) -> Option<String> {
+        match self.catalogue.objects.get(&flow)? {
+            Object::File(entry) => Some(entry.place.path.display().to_string()),
+            Object::Manifest(_) | Object::Outboard(_) | Object::Pending => None,
+        }
+    }
+
     /// What was read when, if that is noted.
     pub fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()

@@ -22,6 +22,7 @@ use firewall::Firewall;
 use node::{Interceptor, Verdict};
 use pairs::Pair;
 use socket::{INTERCEPTED, Listener, Senders};
+use starhop_proto::hop::Transfer;
 use starhop_proto::relay::{Relay, RelayStats};
 use starhop_proto::time::Duration;
 use std::io;
@@ -148,6 +149,16 @@ impl Transparent {
         self.node.suite()
     }
 
+    /// What seals its packets, to change it.
+    pub fn suite_mut(&mut self) -> &mut HopSuite {
+        self.node.suite_mut()
+    }
+
+    /// Transfers to clients that ended since the last call.
+    pub fn take_ended(&mut self) -> Vec<Transfer> {
+        std::iter::from_fn(|| self.node.pop_ended()).collect()
+    }
+
     /// Relays until SIGINT or SIGTERM; SIGUSR1 lets packets pass until SIGUSR2. Calls `tick` every so often and `reload`
     /// on SIGHUP.
     ///
@@ -156,7 +167,7 @@ impl Transparent {
     pub async fn run(
         &mut self,
         every: Option<std::time::Duration>,
-        mut tick: impl FnMut(Counters, &HopSuite),
+        mut tick: impl FnMut(&mut Self),
         mut reload: impl FnMut(&mut HopSuite),
     ) -> io::Result<()> {
         let mut divert = true;
@@ -173,7 +184,7 @@ impl Transparent {
                 _ = beats.tick() => self.watchdog.beat(divert)?,
                 _ = self.orders.aside.recv() => { divert = false; self.watchdog.beat(divert)?; }
                 _ = self.orders.back.recv() => { divert = true; self.watchdog.beat(divert)?; }
-                _ = ticks.tick(), if every.is_some() => tick(self.counters(), self.suite()),
+                _ = ticks.tick(), if every.is_some() => tick(self),
                 _ = self.orders.reload.recv() => reload(self.node.suite_mut()),
                 ready = self.listeners[0].readable() => { ready?; self.receive(0)?; }
                 ready = self.listeners[1].readable() => { ready?; self.receive(1)?; }

@@ -1,8 +1,11 @@
 //! A relay between end points that do not know of it.
 
 use super::pairs::{Pair, Pairs};
+use crate::clock;
+use crate::operate::transfers::QUIET;
 use crate::security::HopSuite;
 use starhop_proto::Node;
+use starhop_proto::hop::Transfer;
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::relay::{Relay, RelayStats};
 use starhop_proto::time::{Duration, Instant};
@@ -89,6 +92,13 @@ impl Interceptor {
         let stats = self.relay.stats();
         let address = |name| self.pairs.pair(name).map(|pair| pair.peer);
         RelayStats { last_disproved: stats.last_disproved.and_then(address), ..stats }
+    }
+
+    /// The oldest transfer that ended and was not told, with the client's address in place of its name.
+    pub(super) fn pop_ended(&mut self) -> Option<Transfer> {
+        self.relay.end_complete(clock::now(), QUIET);
+        let ended = self.relay.poll_event()?;
+        Some(Transfer { to: self.pairs.pair(ended.to).map_or(ended.to, |pair| pair.peer), ..ended })
     }
 
     /// A datagram on its way from `from` to `to` was intercepted.

@@ -1,0 +1,32 @@
+//! What every long-lived verb takes about its log.
+
+use starhop_net::operate::log::{self, DEFAULT_LEVELS};
+
+/// The log of a long-lived role, on standard error.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct LogArgs {
+    /// How the log looks; with --json it is json unless this says otherwise
+    #[arg(long = "log", value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// What is logged: error, warn, info, debug, trace or off; or by target, as warn,starhop::transfer=info
+    #[arg(long = "log-level", env = "STARHOP_LOG", default_value = DEFAULT_LEVELS, value_name = "LEVELS")]
+    levels: String,
+}
+
+/// What `--log` takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Format {
+    /// Lines for people
+    Text,
+    /// One JSON object per line, with its time
+    Json,
+}
+
+impl LogArgs {
+    /// Starts the log; `is_json` says whether events are JSON.
+    pub(crate) fn start(&self, is_json: bool) -> anyhow::Result<()> {
+        let is_json = self.format.map_or(is_json, |format| format == Format::Json);
+        let format = if is_json { log::Format::Json } else { log::Format::Text };
+        Ok(log::start(format, &self.levels)?)
+    }
+}

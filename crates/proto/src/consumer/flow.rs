@@ -29,6 +29,8 @@ pub struct Flow<S> {
     rto: Rto,
     silence: Silence,
     timeouts: Timeouts,
+    /// Bytes asked for ahead of a live flow, of which nobody knows when they come.
+    live: Option<u64>,
     stats: FlowStats,
 }
 
@@ -119,7 +121,13 @@ impl<S> Flow<S> {
 }
 
 impl<S: Sink> Flow<S> {
-    pub(super) fn new(now: Instant, config: &Config, uplink: Slot, request: Request, sink: S) -> Self {
+    pub(super) fn new(
+        now: Instant,
+        config: &Config,
+        uplink: Slot,
+        (request, live): (Request, Option<u64>),
+        sink: S,
+    ) -> Self {
         let progress = Progress {
             received: request.have,
             length: request.length,
@@ -133,13 +141,18 @@ impl<S: Sink> Flow<S> {
             id: request.flow,
             sink,
             uplink,
-            intake: Intake::new(Instant::ZERO, config, 0),
+            intake: if live.is_some() {
+                Intake::live(now, config)
+            } else {
+                Intake::new(Instant::ZERO, config, 0)
+            },
             progress,
             window: Window::new(config.receive_window, config.span_bytes(), config.store_ahead),
             congestion: config.end_to_end_control.then(|| Congestion::new(config)),
             rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
             silence: Silence::default(),
             timeouts: Timeouts::default(),
+            live,
             stats: FlowStats::default(),
         }
     }
@@ -159,12 +172,16 @@ impl<S: Sink> Flow<S> {
     }
 
     fn refill(&mut self, now: Instant, shared: &mut Shared) {
-        let step = shared.config.step_bytes();
+        let usual = shared.config.step_bytes();
         while !self.progress.is_over {
             let from = self.progress.asked_end;
             let end = self.progress.length.unwrap_or(u64::MAX >> 2);
             let limit = self.congestion.as_ref().map_or(u64::MAX, Congestion::window);
-            let room = self.window.size().min(limit).saturating_sub(self.intake.expected().byte_count());
+            let size = self.live.unwrap_or_else(|| self.window.size().min(limit));
+            let room = size.saturating_sub(self.intake.expected().byte_count());
+            // A live flow is asked for long before it comes: in few Interests, which still overlap.
+            let wide = shared.config.span_bytes() / 2;
+            let step = if self.live.is_some() && room >= wide { wide.max(usual) } else { usual };
             if from >= end || room < step {
                 return;
             }
@@ -176,13 +193,20 @@ impl<S: Sink> Flow<S> {
                 continue;
             };
             self.progress.asked_end = gap.end;
-            if self.progress.timed.len() < MAX_TIMED {
-                self.progress.timed.push_back((gap.start, now));
+            if self.live.is_none() {
+                self.time(now, gap);
             }
-            self.timeouts.on_ask(now, gap);
             let ask = self.intake.ask(gap);
             shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
         }
+    }
+
+    /// The answer to a request for `gap` times the path, or fails to come.
+    fn time(&mut self, now: Instant, gap: ByteRange) {
+        if self.progress.timed.len() < MAX_TIMED {
+            self.progress.timed.push_back((gap.start, now));
+        }
+        self.timeouts.on_ask(now, gap);
     }
 
     /// Bytes of the flow arrived; `is_end` says that it ends behind them.
@@ -331,7 +355,7 @@ impl<S: Sink> Flow<S> {
     /// When a flow that has stopped is to be asked about. (The published protocols have no such question.)
     fn probe_due(&self) -> Option<Instant> {
         let is_asking = self.intake.trusts_counter() && !self.intake.expected().is_empty();
-        is_asking.then(|| self.silence.due()).flatten()
+        (is_asking && self.live.is_none()).then(|| self.silence.due()).flatten()
     }
 
     /// Packets were lost on the hop that no hole accounts for.
@@ -357,7 +381,7 @@ impl<S: Sink> Flow<S> {
     }
 
     /// Asks for one packet of what is due, all the way up: its answer tells who is there now.
-    fn probe(&mut self, now: Instant, shared: &mut Shared) {
+    pub(super) fn probe(&mut self, now: Instant, shared: &mut Shared) {
         self.silence.on_probe();
         let Some(missing) = self.intake.expected().first() else { return };
         let packet = missing.prefix(shared.config.payload as u64);

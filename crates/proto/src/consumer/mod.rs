@@ -165,15 +165,46 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
 
     /// Begins to fetch a flow. False, and no change, when it is being fetched already.
     pub fn open(&mut self, now: Instant, request: Request, sink: S) -> bool {
+        self.insert(now, request, None, sink)
+    }
+
+    fn insert(&mut self, now: Instant, request: Request, live: Option<u64>, sink: S) -> bool {
         let id = request.flow;
         if self.flows.find(&id).is_some() {
             return false;
         }
         let Self { flows, shared, .. } = self;
         let uplink = shared.uplinks.link(request.upstream, id);
-        let slot = flows.find_or_insert(id, || Flow::new(now, &shared.config, uplink, request, sink));
+        let slot = flows.find_or_insert(id, || Flow::new(now, &shared.config, uplink, (request, live), sink));
         self.with_flow(slot, |flow, shared| flow.advance(now, shared));
         true
+    }
+
+    /// Begins to fetch a live flow, whose bytes may come at any time: `window` bytes are always asked for ahead of those
+    /// that are here. Nothing of it times out; [`Consumer::urge`] and [`Consumer::renew`] are for who knows that
+    /// something should have come. False, and no change, when it is being fetched already.
+    pub fn open_live(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        upstream: SocketAddr,
+        window: u64,
+        sink: S,
+    ) -> bool {
+        let request = Request { flow, upstream, length: None, have: RangeSet::new() };
+        self.insert(now, request, Some(window), sink)
+    }
+
+    /// Asks once more for the next packet of a live flow. Its answer tells how far the flow is.
+    pub fn urge(&mut self, now: Instant, flow: FlowId) {
+        let Some(slot) = self.flows.find(&flow) else { return };
+        self.with_flow(slot, |flow, shared| flow.probe(now, shared));
+    }
+
+    /// Asks for everything once more that has not come of a flow: upstream may have forgotten it.
+    pub fn renew(&mut self, now: Instant, flow: FlowId) {
+        let Some(slot) = self.flows.find(&flow) else { return };
+        self.with_flow(slot, |flow, shared| flow.ask_anew(now, shared));
     }
 
     /// Ends the fetching of a flow and returns its sink. What was asked for and has not come is called off.
@@ -212,6 +243,16 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     pub fn reject(&mut self, now: Instant, flow: FlowId, range: ByteRange) {
         let Some(slot) = self.flows.find(&flow) else { return };
         self.with_flow(slot, |flow, shared| flow.reject(now, range, shared));
+    }
+
+    /// Takes a packet that somebody else has opened: a node of several roles opens a datagram once.
+    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, packet: &Packet<'_>) {
+        match packet {
+            Packet::Data(header, payload) => self.on_data(now, from, *header, payload),
+            Packet::Notice(notice) => self.on_notice(now, from, *notice),
+            // Nobody asks a Consumer.
+            Packet::Interest(_) => self.bad_datagrams += 1,
+        }
     }
 
     /// A flow that is open.
@@ -373,10 +414,8 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
         match self.suite.open(now, from, datagram).ok().map(Packet::parse) {
-            Some(Ok(Packet::Data(header, payload))) => self.on_data(now, from, header, payload),
-            Some(Ok(Packet::Notice(notice))) => self.on_notice(now, from, notice),
-            // Nobody asks a Consumer.
-            Some(Ok(Packet::Interest(_)) | Err(_)) | None => self.bad_datagrams += 1,
+            Some(Ok(packet)) => self.handle_packet(now, from, &packet),
+            Some(Err(_)) | None => self.bad_datagrams += 1,
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Intake {
     span: u64,
     /// Whether the hop's counter says whose loss a hole is.
     trusts_counter: bool,
+    /// What is asked for may not exist yet: that it does not come says nothing.
+    is_live: bool,
 }
 
 impl Intake {
@@ -51,7 +53,13 @@ impl Intake {
             payload: config.payload as u64,
             span: config.span_bytes(),
             trusts_counter: config.repair_tries > 1,
+            is_live: false,
         }
+    }
+
+    /// As [`Intake::new`], for a flow whose bytes are asked for before they exist.
+    pub fn live(now: Instant, config: &Config) -> Self {
+        Self { is_live: true, ..Self::new(now, config, 0) }
     }
 
     /// What was asked for and has not arrived.
@@ -143,7 +151,7 @@ impl Intake {
         }
         self.expected.remove(seen.range);
         // What of the old requests does not come now was lost with the path.
-        if self.wakes(seen.now, seen.hop_rtt) {
+        if !self.is_live && self.wakes(seen.now, seen.hop_rtt) {
             self.loss.suspect(seen.now, &self.expected);
         }
         self.last_arrival = seen.now;

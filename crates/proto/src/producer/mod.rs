@@ -10,6 +10,7 @@ use crate::node::{Node, Transmit};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
+use crate::units::Rate;
 use crate::wire::{DataFlags, DataHeader, Interest, Packet, Plain, Suite};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -25,6 +26,13 @@ pub enum Lookup {
     Found {
         /// Its length; `None` for a stream without an end.
         length: Option<u64>,
+        /// Whether relays must not keep it.
+        is_volatile: bool,
+    },
+    /// The flow exists and grows: requests for bytes from `available` on wait for [`Producer::on_available`].
+    Live {
+        /// Bytes that exist by now.
+        available: u64,
         /// Whether relays must not keep it.
         is_volatile: bool,
     },
@@ -67,6 +75,8 @@ pub struct ProducerStats {
 
 struct Flow {
     length: Option<u64>,
+    /// Bytes that exist by now.
+    available: u64,
     is_volatile: bool,
     subscribers: Vec<Subscriber>,
     last_used: Instant,
@@ -159,6 +169,15 @@ impl<S: Source, C: Suite> Producer<S, C> {
         self.downlinks.end_complete(now, quiet);
     }
 
+    /// Takes a packet that somebody else has opened: a node of several roles opens a datagram once.
+    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, packet: &Packet<'_>) {
+        match packet {
+            Packet::Interest(interest) => self.on_interest(now, from, interest),
+            // Data and Notices are for those who ask.
+            Packet::Data(..) | Packet::Notice(_) => self.stats.bad_datagrams += 1,
+        }
+    }
+
     fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
         self.stats.interests_in += 1;
         let Some((link, is_restart)) = self.downlinks.on_interest(now, from, interest) else {
@@ -178,16 +197,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
             Lookup::NotYet => {}
             Lookup::Unknown if !self.downlinks.take_opening(now, link) => self.stats.over_limit += 1,
             Lookup::Unknown => self.answer(link, interest.flow, 0, Answer::NoSuchName),
-            Lookup::Found { .. } if !self.has_room(link, interest.flow) => self.stats.over_limit += 1,
+            Lookup::Found { .. } | Lookup::Live { .. } if !self.has_room(link, interest.flow) => {
+                self.stats.over_limit += 1;
+            }
             Lookup::Found { length, is_volatile } => {
-                self.next_sweep.get_or_insert(now + self.config.flow_idle);
-                let flow = self.flows.find_or_insert(interest.flow, || Flow {
-                    length,
-                    is_volatile,
-                    subscribers: Vec::new(),
-                    last_used: now,
-                });
-                self.on_request(now, link, flow, interest);
+                self.on_request(now, link, (length, u64::MAX, is_volatile), interest);
+            }
+            Lookup::Live { available, is_volatile } => {
+                self.on_request(now, link, (None, available, is_volatile), interest);
             }
         }
     }
@@ -210,10 +227,20 @@ impl<S: Source, C: Suite> Producer<S, C> {
         }
     }
 
-    fn on_request(&mut self, now: Instant, link: Slot, flow_slot: Slot, interest: &Interest) {
+    /// A request for a flow that has `length` bytes, if that is known, of which `available` exist.
+    fn on_request(
+        &mut self,
+        now: Instant,
+        link: Slot,
+        (length, available, is_volatile): (Option<u64>, u64, bool),
+        interest: &Interest,
+    ) {
+        self.next_sweep.get_or_insert(now + self.config.flow_idle);
+        let make = || Flow { length, available, is_volatile, subscribers: Vec::new(), last_used: now };
+        let flow_slot = self.flows.find_or_insert(interest.flow, make);
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
-        let length = flow.length;
+        let (length, available) = (flow.length, flow.available);
         let subscribers = &mut flow.subscribers;
         let of_flow = (interest.flow, flow_slot, interest.epoch);
         let Some(subscriber) = Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, of_flow)
@@ -240,7 +267,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
                 continue;
             }
             self.stats.repairs += u64::from(interest.repair);
-            subscriber.enqueue(now, &mut self.downlinks, part, interest.repair, &mut self.gaps);
+            let here = part.intersect(ByteRange::new(0, available));
+            let to_come = part.intersect(ByteRange::new(available, u64::MAX));
+            if !here.is_empty() {
+                subscriber.enqueue(now, &mut self.downlinks, here, interest.repair, &mut self.gaps);
+            }
+            if !to_come.is_empty() {
+                subscriber.want(&mut self.downlinks, to_come);
+            }
         }
         if is_beyond_end {
             self.answer(link, interest.flow, length.unwrap_or(0), Answer::End);
@@ -288,8 +322,55 @@ impl<S: Source, C: Suite> Producer<S, C> {
         transmit
     }
 
+    /// A live flow has grown to `end` bytes: who asked for them gets them now.
+    pub fn on_available(&mut self, now: Instant, flow: FlowId, end: u64) {
+        let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get_mut(slot)) else { return };
+        flow.available = flow.available.max(end);
+        flow.last_used = now;
+        let here = ByteRange::new(0, flow.available);
+        for subscriber in &mut flow.subscribers {
+            self.parts.extend(subscriber.wanted().intersect(here));
+            for part in self.parts.drain(..) {
+                subscriber.unwant(&mut self.downlinks, part);
+                subscriber.enqueue(now, &mut self.downlinks, part, false, &mut self.gaps);
+            }
+        }
+    }
+
+    /// A live flow ends with the bytes that exist: who asked for more is told so. From now on its [`Source::lookup`] is to
+    /// answer [`Lookup::Found`].
+    pub fn on_end(&mut self, flow: FlowId) {
+        let Some(slot) = self.flows.find(&flow) else { return };
+        let Some(state) = self.flows.get_mut(slot) else { return };
+        let end = *state.length.get_or_insert(state.available);
+        for subscriber in &mut state.subscribers {
+            subscriber.unwant(&mut self.downlinks, ByteRange::new(end, u64::MAX));
+            let flags = DataFlags { end: true, ..DataFlags::default() };
+            self.outbox.push(Control::Answer { link: subscriber.link, flow, offset: end, flags });
+        }
+    }
+
+    /// Bytes of a flow that were asked for, exist, and wait to be sent, to whoever waits for most.
+    pub fn unsent(&self, flow: FlowId) -> u64 {
+        let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get(slot)) else { return 0 };
+        let queued = |subscriber: &Subscriber| {
+            let responder = self.downlinks.get(subscriber.link);
+            responder.map_or(0, |responder| responder.scheduler.queued_bytes(subscriber.queue))
+        };
+        flow.subscribers.iter().map(queued).max().unwrap_or(0)
+    }
+
+    /// The rate that those who ask for a flow have granted, the highest.
+    pub fn granted(&self, flow: FlowId) -> Rate {
+        let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get(slot)) else {
+            return Rate::ZERO;
+        };
+        let links = flow.subscribers.iter().filter_map(|subscriber| self.downlinks.get(subscriber.link));
+        links.map(|responder| responder.link_rate()).max().unwrap_or(Rate::ZERO)
+    }
+
     /// The source no longer has what it promised: everybody who waits for the flow is told so.
-    fn withdraw(&mut self, id: FlowId) {
+    pub fn withdraw(&mut self, id: FlowId) {
         let Some(flow) = self.flows.find(&id).and_then(|slot| self.flows.remove(slot)) else { return };
         for subscriber in flow.subscribers {
             subscriber.close(&mut self.downlinks, Ending::Withdrawn);
@@ -329,11 +410,9 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
     type Event = Transfer;
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        let packet = self.suite.open(now, from, datagram).ok().map(Packet::parse);
-        match packet {
-            Some(Ok(Packet::Interest(interest))) => self.on_interest(now, from, &interest),
-            // Data and Notices are for those who ask.
-            Some(Ok(Packet::Data(..) | Packet::Notice(_)) | Err(_)) | None => self.stats.bad_datagrams += 1,
+        match self.suite.open(now, from, datagram).ok().map(Packet::parse) {
+            Some(Ok(packet)) => self.handle_packet(now, from, &packet),
+            Some(Err(_)) | None => self.stats.bad_datagrams += 1,
         }
     }
 

@@ -6,7 +6,7 @@ CARGO ?= cargo
 # A cargo that rustup has just installed is not on the PATH of this shell yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: all build test demo bench chaos figures fuzz lint deny install bootstrap
+.PHONY: all build test demo bench bpf chaos figures fuzz lint deny install bootstrap
 
 all: build
 
@@ -18,7 +18,9 @@ build: bootstrap
 
 # Format, lints, all tests; those on real networks make their own namespaces and say so where they cannot.
 test: lint
-	$(CARGO) test --workspace --locked
+	@mkdir -p target
+	$(CARGO) test --workspace --locked 2>&1 | tee target/test.log
+	@awk '/^skipped [0-9]+ tests:/ {sum += $$2} END {printf "%d tests were skipped; target/test.log says why\n", sum}' target/test.log
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --offline check licenses bans sources; \
 	 else echo "cargo-deny is not installed; 'make deny' installs it"; fi
 
@@ -39,6 +41,11 @@ bench: ARGS ?= --compare
 bench: build
 	@scripts/bootstrap.sh iperf3
 	target/release/starhop bench $(ARGS)
+
+# The programs for the kernel, compiled anew from crates/kernel/bpf; commit what changes in crates/kernel/objects.
+bpf:
+	@scripts/bootstrap.sh clang llvm-strip /usr/include/bpf/bpf_helpers.h
+	crates/kernel/bpf/build.sh
 
 # Every figure of the papers that takes minutes, with its verdicts; FIGURES="all --long" for the days over the sky.
 figures: build

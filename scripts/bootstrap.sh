@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building and running need and this machine lacks, on Debian and Ubuntu. Says what it does;
-# does nothing, at once, where nothing is missing. Further arguments name commands to install as well.
+# does nothing, at once, where nothing is missing. Further arguments name commands, or headers by their path, to install as well.
 set -euo pipefail
 
 # Keep in step with rust-version in Cargo.toml, from where it is read.
@@ -66,7 +66,18 @@ install_rust() {
 missing=()
 command -v cc >/dev/null && command -v make >/dev/null || missing+=(build-essential)
 command -v curl >/dev/null || missing+=(curl ca-certificates)
-for command in "$@"; do command -v "$command" >/dev/null || missing+=("$command"); done
+# What libbpf is built with, for `starhop tcp`; not needed with --no-default-features.
+command -v pkg-config >/dev/null || missing+=(pkg-config)
+has_header() { echo "#include <$1>" | cc -E - >/dev/null 2>&1; }
+has_header libelf.h || missing+=(libelf-dev)
+has_header zlib.h || missing+=(zlib1g-dev)
+for wanted_too in "$@"; do
+    case $wanted_too in
+    /usr/include/bpf/*) [ -e "$wanted_too" ] || missing+=(libbpf-dev) ;;
+    llvm-strip) compgen -c llvm-strip >/dev/null || missing+=(llvm) ;;
+    *) command -v "$wanted_too" >/dev/null || missing+=("$wanted_too") ;;
+    esac
+done
 [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
 
 version=$(rust_version || true)

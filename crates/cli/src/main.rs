@@ -46,6 +46,7 @@ enum Verb {
     Sweep(verb::sweep::Args),
     Figure(verb::figure::Args),
     Orbit(verb::orbit::Args),
+    Tcp(verb::tcp::Args),
 }
 
 /// The version, and what this program was built from and as, for reports of what went wrong.
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         Verb::Sweep(args) => verb::sweep::run(args),
         Verb::Figure(args) => verb::figure::run(args),
         Verb::Orbit(args) => verb::orbit::run(args),
+        Verb::Tcp(args) => verb::tcp::run(args),
     };
     done.unwrap_or_else(|error| {
         if let Some(usage) = error.downcast_ref::<clap::Error>() {

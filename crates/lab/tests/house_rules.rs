@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Which of our crates a crate may use.
-const EDGES: [(&str, &[&str]); 6] = [
+const EDGES: [(&str, &[&str]); 7] = [
     ("proto", &[]),
     ("orbit", &[]),
     ("sim", &["proto", "orbit"]),
     ("net", &["proto"]),
-    ("lab", &["proto", "sim", "orbit", "net"]),
-    ("cli", &["proto", "sim", "orbit", "net", "lab"]),
+    ("kernel", &[]),
+    ("lab", &["proto", "sim", "orbit", "net", "kernel"]),
+    ("cli", &["proto", "sim", "orbit", "net", "kernel", "lab"]),
 ];
 
 /// All that proto is built on.

@@ -32,6 +32,18 @@ impl Signals {
     }
 }
 
+/// Waits for SIGINT or SIGTERM.
+///
+/// # Errors
+/// When signals cannot be listened to.
+pub fn wait_for_end() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        Signals::new()?.recv().await;
+        Ok(())
+    })
+}
+
 /// What a role does besides carrying packets.
 pub trait Chores<N: Node> {
     /// Some time has passed.

@@ -17,6 +17,7 @@ pub(crate) mod serve;
 pub(crate) mod sim;
 pub(crate) mod split_proxy;
 pub(crate) mod sweep;
+pub(crate) mod tcp;
 
 use starhop_proto::config::{Controller, Settings};
 use starhop_proto::units::Rate;

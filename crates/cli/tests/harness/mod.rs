@@ -15,7 +15,7 @@ pub(crate) fn run(tests: &[Test], cannot: impl FnOnce() -> Option<String>) {
         Err(error) => panic!("{error}"),
     };
     if let Some(missing) = missing {
-        println!("skipped: {missing}");
+        println!("skipped {} tests: {missing}", tests.len());
         return;
     }
     let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();

@@ -1,0 +1,84 @@
+//! What this kernel offers, by its files.
+
+use crate::error::KernelError;
+use std::fs;
+use std::io;
+
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+fn read(path: &str) -> Result<String, KernelError> {
+    fs::read_to_string(path).map_err(KernelError::system(format!("cannot read {path}")))
+}
+
+/// Every control that a socket of this namespace may choose: built in, modules in use, and loaded.
+///
+/// # Errors
+/// Where /proc/sys is missing.
+pub fn offered() -> Result<Vec<String>, KernelError> {
+    Ok(read(AVAILABLE)?.split_whitespace().map(str::to_owned).collect())
+}
+
+/// The control of new sockets in this network namespace.
+///
+/// # Errors
+/// Where /proc/sys is missing.
+pub fn default_control() -> Result<String, KernelError> {
+    Ok(read(DEFAULT)?.trim().to_owned())
+}
+
+/// Makes a control the default of new sockets in this network namespace.
+///
+/// # Errors
+/// [`KernelError::NotOffered`], and [`KernelError::NotPermitted`] without CAP_NET_ADMIN.
+pub fn set_default(kernel_name: &str) -> Result<(), KernelError> {
+    fs::write(DEFAULT, kernel_name).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => KernelError::NotPermitted,
+        io::ErrorKind::NotFound => KernelError::NotOffered {
+            name: kernel_name.to_owned(),
+            offered: offered().unwrap_or_default().join(", "),
+        },
+        _ => KernelError::system(format!("cannot write `{kernel_name}` to {DEFAULT}"))(error),
+    })
+}
+
+/// What `uname -r` says.
+#[cfg(feature = "loader")]
+pub(crate) fn release() -> String {
+    nix::sys::utsname::uname()
+        .map_or_else(|_| "?".to_owned(), |names| names.release().to_string_lossy().into_owned())
+}
+
+/// Where loaded controls are pinned: bpffs, mounted where it is not.
+#[cfg(feature = "loader")]
+pub(crate) fn pin_directory() -> Result<std::path::PathBuf, KernelError> {
+    use nix::mount::{MsFlags, mount};
+    use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+    const ROOT: &str = "/sys/fs/bpf";
+    let is_mounted = statfs(ROOT).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC);
+    if !is_mounted {
+        mount(Some("bpf"), ROOT, Some("bpf"), MsFlags::empty(), None::<&str>)
+            .map_err(|error| KernelError::system(format!("cannot mount bpf on {ROOT}"))(error.into()))?;
+    }
+    let directory = std::path::Path::new(ROOT).join("starhop");
+    match fs::create_dir(&directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(KernelError::system(format!("cannot make {}", directory.display()))(error))
+        }
+        _ => Ok(directory),
+    }
+}
+
+/// Processes that hold a link open, by /proc.
+#[cfg(feature = "loader")]
+pub(crate) fn holders(link: u32) -> Vec<u32> {
+    let line = format!("link_id:\t{link}");
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let holds = |pid: &u32| {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+        let mut texts = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        texts.any(|text| text.lines().any(|found| found == line))
+    };
+    pids.filter(holds).collect()
+}

@@ -1,0 +1,31 @@
+//! Programs for the Linux kernel: congestion controls that any process' sockets can choose, loaded by eBPF.
+//!
+//! `bpf/` has the programs in C, `objects/` what `make bpf` compiled of them; a build needs no clang. One object runs
+//! on every kernel with type information (CO-RE).
+//!
+//! | module | owns |
+//! |---|---|
+//! | `control` | the controls by name, their options and counters |
+//! | `load` | loading a control, keeping it, taking it away |
+//! | `registry` | what is loaded now, by whom, and how many sockets use it |
+//! | `host` | what the kernel offers, by its files; where things are pinned |
+//!
+//! `load` and `registry` need libbpf (feature `loader`).
+
+mod control;
+mod error;
+mod host;
+#[cfg(feature = "loader")]
+mod load;
+#[cfg(not(feature = "loader"))]
+#[path = "absent.rs"]
+mod load;
+#[cfg(feature = "loader")]
+mod registry;
+mod state;
+
+pub use control::{CONTROLS, Control, OptionSpec, Options};
+pub use error::KernelError;
+pub use host::{default_control, offered, set_default};
+pub use load::{Loaded, load, registered, unload};
+pub use state::{Counters, Lifetime, Registered};

@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Directories, whose files are named by their path below them, and files, named by their last part
     #[arg(required = true, value_name = "DIR|FILE")]
     paths: Vec<PathBuf>,
+    /// Also serve files and directories whose names begin with a dot; key files of Starhop are never served
+    #[arg(long)]
+    hidden: bool,
     /// Address and UDP port to listen on; `[::]` takes both IP versions
     #[arg(long, default_value = "[::]:4433", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
@@ -56,7 +59,8 @@ type Server = Driver<Producer<Files, HopSuite>>;
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.log.start(args.json)?;
-    let roots = args.paths.iter().map(|path| Root::open(path)).collect::<Result<Vec<_>, _>>()?;
+    let open = |path: &PathBuf| Root::open(path, args.hidden);
+    let roots = args.paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let config = args.mechanisms.config(|_| {})?;
     let suite = args.seal.suite()?;
     daemon::runtime()?.block_on(async {
@@ -197,9 +201,14 @@ impl Hashing {
             self.bar.finish_and_clear();
             if self.json {
                 let cpu = clock::cpu_seconds();
-                tell(json!({"event": "hashed", "files": progress.files, "cpu_seconds": cpu}));
+                let (files, skipped) = (progress.files, progress.skipped);
+                tell(json!({"event": "hashed", "files": files, "skipped": skipped, "cpu_seconds": cpu}));
             } else {
-                say(&format!("hashed: {} files can be had", progress.files));
+                let skipped = match progress.skipped {
+                    0 => String::new(),
+                    count => format!("; {count} cannot, as told on standard error"),
+                };
+                say(&format!("hashed: {} files can be had{skipped}", progress.files));
             }
         }
     }

@@ -75,6 +75,8 @@ pub(super) struct Catalogue {
 pub struct Progress {
     /// Files found.
     pub files: u64,
+    /// Files and directories that cannot be served; each was named once in a warning.
+    pub skipped: u64,
     /// Bytes to hash in the running round.
     pub total_bytes: u64,
     /// Bytes hashed in it.
@@ -89,6 +91,7 @@ pub(super) struct Shared {
     catalogue: Mutex<Arc<Catalogue>>,
     version: AtomicU64,
     pub(super) files: AtomicU64,
+    pub(super) skipped: AtomicU64,
     pub(super) total_bytes: AtomicU64,
     pub(super) hashed_bytes: AtomicU64,
     pub(super) is_complete: AtomicBool,
@@ -126,6 +129,7 @@ impl Shared {
     pub(super) fn progress(&self) -> Progress {
         Progress {
             files: self.files.load(Ordering::Relaxed),
+            skipped: self.skipped.load(Ordering::Relaxed),
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
             hashed_bytes: self.hashed_bytes.load(Ordering::Relaxed),
             is_complete: self.is_complete.load(Ordering::Acquire),

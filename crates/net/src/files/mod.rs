@@ -5,9 +5,11 @@
 //! withdrawn at once and comes back under its new hash.
 
 mod catalogue;
+mod hashing;
 mod root;
 mod scan;
 mod source;
+mod watch;
 
 pub use catalogue::Progress;
 pub use root::{Root, RootError};

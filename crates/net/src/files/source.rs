@@ -236,7 +236,7 @@ mod tests {
     use std::time::Duration;
 
     fn serve(path: &Path) -> Files {
-        let files = Files::new(vec![Root::open(path).unwrap()], false).unwrap();
+        let files = Files::new(vec![Root::open(path, false).unwrap()], false).unwrap();
         wait_until(|| files.progress().is_complete);
         files
     }
@@ -322,5 +322,70 @@ mod tests {
         let new = blake3::hash(&vec![2; 600_000]);
         wait_until(|| manifest(&mut files, "file").is_some_and(|(_, hash)| hash == new));
         assert_eq!(files.lookup(flow), Lookup::Unknown);
+    }
+
+    #[test]
+    fn a_new_file_is_offered_within_two_seconds_whatever_else_is_being_hashed() {
+        let directory = tempfile::tempdir().unwrap();
+        // Without any block on the disk, and hours to hash.
+        let large = File::create(directory.path().join("large")).unwrap();
+        large.set_len(1 << 43).unwrap();
+        let mut files = Files::new(vec![Root::open(directory.path(), false).unwrap()], false).unwrap();
+        wait_until(|| files.progress().hashed_bytes > 0);
+        for round in 0..3u8 {
+            let bytes = [round; 1000];
+            let start = std::time::Instant::now();
+            std::fs::write(directory.path().join("new"), bytes).unwrap();
+            let hash = blake3::hash(&bytes);
+            wait_until(|| manifest(&mut files, "new").is_some_and(|(_, found)| found == hash));
+            assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        }
+        assert!(!files.progress().is_complete);
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_counted_and_named_once() {
+        use std::os::unix::ffi::OsStrExt;
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &[u8]| {
+            std::fs::write(directory.path().join(std::ffi::OsStr::from_bytes(name)), "x").unwrap();
+        };
+        [&b"good"[..], b"two\nlines", b"\xff\xfe"].into_iter().for_each(write);
+        std::os::unix::fs::symlink("/etc/hostname", directory.path().join("out")).unwrap();
+        std::os::unix::fs::symlink("nothing", directory.path().join("dangling")).unwrap();
+        nix::unistd::mkfifo(&directory.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let files = serve(directory.path());
+        assert_eq!((files.progress().files, files.progress().skipped), (1, 5));
+        let warnings = files.take_warnings();
+        for reason in ["control characters", "not UTF-8", "leads out", "No such file", "neither a file"] {
+            assert_eq!(warnings.iter().filter(|w| w.contains(reason)).count(), 1, "{reason}: {warnings:?}");
+        }
+        write(b"another");
+        wait_until(|| files.progress().files == 2);
+        assert_eq!(files.take_warnings(), [""; 0], "they were told before");
+    }
+
+    #[test]
+    fn hidden_files_and_keys_are_not_given_away() {
+        use crate::security::{Authority, KeyFile, Kind};
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir_all(at(".ssh")).unwrap();
+        [".env", ".ssh/id", "file"].iter().for_each(|name| std::fs::write(at(name), "x").unwrap());
+        KeyFile::new(Kind::Domain, "home", None, 0).unwrap().create(&at("domain.key")).unwrap();
+        KeyFile::new(Kind::Node, "home", None, 0).unwrap().create(&at("node.key")).unwrap();
+        Authority::new().unwrap().create(&at("authority")).unwrap();
+        let key = std::fs::read(at("domain.key")).unwrap();
+        let mut files = serve(directory.path());
+        assert_eq!(files.progress().files, 1);
+        for name in [".env", ".ssh/id", "domain.key", "node.key", "authority"] {
+            assert_eq!(files.lookup(manifest_flow(name)), Lookup::Unknown, "{name}");
+        }
+        assert_eq!(files.lookup(FlowId::of_content(blake3::hash(&key).as_bytes())), Lookup::Unknown);
+        assert_eq!(files.take_warnings().iter().filter(|w| w.contains("a Starhop key")).count(), 3);
+        let mut files = Files::new(vec![Root::open(directory.path(), true).unwrap()], false).unwrap();
+        wait_until(|| files.progress().is_complete);
+        assert!(manifest(&mut files, ".ssh/id").is_some(), "the operator asked for it");
+        assert_eq!(files.lookup(manifest_flow("domain.key")), Lookup::Unknown, "never");
     }
 }

@@ -268,6 +268,17 @@ fn without_secrets(message: &str) -> String {
         .collect()
 }
 
+/// Whether a file that begins with `bytes` is a key file of any kind, valid or not.
+pub(crate) fn holds_a_secret(bytes: &[u8]) -> bool {
+    if bytes.len() as u64 > MAX_LEN {
+        return false;
+    }
+    let table = std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<toml::Table>().ok());
+    let Some(table) = table.filter(|table| table.contains_key("kind")) else { return false };
+    let keys = table.get("key").and_then(toml::Value::as_array).into_iter().flatten();
+    table.contains_key("secret") || keys.into_iter().any(|key| key.get("secret").is_some())
+}
+
 /// Whether a file's text says that it holds an authority's key.
 fn is_authority(text: &str) -> bool {
     #[derive(Deserialize)]

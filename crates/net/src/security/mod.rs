@@ -14,6 +14,7 @@ pub mod stream;
 mod suite;
 
 pub use aead::AeadKey;
+pub(crate) use keyfile::holds_a_secret;
 pub use keyfile::{KeyError, KeyFile, Kind, Step};
 pub use keys::Keys;
 pub use roster::{Authority, Member, Roster, RosterError};

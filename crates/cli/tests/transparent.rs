@@ -30,6 +30,8 @@ fn main() {
         ("what_is_not_ours_is_not_touched", what_is_not_ours_is_not_touched),
         ("a_relay_can_step_aside", a_relay_can_step_aside),
         ("a_firewall_that_is_held_by_others_ends_no_relay", a_firewall_that_is_held_by_others_ends_no_relay),
+        ("rules_that_others_flush_are_set_again", rules_that_others_flush_are_set_again),
+        ("a_watchdog_that_is_killed_is_named", a_watchdog_that_is_killed_is_named),
     ];
     harness::run(tests, || {
         let probe = Site::new(&[LOSSY]);
@@ -236,4 +238,44 @@ fn a_firewall_that_is_held_by_others_ends_no_relay() {
     }
     relay.end();
     assert_eq!(diversions(&site, 1), "");
+}
+
+fn rules_that_others_flush_are_set_again() {
+    let site = Site::new(&[LOSSY; 2]);
+    let bytes = site.offer("file", 500_000);
+    let _server = site.serve();
+    let relay = site.transparent_relay(1);
+    let whole = diversions(&site, 1);
+    let flushes: [&[&str]; 3] = [
+        &["nft", "flush", "ruleset"],
+        &["ip", "rule", "flush", "priority", "100"],
+        &["nft", "flush", "ruleset"],
+    ];
+    for words in flushes {
+        let mut flush = Command::new(words[0]);
+        flush.args(&words[1..]);
+        let done = site.chain.hosts[1].run(move || flush.status()).expect("a thread");
+        assert!(done.is_ok_and(|status| status.success()), "{words:?}");
+        let took = wait_until("they are set again", Span::from_secs(2), || diversions(&site, 1) == whole);
+        println!("     {words:?}: set again after {took:?}");
+    }
+    let (code, result) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{result}");
+    assert!(site.take_received() == Some(bytes));
+    let end = relay.end();
+    assert!(end["data_out"].as_u64() > Some(300), "the relay took part: {end}");
+    assert_eq!(diversions(&site, 1), "");
+}
+
+fn a_watchdog_that_is_killed_is_named() {
+    let site = Site::new(&[LOSSY; 2]);
+    let relay = site.transparent_relay(1);
+    let watchdogs = support::children(relay.process.id());
+    assert_eq!(watchdogs.len(), 1, "{watchdogs:?}");
+    let pid = nix::unistd::Pid::from_raw(watchdogs[0] as i32);
+    nix::sys::signal::kill(pid, Signal::SIGKILL).expect("it runs");
+    wait_until("packets pass", Span::from_secs(2), || diversions(&site, 1).is_empty());
+    let output = relay.process.output().expect("its end");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("the watchdog of this relay ended") && said.contains("SIGKILL"), "{said}");
 }

@@ -61,6 +61,24 @@ impl Firewall {
         nft(&self.script())
     }
 
+    /// Whether all of it is there still: others may change rules, too.
+    ///
+    /// # Errors
+    /// When that cannot be found out now.
+    pub(super) fn is_installed(self) -> io::Result<bool> {
+        let mut command = Command::new("nft");
+        command.args(["list", "table"]).args(self.table().split(' '));
+        let output = command.stdin(Stdio::null()).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        // ENOENT, as nft says it in every version.
+        if !output.status.success() && !said.contains("No such file or directory") {
+            return Err(io::Error::other(said.into_owned()));
+        }
+        let count = |text: &str| text.matches("tproxy").count();
+        let is_whole = count(&String::from_utf8_lossy(&output.stdout)) == count(&self.script());
+        Ok(is_whole && rules::are_there(self.mark())?)
+    }
+
     /// Lets packets pass. What is not there need not be removed.
     pub(super) fn remove(self) -> io::Result<()> {
         let table = self.table();

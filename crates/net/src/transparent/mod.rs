@@ -5,6 +5,7 @@
 //! Starhop's, or not for it, or sealed with a key that it has not, goes on as it came. A watchdog sees to it that packets pass when the relay does not work.
 
 mod firewall;
+mod news;
 mod node;
 mod pairs;
 mod rules;

@@ -1,8 +1,9 @@
 //! The routing rules that deliver diverted packets to this host, whatever their address.
 
+use futures_util::TryStreamExt;
 use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
-use rtnetlink::packet_route::rule::RuleMessage;
-use rtnetlink::{Error, Handle, RouteMessageBuilder};
+use rtnetlink::packet_route::rule::{RuleAttribute, RuleMessage};
+use rtnetlink::{Error, Handle, IpVersion, RouteMessageBuilder};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -24,6 +25,20 @@ pub(super) fn add(mark: u32) -> io::Result<()> {
             handle.route().add(route).replace().execute().await?;
         }
         Ok(())
+    })
+}
+
+/// Whether the rules of both IP versions are there.
+pub(super) fn are_there(mark: u32) -> io::Result<bool> {
+    run(async move |handle| {
+        for version in [IpVersion::V4, IpVersion::V6] {
+            let rules: Vec<RuleMessage> = handle.rule().get(version).execute().try_collect().await?;
+            let is_ours = |rule: &RuleMessage| rule.attributes.contains(&RuleAttribute::FwMark(mark));
+            if !rules.iter().any(is_ours) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     })
 }
 
@@ -67,9 +82,9 @@ fn missing_is_fine(done: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-fn run<W: Future<Output = Result<(), Error>> + Send + 'static>(
+fn run<T: Send + 'static, W: Future<Output = Result<T, Error>> + Send + 'static>(
     work: impl FnOnce(Handle) -> W + Send + 'static,
-) -> io::Result<()> {
+) -> io::Result<T> {
     // A thread of its own: the caller may be within a runtime, in which another cannot be waited for.
     let body = move || {
         crate::daemon::runtime()?.block_on(async {

@@ -2,6 +2,7 @@
 //! proves, four times a second, that it is alive. When the relay is killed or hangs, packets pass it by.
 
 use super::firewall::Firewall;
+use super::news::News;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -66,8 +67,20 @@ impl Watchdog {
     /// When the watchdog is gone.
     pub(super) fn beat(&mut self, divert: bool) -> io::Result<()> {
         let sign = if divert { DIVERT } else { LET_PASS };
-        let gone = || io::Error::other("the watchdog is gone");
-        self.heart.as_mut().ok_or_else(gone)?.write_all(&[sign])
+        let told = self.heart.as_mut().map(|heart| heart.write_all(&[sign]));
+        told.and_then(Result::ok).ok_or_else(|| io::Error::other(self.obituary()))
+    }
+
+    /// How the watchdog came to its end, and what that means.
+    fn obituary(&mut self) -> String {
+        // A pipe closes a moment before its process can be waited for.
+        std::thread::sleep(RETRY);
+        let how =
+            self.child.try_wait().ok().flatten().map_or_else(String::new, |status| format!(" ({status})"));
+        format!(
+            "the watchdog of this relay ended{how}. Without it nobody would let packets pass if the relay hung: the \
+             relay ends, too, and packets pass. Start it again"
+        )
     }
 }
 
@@ -88,10 +101,10 @@ impl Drop for Watchdog {
 /// When the firewall cannot be changed.
 pub fn watch(port: u16) -> io::Result<()> {
     let firewall = Firewall::new(port);
-    let mut has_diverted = false;
-    let done = guard(firewall, &mut has_diverted);
+    let mut guard = Guard::new(firewall)?;
+    let done = guard.run();
     // Whoever holds the rules now lets go of them at some time, and nobody else removes what is ours.
-    let tries = if has_diverted { MOST_FAILURES } else { 1 };
+    let tries = if guard.has_diverted { MOST_FAILURES } else { 1 };
     let removed = (0..tries).find_map(|_| patiently(|| firewall.remove()).ok());
     done.and(removed.ok_or_else(|| io::Error::other("the firewall's table of this relay cannot be removed")))
 }
@@ -108,47 +121,123 @@ fn patiently(change: impl Fn() -> io::Result<()>) -> io::Result<()> {
     change()
 }
 
-fn guard(firewall: Firewall, has_diverted: &mut bool) -> io::Result<()> {
-    let mut input = io::stdin();
-    let mut last = Instant::now();
-    let (mut is_diverting, mut has_said) = (false, false);
-    let mut failures = 0;
-    let mut signs = [0; 64];
-    loop {
-        let left = SILENCE.saturating_sub(last.elapsed());
-        let timeout = if is_diverting {
+/// What the watchdog knows of its relay and of the firewall.
+#[derive(Debug)]
+struct Guard {
+    firewall: Firewall,
+    news: News,
+    last_sign: Instant,
+    is_diverting: bool,
+    /// Somebody changed rules: ours may be gone.
+    is_in_doubt: bool,
+    has_diverted: bool,
+    failures: u32,
+}
+
+/// What the watchdog waits for.
+enum Heard {
+    /// The relay lives, and wants packets diverted or not.
+    Sign(bool),
+    /// The relay gave no sign for too long.
+    Silence,
+    /// Somebody changed firewall or routing rules.
+    News,
+    /// The relay is gone.
+    End,
+}
+
+impl Guard {
+    fn new(firewall: Firewall) -> io::Result<Self> {
+        let (news, last_sign) = (News::new()?, Instant::now());
+        Ok(Self {
+            firewall,
+            news,
+            last_sign,
+            is_diverting: false,
+            is_in_doubt: false,
+            has_diverted: false,
+            failures: 0,
+        })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        loop {
+            match self.wait()? {
+                Heard::Sign(wanted) => {
+                    self.last_sign = Instant::now();
+                    self.set(wanted)?;
+                    self.look(false);
+                }
+                Heard::Silence => self.set(false)?,
+                Heard::News => self.look(true),
+                Heard::End => return Ok(()),
+            }
+        }
+    }
+
+    fn wait(&self) -> io::Result<Heard> {
+        let mut input = io::stdin();
+        let left = SILENCE.saturating_sub(self.last_sign.elapsed());
+        let timeout = if self.is_diverting {
             PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)
         } else {
             PollTimeout::NONE
         };
-        let is_silent = poll(&mut [PollFd::new(input.as_fd(), PollFlags::POLLIN)], timeout)? == 0;
-        let wanted = if is_silent {
-            false
-        } else {
-            let count = input.read(&mut signs)?;
-            let Some(sign) = signs[..count].last() else { return Ok(()) };
-            last = Instant::now();
-            *sign == DIVERT
-        };
-        if wanted == is_diverting {
-            continue;
+        let [firewall, rules] = self.news.fds();
+        let mut fds = [input.as_fd(), firewall, rules].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        if poll(&mut fds, timeout)? == 0 {
+            return Ok(Heard::Silence);
         }
-        let done = patiently(|| if wanted { firewall.install() } else { firewall.remove() });
-        if !has_said {
-            has_said = true;
+        if !fds[0].any().unwrap_or(true) {
+            return Ok(Heard::News);
+        }
+        let mut signs = [0; 64];
+        let count = input.read(&mut signs)?;
+        Ok(signs[..count].last().map_or(Heard::End, |sign| Heard::Sign(*sign == DIVERT)))
+    }
+
+    /// Diverts packets or lets them pass, as is wanted. What fails now is tried again with the next sign of life, or at
+    /// once where none comes.
+    fn set(&mut self, wanted: bool) -> io::Result<()> {
+        if wanted == self.is_diverting {
+            return Ok(());
+        }
+        let done = patiently(|| if wanted { self.firewall.install() } else { self.firewall.remove() });
+        if !self.has_diverted {
             let said = done.as_ref().map_or_else(io::Error::to_string, |()| "diverting".to_owned());
             // The relay hears it, or is gone, which the next read tells.
             let _ = writeln!(io::stdout(), "{}", said.replace('\n', " "));
             done?;
-            *has_diverted = true;
-            is_diverting = wanted;
-            continue;
+            (self.has_diverted, self.is_diverting) = (true, wanted);
+            return Ok(());
         }
-        // What fails now is tried again with the next sign of life, or at once where none comes.
         match done {
-            Ok(()) => (is_diverting, failures) = (wanted, 0),
-            Err(error) if failures == MOST_FAILURES => return Err(error),
-            Err(_) => failures += 1,
+            Ok(()) => (self.is_diverting, self.failures) = (wanted, 0),
+            Err(error) if self.failures == MOST_FAILURES => return Err(error),
+            Err(_) => self.failures += 1,
+        }
+        Ok(())
+    }
+
+    /// After a change, or where that is in doubt, looks whether the rules are there still. Where they are not, the next
+    /// sign of life sets them again.
+    fn look(&mut self, has_news: bool) {
+        if has_news {
+            // Changes come in groups.
+            std::thread::sleep(RETRY);
+            self.is_in_doubt |= self.news.take();
+        }
+        if !self.is_in_doubt || !self.is_diverting {
+            return;
+        }
+        let Ok(is_installed) = self.firewall.is_installed() else { return };
+        self.is_in_doubt = false;
+        if !is_installed {
+            self.is_diverting = false;
+            eprintln!(
+                "starhop: somebody removed the firewall's rules of this relay (`nft flush ruleset`, `ip rule flush`, a \
+                 firewall's reload?); they are set again"
+            );
         }
     }
 }

@@ -33,6 +33,7 @@ enum Verb {
     #[command(hide = true)]
     SplitProxy(verb::split_proxy::Args),
     Get(verb::get::Args),
+    Status(verb::status::Args),
     Key(verb::key::Args),
     Roster(verb::roster::Args),
     Demo(verb::demo::Args),
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Get(args) => verb::get::run(args),
+        Verb::Status(args) => verb::status::run(args),
         Verb::Key(args) => verb::key::run(args),
         Verb::Roster(args) => verb::roster::run(args),
         Verb::Demo(args) => verb::demo::run(args),

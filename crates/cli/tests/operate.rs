@@ -48,3 +48,138 @@ fn a_log_of_errors_only_leaves_transfers_out() {
     let (code, said) = place.run(&["serve", "served", "--log-level", "loud"]);
     assert!(code != 0 && said.contains("`loud` names no levels"), "{said}");
 }
+
+/// Server and relay with every door open, after a download over both.
+fn observed(place: &Place) -> (local::Node, local::Node, String) {
+    place.offer("file", 2_000_000);
+    let server = place.serve(&["--status-socket", "serve.sock"]);
+    let doors = ["--status-socket", "relay.sock", "--metrics", "127.0.0.1:0", "--page", "127.0.0.1:0"];
+    let relay = place.relay(&server.address, &doors);
+    place.get("file", &relay.address);
+    place.get("file", &relay.address);
+    let address = relay.address.clone();
+    (server, relay, address)
+}
+
+/// The address that a node says its metrics or its page are at.
+fn door(node: &mut local::Node, purpose: &str) -> String {
+    let said = node.heard().iter().find_map(|line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let address = line["message"].as_str()?.strip_prefix(&format!("{purpose} on http://"))?;
+        Some(address.to_owned())
+    });
+    said.expect("it says where")
+}
+
+/// What a node answers to a browser: the head and the body.
+fn http(address: &str, request: &str) -> (String, String) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    write!(stream, "{request} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").expect("to write");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn status_tells_of_peers_flows_and_the_cache() {
+    let place = Place::new();
+    let (server, _relay, _) = observed(&place);
+    let (code, said) = place.run(&["status", "./relay.sock", "--json"]);
+    assert_eq!(code, 0, "{said}");
+    let documents: Value = serde_json::from_str(&said).expect("JSON");
+    let status = &documents[0];
+    assert_eq!((&status["role"], &status["packets"]), (&"relay".into(), &"sealed".into()));
+    let peers = status["peers"].as_array().expect("peers");
+    let upstream = peers.iter().find(|peer| peer["side"] == "upstream").expect("an upstream");
+    assert_eq!(upstream["address"].as_str(), Some(server.address.as_str()));
+    assert!(
+        upstream["rtt_ms"].as_f64() < Some(1000.0) && upstream["rtt_ms"].as_f64() > Some(0.0),
+        "{upstream}"
+    );
+    assert!(upstream["bytes"].as_u64() > Some(2_000_000) && upstream["loss"].is_f64(), "{upstream}");
+    assert_eq!(upstream["mtu"], 65_535, "that of the loopback interface");
+    let given: u64 =
+        peers.iter().filter(|peer| peer["side"] == "downstream").filter_map(|p| p["bytes"].as_u64()).sum();
+    assert!(given > 4_000_000, "two downloads: {status}");
+    assert!(status["cache"]["hit_bytes"].as_u64() >= Some(1_900_000), "the second from the cache: {status}");
+    assert!(status["flow_count"].as_u64() >= Some(1) && status["flows"][0]["flow"].is_string(), "{status}");
+    let (code, said) = place.run(&["status", "./serve.sock"]);
+    assert_eq!(code, 0, "{said}");
+    for word in ["serve on", "sealed in", "downstream", "refused: none", " file "] {
+        assert!(said.contains(word), "no `{word}`:\n{said}");
+    }
+}
+
+#[test]
+fn the_log_of_a_running_node_can_be_turned_up_and_down() {
+    let place = Place::new();
+    place.offer("file", 1000);
+    let mut server = place.serve(&["--status-socket", "serve.sock", "--log-level", "error"]);
+    let (code, said) = place.run(&["status", "./serve.sock", "--log-level", "info"]);
+    assert_eq!(code, 0, "{said}");
+    place.get("file", &server.address);
+    server.expect(|line| line["message"] == "transfer ended");
+    let (code, said) = place.run(&["status", "./serve.sock", "--log-level", "loud"]);
+    assert!(code == 1 && said.contains("`loud` names no levels"), "{said}");
+}
+
+#[test]
+fn a_node_that_is_gone_leaves_no_socket_and_is_said_not_to_answer() {
+    let place = Place::new();
+    let mut server = place.serve(&["--status-socket", "serve.sock"]);
+    assert_eq!(server.end(), Some(0));
+    assert!(!place.path("serve.sock").exists());
+    let (code, said) = place.run(&["status", "./serve.sock"]);
+    assert!(code == 1 && said.contains("`./serve.sock` does not answer"), "{said}");
+    let killed = place.serve(&["--status-socket", "serve.sock"]);
+    killed.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(killed);
+    let _next = place.serve(&["--status-socket", "serve.sock"]);
+    assert_eq!(
+        place.run(&["status", "./serve.sock"]).0,
+        0,
+        "the next takes the place of one that was killed"
+    );
+}
+
+#[test]
+fn metrics_are_openmetrics_and_agree_with_the_status() {
+    let place = Place::new();
+    let (_server, mut relay, _) = observed(&place);
+    let address = door(&mut relay, "metrics");
+    let (head, body) = http(&address, "GET /metrics");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/openmetrics-text"), "{head}");
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    let value = |start: &str| {
+        let line = body.lines().find(|line| line.starts_with(start));
+        let line = line.unwrap_or_else(|| panic!("no `{start}` in\n{body}"));
+        line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number")
+    };
+    assert!(value("starhop_cache_hit_bytes_total ") >= 1_900_000.0);
+    assert!(value("starhop_peer_rtt_seconds{") > 0.0);
+    assert!(value("starhop_peer_bytes_total{") > 2_000_000.0);
+    assert!(value("starhop_site_saved_bytes_total{") >= 0.0);
+    assert!(value("starhop_build_info{role=\"relay\"") == 1.0);
+    assert!(value("starhop_cpu_seconds_total ") > 0.0);
+    assert!(http(&address, "GET /").0.starts_with("HTTP/1.1 404"));
+    assert!(http(&address, "POST /metrics").0.starts_with("HTTP/1.1 405"));
+}
+
+#[test]
+fn the_page_is_one_file_that_names_no_other_host() {
+    let place = Place::new();
+    let (_server, mut relay, listen) = observed(&place);
+    let address = door(&mut relay, "the page");
+    let (head, body) = http(&address, "GET /");
+    assert!(head.contains("text/html") && head.contains("default-src 'none'"), "{head}");
+    let hosts: Vec<&str> = body.match_indices("http").map(|(at, _)| &body[at..at + 24]).collect();
+    assert_eq!(hosts, ["http://www.w3.org/2000/s"], "the name of SVG, which nobody fetches");
+    let (_, status) = http(&address, "GET /status.json");
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["listen"].as_str(), Some(listen.as_str()));
+    let (_, history) = http(&address, "GET /history.json");
+    let history: Value = serde_json::from_str(&history).expect("JSON");
+    assert!(history[0]["timestamp"].is_string() && history[0]["in_mbps"].is_f64(), "{history}");
+}

@@ -1,6 +1,7 @@
 //! Runs a role until a signal ends it.
 
 use crate::driver::Driver;
+use crate::operate::{Desk, Status};
 use starhop_proto::Node;
 use std::io;
 use std::time::Duration;
@@ -54,9 +55,12 @@ pub trait Chores<N: Node> {
 
     /// The node has something to tell.
     fn event(&mut self, driver: &mut Driver<N>, event: N::Event);
+
+    /// Somebody asks how the node is.
+    fn status(&mut self, driver: &Driver<N>) -> Status;
 }
 
-/// Runs `driver` until SIGINT or SIGTERM, and does its `chores`; a tick comes `every` so often.
+/// Runs `driver` until SIGINT or SIGTERM, does its `chores` and answers at its `desk`; a tick comes `every` so often.
 ///
 /// # Errors
 /// When the socket fails or signals cannot be listened to.
@@ -64,6 +68,7 @@ pub async fn run<N: Node>(
     driver: &mut Driver<N>,
     every: Duration,
     chores: &mut impl Chores<N>,
+    desk: &mut Desk,
 ) -> io::Result<()> {
     let mut signals = Signals::new()?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -76,6 +81,7 @@ pub async fn run<N: Node>(
             () = signals.recv() => return Ok(()),
             _ = hangup.recv() => chores.reload(driver),
             _ = interval.tick() => chores.tick(driver),
+            inquiry = desk.next() => inquiry.answer(chores.status(driver)),
             done = driver.turn() => done?,
         }
         while let Some(event) = driver.poll_event() {

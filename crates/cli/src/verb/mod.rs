@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod demo;
+pub(crate) mod desk;
 pub(crate) mod emulate;
 pub(crate) mod figure;
 pub(crate) mod get;
@@ -16,6 +17,7 @@ pub(crate) mod sealing;
 pub(crate) mod serve;
 pub(crate) mod sim;
 pub(crate) mod split_proxy;
+pub(crate) mod status;
 pub(crate) mod sweep;
 pub(crate) mod tcp;
 

@@ -1,5 +1,6 @@
 //! `starhop relay`: stands between source and client, repairs and caches.
 
+use super::desk::DeskArgs;
 use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
 use super::sealing::SealArgs;
@@ -10,7 +11,8 @@ use anyhow::{Context, anyhow, bail};
 use indicatif::HumanBytes;
 use serde_json::json;
 use starhop_net::content::ContentName;
-use starhop_net::operate::transfers;
+use starhop_net::operate::transfers::{self, Record};
+use starhop_net::operate::{Accounts, Cache, Peer, Status};
 use starhop_net::outboard::outboard_flow;
 use starhop_net::proofs::{MAX_PROOF_BYTES, Proofs};
 use starhop_net::security::HopSuite;
@@ -22,6 +24,7 @@ use starhop_proto::name::FlowId;
 use starhop_proto::relay::{Relay, RelayStats, Scrutiny};
 use starhop_proto::time::Instant;
 use starhop_proto::units::Rate;
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -61,6 +64,8 @@ pub(crate) struct Args {
     mechanisms: Mechanisms,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    desk: DeskArgs,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -135,8 +140,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut driver = Driver::new(relay, endpoint)?;
         announce(args, &driver, memory);
         let every = args.stats_every.unwrap_or(Duration::from_secs(1));
-        let mut chores = Chores { lies: Lies::default(), tells_stats: args.stats_every.is_some() };
-        daemon::run(&mut driver, every, &mut chores).await?;
+        let mut desk = args.desk.open("relay", driver.endpoint().local().port())?;
+        let (record, tells_stats) = (Record::default(), args.stats_every.is_some());
+        let mut chores = Chores { lies: Lies::default(), record, cache: args.cache, tells_stats };
+        daemon::run(&mut driver, every, &mut chores, &mut desk).await?;
         finish(args, &driver);
         Ok(ExitCode::SUCCESS)
     })
@@ -154,6 +161,9 @@ fn check_cache(cache: u64, memory: u64) -> anyhow::Result<()> {
 /// What a relay does besides relaying.
 struct Chores {
     lies: Lies,
+    record: Record,
+    /// What the cache may hold, bytes.
+    cache: u64,
     tells_stats: bool,
 }
 
@@ -172,8 +182,37 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
     }
 
     fn event(&mut self, _driver: &mut Node, transfer: Transfer) {
-        transfers::log(&transfer, None);
+        self.record.note(&transfer, None);
     }
+
+    fn status(&mut self, driver: &Node) -> Status {
+        let (node, now) = (driver.node(), clock::now());
+        let local = driver.endpoint().local();
+        let mut status = Status::new("relay", local, node.suite(), driver.stats(), &self.record);
+        status.add_peers(node.upstreams().map(|hop| Peer::upstream(now, &hop)));
+        status.add_peers(node.downstreams().map(|hop| Peer::downstream(now, &hop)));
+        status.add_flows(now, node.flow_views(), |_| None);
+        account(&mut status, node.stats(), self.cache);
+        status
+    }
+}
+
+/// Adds what a relay counts to its status; `cache` is what its cache may hold.
+fn account(status: &mut Status, stats: RelayStats, cache: u64) {
+    let (used_bytes, hit_bytes) = (stats.cache_bytes, stats.cache_hit_bytes);
+    status.cache = Some(Cache { used_bytes, limit_bytes: cache, hit_bytes });
+    status.accounts = Accounts {
+        interests_in: stats.interests_in,
+        data_out: stats.data_out,
+        sent_bytes: stats.sent_bytes,
+        repairs: stats.repairs,
+        aggregated_bytes: stats.aggregated_bytes,
+    };
+    status.refuse("bad_datagrams", stats.bad_datagrams);
+    status.refuse("bytes_over_credit", stats.over_credit);
+    status.refuse("requests_over_limit", stats.over_limit);
+    status.refuse("data_unasked", stats.unasked);
+    status.refuse("groups_disproved", stats.disproved_groups);
 }
 
 /// What state and cache take at most.
@@ -226,15 +265,25 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
             tell(document);
         };
         let mut lies = Lies::default();
+        let record = RefCell::new(Record::default());
         let tick = |relay: &mut Transparent| {
-            relay.take_ended().iter().for_each(|transfer| transfers::log(transfer, None));
+            relay.take_ended().iter().for_each(|transfer| record.borrow_mut().note(transfer, None));
             warn(lies.news(clock::now(), relay.counters().relay));
             if args.stats_every.is_some() {
                 document("stats", relay.counters(), relay.suite());
             }
         };
         let every = args.stats_every.unwrap_or(Duration::from_secs(1));
-        relay.run(Some(every), tick, reload).await?;
+        let mut desk = args.desk.open("relay", port)?;
+        let status = |relay: &Transparent| {
+            let (counters, local) = (relay.counters(), SocketAddr::new(args.listen.ip(), port));
+            let mut status = Status::new("relay", local, relay.suite(), counters.sockets, &record.borrow());
+            status.add_peers(relay.peers());
+            status.add_flows(clock::now(), relay.flow_views(), |_| None);
+            account(&mut status, counters.relay, args.cache);
+            status
+        };
+        relay.run(Some(every), tick, reload, (&mut desk, status)).await?;
         match args.json {
             true => document("end", relay.counters(), relay.suite()),
             false => say_stats(relay.counters().relay),

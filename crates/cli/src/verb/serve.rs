@@ -1,5 +1,6 @@
 //! `starhop serve`: offers files.
 
+use super::desk::DeskArgs;
 use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
 use super::sealing::SealArgs;
@@ -9,7 +10,8 @@ use anyhow::Context;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::files::{Files, Root};
-use starhop_net::operate::transfers;
+use starhop_net::operate::transfers::{self, Record};
+use starhop_net::operate::{Accounts, Peer, Status};
 use starhop_net::security::HopSuite;
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
 use starhop_proto::hop::Transfer;
@@ -43,6 +45,8 @@ pub(crate) struct Args {
     mechanisms: Mechanisms,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    desk: DeskArgs,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -71,8 +75,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut driver = Driver::new(producer, endpoint)?;
         announce(args, &driver);
         let every = args.stats_every.unwrap_or(Duration::from_millis(250));
-        let mut chores = Chores { hashing: Hashing::new(args), tells_stats: args.stats_every.is_some() };
-        daemon::run(&mut driver, every, &mut chores).await?;
+        let mut desk = args.desk.open("serve", driver.endpoint().local().port())?;
+        let tells_stats = args.stats_every.is_some();
+        let mut chores = Chores { hashing: Hashing::new(args), record: Record::default(), tells_stats };
+        daemon::run(&mut driver, every, &mut chores, &mut desk).await?;
         finish(args, &driver)
     })
 }
@@ -80,6 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// What a server does besides answering.
 struct Chores {
     hashing: Hashing,
+    record: Record,
     tells_stats: bool,
 }
 
@@ -99,7 +106,27 @@ impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
 
     fn event(&mut self, driver: &mut Server, transfer: Transfer) {
         let name = driver.node().source().name_of(transfer.flow);
-        transfers::log(&transfer, name.as_deref());
+        self.record.note(&transfer, name.as_deref());
+    }
+
+    fn status(&mut self, driver: &Server) -> Status {
+        let (node, now) = (driver.node(), clock::now());
+        let stats = node.stats();
+        let local = driver.endpoint().local();
+        let mut status = Status::new("serve", local, node.suite(), driver.stats(), &self.record);
+        status.add_peers(node.downstreams().map(|hop| Peer::downstream(now, &hop)));
+        status.add_flows(now, node.flow_views(), |flow| node.source().name_of(flow.id));
+        status.accounts = Accounts {
+            interests_in: stats.interests_in,
+            data_out: stats.data_sent,
+            sent_bytes: stats.sent_bytes,
+            repairs: stats.repairs,
+            aggregated_bytes: 0,
+        };
+        status.refuse("bad_datagrams", stats.bad_datagrams);
+        status.refuse("bytes_over_credit", stats.over_credit);
+        status.refuse("requests_over_limit", stats.over_limit);
+        status
     }
 }
 

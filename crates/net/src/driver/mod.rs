@@ -35,7 +35,7 @@ const IDLE_FLOOR: Duration = Duration::from_micros(50);
 const BLOCKED_FLOOR: Duration = Duration::from_millis(1);
 
 /// Counters of a driver since its start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct DriverStats {
     /// Datagrams received.
     pub rx_datagrams: u64,

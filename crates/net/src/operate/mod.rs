@@ -1,4 +1,17 @@
-//! What an operator sees of a long-lived role: its log.
+//! What an operator sees of a long-lived role, and asks of it.
+//!
+//! A role describes itself in a [`Status`]. Its [`Desk`], a thread of its own, hands that out: over a Unix socket, as
+//! metrics for Prometheus, and as a page. [`log`] and [`transfers`] are its log.
 
+mod desk;
+mod history;
+mod http;
 pub mod log;
+mod metrics;
+mod socket;
+mod status;
 pub mod transfers;
+
+pub use desk::{Desk, Doors, Inquiry};
+pub use socket::{Address, NodeError, ask, nodes};
+pub use status::{Accounts, Cache, Flow, Peer, Side, Status};

@@ -18,12 +18,13 @@ pub use watchdog::watch;
 use crate::clock;
 use crate::daemon::Signals;
 use crate::driver::{DriverStats, Timer};
+use crate::operate::{Desk, Peer, Status};
 use crate::security::HopSuite;
 use firewall::Firewall;
 use node::{Interceptor, Verdict};
 use pairs::Pair;
 use socket::{INTERCEPTED, Listener, Senders};
-use starhop_proto::hop::Transfer;
+use starhop_proto::hop::{FlowView, Transfer};
 use starhop_proto::relay::{Relay, RelayStats};
 use starhop_proto::time::Duration;
 use std::io;
@@ -155,13 +156,23 @@ impl Transparent {
         self.node.suite_mut()
     }
 
+    /// Its hops, under the end points' addresses.
+    pub fn peers(&self) -> Vec<Peer> {
+        self.node.peers(clock::now())
+    }
+
+    /// The flows that it knows.
+    pub fn flow_views(&self) -> impl Iterator<Item = FlowView> + '_ {
+        self.node.flow_views()
+    }
+
     /// Transfers to clients that ended since the last call.
     pub fn take_ended(&mut self) -> Vec<Transfer> {
         std::iter::from_fn(|| self.node.pop_ended()).collect()
     }
 
     /// Relays until SIGINT or SIGTERM; SIGUSR1 lets packets pass until SIGUSR2. Calls `tick` every so often and `reload`
-    /// on SIGHUP.
+    /// on SIGHUP, and answers at the desk with `status`.
     ///
     /// # Errors
     /// When a socket fails, or the watchdog is gone.
@@ -170,6 +181,7 @@ impl Transparent {
         every: Option<std::time::Duration>,
         mut tick: impl FnMut(&mut Self),
         mut reload: impl FnMut(&mut HopSuite),
+        (desk, mut status): (&mut Desk, impl FnMut(&Self) -> Status),
     ) -> io::Result<()> {
         let mut divert = true;
         let mut beats = tokio::time::interval(HEARTBEAT);
@@ -187,6 +199,7 @@ impl Transparent {
                 _ = self.orders.back.recv() => { divert = true; self.watchdog.beat(divert)?; }
                 _ = ticks.tick(), if every.is_some() => tick(self),
                 _ = self.orders.reload.recv() => reload(self.node.suite_mut()),
+                inquiry = desk.next() => inquiry.answer(status(self)),
                 ready = self.listeners[0].readable() => { ready?; self.receive(0)?; }
                 ready = self.listeners[1].readable() => { ready?; self.receive(1)?; }
                 fired = self.timer.expired(), if deadline.is_some() => {

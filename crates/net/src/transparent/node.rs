@@ -2,10 +2,11 @@
 
 use super::pairs::{Pair, Pairs};
 use crate::clock;
+use crate::operate::Peer;
 use crate::operate::transfers::QUIET;
 use crate::security::HopSuite;
 use starhop_proto::Node;
-use starhop_proto::hop::Transfer;
+use starhop_proto::hop::{FlowView, Transfer};
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::relay::{Relay, RelayStats};
 use starhop_proto::time::{Duration, Instant};
@@ -92,6 +93,22 @@ impl Interceptor {
         let stats = self.relay.stats();
         let address = |name| self.pairs.pair(name).map(|pair| pair.peer);
         RelayStats { last_disproved: stats.last_disproved.and_then(address), ..stats }
+    }
+
+    /// The relay's hops, with addresses in place of names; a hop whose name was forgotten is left out.
+    pub(super) fn peers(&self, now: Instant) -> Vec<Peer> {
+        let up = self.relay.upstreams().map(|hop| (hop.addr, Peer::upstream(now, &hop)));
+        let down = self.relay.downstreams().map(|hop| (hop.addr, Peer::downstream(now, &hop)));
+        let named = |(name, peer)| Some(Peer { address: self.pairs.pair(name)?.peer, ..peer });
+        up.chain(down).filter_map(named).collect()
+    }
+
+    /// The relay's flows, with addresses in place of names.
+    pub(super) fn flow_views(&self) -> impl Iterator<Item = FlowView> + '_ {
+        let address = |name| self.pairs.pair(name).map(|pair| pair.peer);
+        self.relay
+            .flow_views()
+            .map(move |flow| FlowView { upstream: flow.upstream.and_then(address), ..flow })
     }
 
     /// The oldest transfer that ended and was not told, with the client's address in place of its name.

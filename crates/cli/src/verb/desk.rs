@@ -1,0 +1,37 @@
+//! What every long-lived verb takes about where it can be asked.
+
+use super::address;
+use starhop_net::operate::{Address, Desk, Doors};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Where a long-lived role answers questions about itself.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct DeskArgs {
+    /// The Unix socket of `starhop status`, or `none`; else ROLE-PORT.PID.sock below /run/starhop or the user's directory
+    #[arg(long, value_name = "FILE|none")]
+    status_socket: Option<PathBuf>,
+    /// Answer Prometheus on this TCP address, at /metrics
+    #[arg(long, value_parser = address, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
+    /// Show a page about this node on this TCP address; it only reads, and asks for no password
+    #[arg(long, value_parser = address, value_name = "ADDR")]
+    page: Option<SocketAddr>,
+}
+
+impl DeskArgs {
+    /// Opens the doors of a role that listens on `port`. Only the usual socket may fail: nobody asked for it.
+    pub(crate) fn open(&self, role: &str, port: u16) -> anyhow::Result<Desk> {
+        let doors = Doors { socket: None, metrics: self.metrics, page: self.page };
+        if let Some(path) = &self.status_socket {
+            let socket = (path.as_os_str() != "none").then(|| path.clone());
+            return Ok(Desk::open(&Doors { socket, ..doors })?);
+        }
+        let usual = Address::usual(role, port);
+        let opened = Desk::open(&Doors { socket: Some(usual.path), ..doors.clone() });
+        opened.or_else(|error| {
+            tracing::debug!("{error}");
+            Ok(Desk::open(&doors)?)
+        })
+    }
+}

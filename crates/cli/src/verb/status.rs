@@ -1,0 +1,174 @@
+//! `starhop status`: asks running nodes how they are.
+
+use super::print;
+use anyhow::{Context, bail};
+use indicatif::{HumanBytes, HumanDuration};
+use starhop_net::operate::{self, Address, Flow, Peer, Status};
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Show the peers, flows, cache and refusals of the nodes that run on this host.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  starhop status\n  starhop status relay-4433 --watch\n  starhop status --json | jq '.[0].peers'\n\nExit code 0; 1 when no node runs here that this user may ask (nodes of the package: root, or a member of the\ngroup starhop), 2 for a wrong use."
+)]
+pub(crate) struct Args {
+    /// Its name, such as relay-4433, or the path of its socket; all nodes of this host otherwise
+    node: Option<String>,
+    /// Print a JSON array of documents
+    #[arg(long)]
+    json: bool,
+    /// Show it anew every second, until it is interrupted
+    #[arg(long, conflicts_with = "json")]
+    watch: bool,
+    /// Change what the node logs, as --log-level has it, and show nothing
+    #[arg(long, value_name = "LEVELS", conflicts_with_all = ["json", "watch"])]
+    log_level: Option<String>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let nodes = chosen(args.node.as_deref())?;
+    if let Some(levels) = &args.log_level {
+        for node in &nodes {
+            operate::ask(&node.path, &format!("log {levels}"))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.json {
+        let documents = nodes.iter().map(|node| operate::ask(&node.path, "status"));
+        let documents = documents.collect::<Result<Vec<_>, _>>()?;
+        print(&format!("{:#}\n", serde_json::Value::from(documents)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    loop {
+        let shown = nodes.iter().map(show).collect::<anyhow::Result<String>>()?;
+        if !args.watch {
+            print(&shown)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        // Home, the text with each line's old rest cleared, and whatever was below it cleared.
+        print(&format!("\x1b[H{}\x1b[J", shown.replace('\n', "\x1b[K\n")))?;
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn chosen(name: Option<&str>) -> anyhow::Result<Vec<Address>> {
+    if let Some(path) = name.filter(|name| name.contains('/')) {
+        return Ok(vec![Address { name: path.to_owned(), path: path.into() }]);
+    }
+    let all = operate::nodes();
+    let names = all.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
+    let chosen: Vec<Address> =
+        all.iter().filter(|node| name.is_none_or(|name| node.name == name)).cloned().collect();
+    match (chosen.is_empty(), names.is_empty()) {
+        (false, _) => Ok(chosen),
+        (true, true) => {
+            bail!("no node runs on this host that this user may ask; as root, others may be seen")
+        }
+        (true, false) => bail!("no node of that name runs here; there are {names}"),
+    }
+}
+
+fn show(node: &Address) -> anyhow::Result<String> {
+    let answer = operate::ask(&node.path, "status")?;
+    let status: Status = serde_json::from_value(answer)
+        .with_context(|| format!("`{}` runs another version of starhop", node.name))?;
+    Ok(render(&node.name, &status))
+}
+
+/// The status for people.
+fn render(name: &str, status: &Status) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = head(&mut out, name, status)
+        .and_then(|()| peers(&mut out, status))
+        .and_then(|()| flows(&mut out, status))
+        .and_then(|()| tail(&mut out, status));
+    out
+}
+
+fn head(out: &mut String, name: &str, status: &Status) -> std::fmt::Result {
+    let Status { role, listen, packets, version, pid, .. } = status;
+    let domain = status.domain.as_ref().map_or_else(String::new, |domain| format!(" in {domain}"));
+    let uptime = HumanDuration(Duration::from_secs(status.uptime_s as u64));
+    writeln!(
+        out,
+        "{name}: {role} on {listen}, {packets}{domain}, up {uptime}, version {version}, pid {pid}"
+    )?;
+    if let Some(cache) = status.cache {
+        let [used, limit, hit] = [cache.used_bytes, cache.limit_bytes, cache.hit_bytes].map(HumanBytes);
+        writeln!(out, "  cache {used} of {limit}; {hit} answered from it")?;
+    }
+    Ok(())
+}
+
+fn peers(out: &mut String, status: &Status) -> std::fmt::Result {
+    if status.peers.is_empty() {
+        return writeln!(out, "  no peers yet");
+    }
+    let columns =
+        ["peer", "side", "rtt ms", "queue ms", "loss %", "Mbit/s", "queued", "bytes", "mtu", "heard"];
+    row(out, columns.map(str::to_owned))?;
+    for peer in &status.peers {
+        row(out, peer_columns(peer))?;
+    }
+    let left_out = status.peer_count - status.peers.len();
+    if left_out > 0 { writeln!(out, "  and {left_out} more") } else { Ok(()) }
+}
+
+fn peer_columns(peer: &Peer) -> [String; 10] {
+    let known = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+    };
+    [
+        peer.address.to_string(),
+        peer.side.word().to_owned(),
+        known(peer.rtt_ms, 1),
+        known(peer.queueing_ms, 1),
+        known(peer.loss.map(|loss| loss * 100.0), 2),
+        format!("{:.1}", peer.rate_mbps),
+        HumanBytes(peer.queued_bytes).to_string(),
+        HumanBytes(peer.bytes).to_string(),
+        peer.mtu.map_or_else(|| "-".to_owned(), |mtu| mtu.to_string()),
+        peer.silent_s.map_or_else(|| "never".to_owned(), |silent| format!("{silent:.1} s ago")),
+    ]
+}
+
+fn row(out: &mut String, columns: [String; 10]) -> std::fmt::Result {
+    let [address, side, rtt, queue, loss, rate, queued, bytes, mtu, heard] = columns;
+    writeln!(
+        out,
+        "  {address:<24} {side:<10} {rtt:>8} {queue:>8} {loss:>7} {rate:>9} {queued:>11} {bytes:>11} {mtu:>6} {heard:>12}"
+    )
+}
+
+fn flows(out: &mut String, status: &Status) -> std::fmt::Result {
+    const SHOWN: usize = 10;
+    for Flow { flow, name, length, subscribers, idle_s, expected_bytes, .. } in
+        status.flows.iter().take(SHOWN)
+    {
+        let name = name.as_deref().unwrap_or("");
+        let length =
+            length.map_or_else(|| "length unknown".to_owned(), |length| HumanBytes(length).to_string());
+        let expected = HumanBytes(*expected_bytes);
+        writeln!(
+            out,
+            "  flow {flow} {name} {length}, {subscribers} asking, {expected} on the way, used {idle_s:.1} s ago"
+        )?;
+    }
+    let left_out = status.flow_count.saturating_sub(SHOWN);
+    if left_out > 0 { writeln!(out, "  and {left_out} more flows") } else { Ok(()) }
+}
+
+fn tail(out: &mut String, status: &Status) -> std::fmt::Result {
+    let list = |counts: &std::collections::BTreeMap<String, u64>| {
+        let counts: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+    };
+    writeln!(out, "  transfers ended: {}", list(&status.transfers))?;
+    writeln!(out, "  refused: {}", list(&status.refused))?;
+    let memory = HumanBytes(status.memory_bytes);
+    writeln!(out, "  {:.1} CPU s, {memory} of memory", status.cpu_seconds)
+}

@@ -1,0 +1,132 @@
+//! The desk: a thread beside the role that answers whoever asks about it, so that no client of the operator's can hold
+//! up a packet.
+
+use super::history::History;
+use super::http;
+use super::socket;
+use super::status::Status;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::rc::Rc;
+use tokio::sync::{mpsc, oneshot};
+
+/// Where a node answers questions about itself.
+#[derive(Clone, Debug, Default)]
+pub struct Doors {
+    /// The Unix socket of `starhop status`.
+    pub socket: Option<PathBuf>,
+    /// The address of the metrics for Prometheus.
+    pub metrics: Option<SocketAddr>,
+    /// The address of the node's page.
+    pub page: Option<SocketAddr>,
+}
+
+/// A question to the role.
+#[derive(Debug)]
+pub struct Inquiry(oneshot::Sender<Status>);
+
+impl Inquiry {
+    /// Answers it. That whoever asked is gone is nobody's fault.
+    pub fn answer(self, status: Status) {
+        let _ = self.0.send(status);
+    }
+}
+
+/// Asks the role; what the servers hold.
+#[derive(Clone, Debug)]
+pub(super) struct Bell(mpsc::Sender<Inquiry>);
+
+impl Bell {
+    /// The state of the node; `None` when it has ended.
+    pub(super) async fn status(&self) -> Option<Status> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(Inquiry(answer)).await.ok()?;
+        let mut status = answered.await.ok()?;
+        for peer in &mut status.peers {
+            peer.mtu = socket::mtu_towards(peer.address);
+        }
+        Some(status)
+    }
+}
+
+/// The role's end: the questions that are waiting.
+#[derive(Debug)]
+pub struct Desk {
+    inquiries: mpsc::Receiver<Inquiry>,
+    /// Keeps the channel open where there is no door.
+    _bell: Bell,
+    socket: Option<PathBuf>,
+}
+
+impl Desk {
+    /// Opens the doors and starts the thread that answers there.
+    ///
+    /// # Errors
+    /// When an address or the socket cannot be had; it is named.
+    pub fn open(doors: &Doors) -> io::Result<Self> {
+        let (sender, inquiries) = mpsc::channel(16);
+        let bell = Bell(sender);
+        let metrics = doors.metrics.map(|address| listen(address, "metrics")).transpose()?;
+        let page = doors.page.map(|address| listen(address, "the page")).transpose()?;
+        let unix = doors.socket.as_deref().map(socket::listen).transpose()?;
+        if unix.is_some() || metrics.is_some() || page.is_some() {
+            let bell = bell.clone();
+            let thread = std::thread::Builder::new().name("starhop-desk".to_owned());
+            thread.spawn(move || serve(&bell, unix, metrics, page))?;
+        }
+        Ok(Self { inquiries, _bell: bell, socket: doors.socket.clone() })
+    }
+
+    /// The next question. Dropping the future loses none.
+    pub async fn next(&mut self) -> Inquiry {
+        match self.inquiries.recv().await {
+            Some(inquiry) => inquiry,
+            // The desk holds a sender itself: the channel never closes.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if let Some(path) = &self.socket {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn listen(address: SocketAddr, purpose: &str) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot listen on {address} (TCP) for {purpose}: {error}"))
+    })?;
+    listener.set_nonblocking(true)?;
+    tracing::info!("{purpose} on http://{}", listener.local_addr()?);
+    Ok(listener)
+}
+
+/// The thread. It ends with the process.
+fn serve(
+    bell: &Bell,
+    unix: Option<std::os::unix::net::UnixListener>,
+    metrics: Option<TcpListener>,
+    page: Option<TcpListener>,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return tracing::error!("nobody can be told of this node: {error}"),
+    };
+    let tasks = tokio::task::LocalSet::new();
+    let history = Rc::new(History::default());
+    if let Some(listener) = unix {
+        tasks.spawn_local(socket::serve(listener, bell.clone()));
+    }
+    if let Some(listener) = metrics {
+        tasks.spawn_local(http::serve(listener, http::Site::Metrics, bell.clone(), history.clone()));
+    }
+    if let Some(listener) = page {
+        tasks.spawn_local(history.clone().follow(bell.clone()));
+        tasks.spawn_local(http::serve(listener, http::Site::Page, bell.clone(), history));
+    }
+    runtime.block_on(tasks);
+}

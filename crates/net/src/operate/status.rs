@@ -1,0 +1,341 @@
+//! The state of a node, as its operator reads it.
+
+use super::log::timestamp;
+use super::transfers::Record;
+use crate::DriverStats;
+use crate::clock;
+use crate::security::HopSuite;
+use serde::{Deserialize, Serialize};
+use starhop_proto::hop::{Carried, Downstream, FlowView, Upstream};
+use starhop_proto::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// Flows in a status, at most: the ones used last.
+const MOST_FLOWS: usize = 100;
+/// Peers in a status, at most: the ones that carried most.
+const MOST_PEERS: usize = 256;
+
+/// Which way data goes on a hop.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// The peer is asked.
+    Upstream,
+    /// The peer asks.
+    Downstream,
+}
+
+impl Side {
+    /// As documents and metrics call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Upstream => "upstream",
+            Self::Downstream => "downstream",
+        }
+    }
+}
+
+/// One hop to a neighbour. What its side cannot know is absent.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Which way data goes.
+    pub side: Side,
+    /// Smoothed round trip, ms.
+    pub rtt_ms: Option<f64>,
+    /// Queueing: the smoothed round trip beyond the smallest, ms.
+    pub queueing_ms: Option<f64>,
+    /// Lost packets of those that were sent here, from 0 to 1.
+    pub loss: Option<f64>,
+    /// The rate that its receiving side grants, 10^6 bit/s.
+    pub rate_mbps: f64,
+    /// Bytes that wait to be sent to it.
+    pub queued_bytes: u64,
+    /// Bytes that it asked for and that are not here yet.
+    pub awaited_bytes: u64,
+    /// Flows that it asked for.
+    pub flows: usize,
+    /// The largest packet that the kernel sends towards it, IP header included.
+    pub mtu: Option<u32>,
+    /// Packets of the hop so far.
+    pub packets: u64,
+    /// Bytes on the wire so far.
+    pub bytes: u64,
+    /// Packets lost so far.
+    pub lost: u64,
+    /// Payload bytes that the cache had.
+    pub from_cache_bytes: u64,
+    /// Seconds since it was last heard; absent when it never was.
+    pub silent_s: Option<f64>,
+}
+
+/// A flow.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Flow {
+    /// Its name, hexadecimal.
+    pub flow: String,
+    /// What its source calls it.
+    pub name: Option<String>,
+    /// Bytes in all, once known.
+    pub length: Option<u64>,
+    /// The neighbour that is asked for it.
+    pub upstream: Option<SocketAddr>,
+    /// Neighbours that asked for it.
+    pub subscribers: usize,
+    /// Bytes that were asked for upstream and have not arrived.
+    pub expected_bytes: u64,
+    /// Seconds since it was last used.
+    pub idle_s: f64,
+}
+
+/// The cache of a relay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Cache {
+    /// Bytes in it.
+    pub used_bytes: u64,
+    /// Bytes that it may hold.
+    pub limit_bytes: u64,
+    /// Bytes answered from it.
+    pub hit_bytes: u64,
+}
+
+/// What a node has done since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Accounts {
+    /// Requests received.
+    pub interests_in: u64,
+    /// Data packets sent.
+    pub data_out: u64,
+    /// Bytes of datagrams sent.
+    pub sent_bytes: u64,
+    /// Ranges sent again, or asked for again.
+    pub repairs: u64,
+    /// Bytes asked for that were on their way for somebody else already.
+    pub aggregated_bytes: u64,
+}
+
+/// The state of a node.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// When it was taken: RFC 3339, UTC.
+    pub timestamp: String,
+    /// `serve` or `relay`.
+    pub role: String,
+    /// The program's version.
+    pub version: String,
+    /// The process.
+    pub pid: u32,
+    /// The address that it listens on.
+    pub listen: SocketAddr,
+    /// Seconds since its start.
+    pub uptime_s: f64,
+    /// `sealed` or `plain`.
+    pub packets: String,
+    /// The security domain.
+    pub domain: Option<String>,
+    /// Its hops.
+    pub peers: Vec<Peer>,
+    /// Hops in all: a status lists 256 at most.
+    pub peer_count: usize,
+    /// Its flows, those used last first.
+    pub flows: Vec<Flow>,
+    /// Flows in all: a status lists 100 at most.
+    pub flow_count: usize,
+    /// Its cache, where it has one.
+    pub cache: Option<Cache>,
+    /// What it did.
+    pub accounts: Accounts,
+    /// Datagrams, requests and bytes that it refused, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Transfers that ended, by reason.
+    pub transfers: BTreeMap<String, u64>,
+    /// Its socket.
+    pub socket: DriverStats,
+    /// User and system time, seconds.
+    pub cpu_seconds: f64,
+    /// Resident memory, bytes.
+    pub memory_bytes: u64,
+    /// Open file descriptors, and how many may be.
+    pub descriptors: (u64, u64),
+}
+
+impl Status {
+    /// The part that every role has alike.
+    pub fn new(
+        role: &str,
+        listen: SocketAddr,
+        suite: &HopSuite,
+        socket: DriverStats,
+        record: &Record,
+    ) -> Self {
+        let security = suite.security();
+        Self {
+            timestamp: timestamp(),
+            role: role.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            listen,
+            uptime_s: clock::now().since(record.started()).as_secs_f64(),
+            packets: security.packets.to_owned(),
+            domain: security.domain,
+            peers: Vec::new(),
+            peer_count: 0,
+            flows: Vec::new(),
+            flow_count: 0,
+            cache: None,
+            accounts: Accounts::default(),
+            refused: refused_by(suite),
+            transfers: record.endings().clone(),
+            socket,
+            cpu_seconds: clock::cpu_seconds(),
+            memory_bytes: resident(),
+            descriptors: descriptors(),
+        }
+    }
+
+    /// Adds hops.
+    pub fn add_peers(&mut self, peers: impl IntoIterator<Item = Peer>) {
+        self.peers.extend(peers);
+        self.peer_count = self.peers.len();
+        self.peers.sort_by_key(|peer| (peer.side, std::cmp::Reverse(peer.bytes), peer.address));
+        self.peers.truncate(MOST_PEERS);
+    }
+
+    /// Adds flows; `name` says what the source calls one.
+    pub fn add_flows(
+        &mut self,
+        now: Instant,
+        flows: impl Iterator<Item = FlowView>,
+        name: impl Fn(&FlowView) -> Option<String>,
+    ) {
+        let mut flows: Vec<FlowView> = flows.collect();
+        self.flow_count = flows.len();
+        flows.sort_by_key(|flow| std::cmp::Reverse(flow.last_used));
+        flows.truncate(MOST_FLOWS);
+        self.flows.extend(flows.iter().map(|flow| Flow {
+            flow: flow.id.to_string(),
+            name: name(flow),
+            length: flow.length,
+            upstream: flow.upstream.map(plain),
+            subscribers: flow.subscribers,
+            expected_bytes: flow.expected,
+            idle_s: now.since(flow.last_used).as_secs_f64(),
+        }));
+    }
+
+    /// Notes what was refused for a reason; reasons that never happened are left out.
+    pub fn refuse(&mut self, reason: &str, count: u64) {
+        if count > 0 {
+            self.refused.insert(reason.to_owned(), count);
+        }
+    }
+}
+
+impl Peer {
+    /// A neighbour that is asked.
+    pub fn upstream(now: Instant, hop: &Upstream) -> Self {
+        let millis = |span: Duration| span.as_millis_f64();
+        let Carried { packets, lost, .. } = hop.carried;
+        Self {
+            rtt_ms: hop.rtt.map(|(rtt, _)| millis(rtt)),
+            queueing_ms: hop.rtt.map(|(rtt, least)| (millis(rtt) - millis(least)).max(0.0)),
+            loss: (packets > 0).then(|| lost as f64 / (packets + lost) as f64),
+            silent_s: hop.last_heard.map(|at| now.since(at).as_secs_f64()),
+            ..Self::new(hop.addr, Side::Upstream, hop.rate.as_mbps(), hop.carried)
+        }
+    }
+
+    /// A neighbour that asks.
+    pub fn downstream(now: Instant, hop: &Downstream) -> Self {
+        Self {
+            queued_bytes: hop.queued,
+            awaited_bytes: hop.awaited,
+            flows: hop.flows,
+            silent_s: Some(now.since(hop.last_heard).as_secs_f64()),
+            ..Self::new(hop.addr, Side::Downstream, hop.rate.as_mbps(), hop.carried)
+        }
+    }
+
+    fn new(addr: SocketAddr, side: Side, rate_mbps: f64, carried: Carried) -> Self {
+        let Carried { packets, bytes, lost, from_cache } = carried;
+        Self {
+            address: plain(addr),
+            side,
+            rtt_ms: None,
+            queueing_ms: None,
+            loss: None,
+            rate_mbps,
+            queued_bytes: 0,
+            awaited_bytes: 0,
+            flows: 0,
+            mtu: None,
+            packets,
+            bytes,
+            lost,
+            from_cache_bytes: from_cache,
+            silent_s: None,
+        }
+    }
+}
+
+/// An address without the form that an IPv6 socket gives to IPv4 hosts.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn refused_by(suite: &HopSuite) -> BTreeMap<String, u64> {
+    let stats = suite.stats();
+    let counts = [
+        ("foreign", stats.foreign),
+        ("forged", stats.forged),
+        ("replayed", stats.replayed),
+        ("untimely", stats.untimely),
+        ("senders_over_limit", stats.over_limit),
+        ("unsealable", stats.unsealable),
+    ];
+    counts.into_iter().filter(|(_, count)| *count > 0).map(|(reason, n)| (reason.to_owned(), n)).collect()
+}
+
+/// Resident memory of this process, bytes; 0 where /proc is not mounted.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: Option<u64> = text.split(' ').nth(1).and_then(|field| field.parse().ok());
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
+    pages.unwrap_or(0) * page as u64
+}
+
+/// Open descriptors of this process, and the limit.
+fn descriptors() -> (u64, u64) {
+    use nix::sys::resource::{Resource, getrlimit};
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    (open, getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use starhop_proto::units::Rate;
+
+    #[test]
+    fn an_upstream_tells_its_queueing_and_its_loss() {
+        let ms = Duration::from_millis;
+        let now = Instant::ZERO + ms(10_000);
+        let hop = Upstream {
+            addr: "[::ffff:192.0.2.1]:4433".parse().unwrap(),
+            rtt: Some((ms(25), ms(20))),
+            rate: Rate::from_mbps(20),
+            carried: Carried { packets: 99, bytes: 120_000, lost: 1, from_cache: 0 },
+            last_heard: Some(now.before(ms(500))),
+            last_asked: None,
+        };
+        let peer = Peer::upstream(now, &hop);
+        assert_eq!(peer.address, "192.0.2.1:4433".parse().unwrap());
+        assert_eq!((peer.rtt_ms, peer.queueing_ms, peer.loss), (Some(25.0), Some(5.0), Some(0.01)));
+        assert_eq!((peer.rate_mbps, peer.silent_s), (20.0, Some(0.5)));
+        let unheard = Upstream { rtt: None, carried: Carried::default(), last_heard: None, ..hop };
+        let peer = Peer::upstream(now, &unheard);
+        assert_eq!((peer.rtt_ms, peer.loss, peer.silent_s), (None, None, None));
+    }
+}

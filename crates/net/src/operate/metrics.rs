@@ -51,7 +51,8 @@ fn peers(status: &Status) -> Vec<Row> {
         let row =
             |name: String, peer: Peer| Row { labels: [("peer", name), ("side", side.word().into())], peer };
         rows.extend(own.iter().map(|peer| row(peer.address.to_string(), (*peer).clone())));
-        if let Some(sum) = rest.iter().copied().cloned().reduce(|sum, peer| add(sum, &peer)) {
+        if let Some((first, others)) = rest.split_first() {
+            let sum = others.iter().fold((*first).clone(), |sum, peer| add(&sum, peer));
             rows.push(row("other".to_owned(), sum));
         }
     }
@@ -59,7 +60,7 @@ fn peers(status: &Status) -> Vec<Row> {
 }
 
 /// The counters of two peers together. What cannot be added is left out.
-fn add(sum: Peer, peer: &Peer) -> Peer {
+fn add(sum: &Peer, peer: &Peer) -> Peer {
     Peer {
         rtt_ms: None,
         queueing_ms: None,
@@ -74,7 +75,7 @@ fn add(sum: Peer, peer: &Peer) -> Peer {
         bytes: sum.bytes + peer.bytes,
         lost: sum.lost + peer.lost,
         from_cache_bytes: sum.from_cache_bytes + peer.from_cache_bytes,
-        ..sum
+        ..*sum
     }
 }
 
@@ -222,5 +223,39 @@ impl Snapshot {
         writer.gauge("memory_bytes", "Resident memory", self.status.memory_bytes as f64)?;
         writer.gauge("open_descriptors", "Open file descriptors", descriptors.0 as f64)?;
         writer.gauge("descriptor_limit", "File descriptors that may be open", descriptors.1 as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DriverStats;
+    use crate::operate::transfers::Record;
+    use crate::security::{HopSuite, Sources};
+
+    #[test]
+    fn a_thousand_peers_make_a_bounded_number_of_series_and_none_is_left_out_of_the_sums() {
+        let suite = HopSuite::new(&Sources::Insecure).unwrap();
+        let listen = "[::]:4433".parse().unwrap();
+        let mut status = Status::new("relay", listen, &suite, DriverStats::default(), &Record::default());
+        let hop = |number: u16| starhop_proto::hop::Downstream {
+            addr: ([10, 0, 0, 1], number).into(),
+            rate: starhop_proto::units::Rate::from_mbps(1),
+            queued: 1,
+            awaited: 0,
+            flows: 1,
+            carried: starhop_proto::hop::Carried { bytes: 1000, packets: 1, ..Default::default() },
+            last_heard: crate::clock::now(),
+        };
+        status.add_peers((1..=1000).map(|number| Peer::downstream(crate::clock::now(), &hop(number))));
+        assert_eq!((status.peer_count, status.peers.len()), (1000, 256));
+        let text = encode(status);
+        let series: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("starhop_peer_bytes_total{")).collect();
+        assert_eq!(series.len(), MOST_PEERS + 1);
+        assert!(
+            series.iter().any(|line| line.contains("peer=\"other\"") && line.ends_with(" 192000")),
+            "{series:?}"
+        );
     }
 }

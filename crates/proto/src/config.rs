@@ -1,5 +1,9 @@
 //! Configuration: [`Settings`] as a user writes them, checked once into a [`Config`] that cannot be wrong.
 
+mod mechanisms;
+
+pub use mechanisms::Mechanisms;
+
 use crate::time::Duration;
 use crate::units::Rate;
 use core::fmt;
@@ -68,6 +72,8 @@ pub struct Settings {
     pub reorder_limit: u32,
     /// … or after this time.
     pub reorder_time: Duration,
+    /// What Starhop does beyond the published protocols.
+    pub mechanisms: Mechanisms,
     /// How often one hop asks for a lost range before it leaves it to the Consumer.
     pub repair_tries: u32,
     /// How far a repair request may travel; 1 is "the neighbour only" (INTCP).
@@ -134,6 +140,7 @@ impl Profile {
             reorder_packets: 2,
             reorder_limit: 32,
             reorder_time: Duration::from_millis(10),
+            mechanisms: Mechanisms::ALL,
             repair_tries: 8,
             repair_hop_limit: crate::wire::Interest::DEFAULT_HOP_LIMIT,
             notices: Notices::OnRequest,
@@ -162,7 +169,11 @@ impl Profile {
         // Both papers ask for each packet by itself and for each hole once; no Interest repeats another.
         let published = Settings {
             controller: Controller::Leotp,
+            mechanisms: Mechanisms::NONE,
             repair_tries: 1,
+            // RFC 6298 as the papers cite it. Its bounds are those of LEOTP's program: 20 ms and 60 s.
+            min_rto: Duration::from_millis(20),
+            max_rto: Duration::from_secs(60),
             reorder_packets: 3,
             reorder_limit: 3,
             interest_step: 1,
@@ -345,6 +356,14 @@ mod tests {
         for profile in [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
             assert!(Config::new(profile.settings()).is_ok(), "{profile:?}");
         }
+    }
+
+    #[test]
+    fn the_published_profiles_have_none_of_our_mechanisms_whatever_their_tries() {
+        for profile in [Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
+            assert_eq!(profile.settings().mechanisms, Mechanisms::NONE, "{profile:?}");
+        }
+        assert_eq!(Profile::Starhop.settings().mechanisms, Mechanisms::ALL);
     }
 
     #[test]

@@ -253,3 +253,29 @@ fn clocks_hours_apart_change_nothing() {
     };
     assert_eq!(run(&[0, 0, 0, 0]), run(&[7_200, 3, 86_400, 1_000_000]));
 }
+
+/// Ranges that the client asks of a new upstream at the moment of the change.
+fn ranges_asked_of_a_new_upstream(epochs: bool) -> usize {
+    let mut settings = Profile::Starhop.settings();
+    settings.mechanisms.epochs = epochs;
+    let config = Config::new(settings).expect("valid");
+    let mut rig = Rig::chain(3, config, Some(MB), Path::default());
+    rig.start();
+    rig.run(ms(100), |_| false);
+    let now = rig.now;
+    rig.client().set_upstream(now, FLOW, addr(1));
+    let (mut out, mut ranges) = (Vec::new(), 0);
+    while rig.client().poll_transmit(now, &mut out).is_some() {
+        if let Ok(Packet::Interest(interest)) = Packet::parse(&out) {
+            ranges += interest.ranges.iter().count();
+        }
+        out.clear();
+    }
+    ranges
+}
+
+#[test]
+fn only_with_epochs_a_new_upstream_is_asked_for_what_the_old_one_owes() {
+    assert!(ranges_asked_of_a_new_upstream(true) > 0);
+    assert_eq!(ranges_asked_of_a_new_upstream(false), 0);
+}

@@ -276,6 +276,9 @@ pub(super) fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(
     put(options.optional("repair_hop_limit")?, &mut s.repair_hop_limit);
     put(options.optional("cache_answers")?, &mut s.cache_answers);
     put(options.optional::<NoticesName>("notices")?.map(notices), &mut s.notices);
+    for (name, value) in s.mechanisms.by_name() {
+        put(options.optional(name)?, value);
+    }
     for (name, value) in [
         ("rtt0", &mut s.rtt0),
         ("reorder_time", &mut s.reorder_time),

@@ -49,7 +49,9 @@ pub fn options_of(settings: &Settings) -> String {
         ("max_rto", time(s.max_rto)),
         ("flow_idle", time(s.flow_idle)),
     ];
-    fields.map(|(name, value)| format!("{name} = {value}\n")).concat()
+    let mut mechanisms = s.mechanisms;
+    let mechanisms = mechanisms.by_name().map(|(name, on)| format!("{name} = {on}\n"));
+    fields.map(|(name, value)| format!("{name} = {value}\n")).concat() + &mechanisms.concat()
 }
 
 fn controller(controller: Controller) -> String {
@@ -80,6 +82,7 @@ mod tests {
     fn settings_survive_being_written_down() {
         for profile in [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
             let changed = "cache = \"1MiB\"\nbuffer_target = \"5p\"\nstore_ahead = \"1MB\"\nmin_rto = \"123ms\"\n\
+                           epochs = false\nrepairs_first = false\n\
                            controller = \"cubic\"\nend_to_end_control = true";
             for options in ["", changed] {
                 let config = with_options(profile.settings(), options).unwrap();

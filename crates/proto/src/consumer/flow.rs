@@ -4,7 +4,7 @@ use super::silence::Silence;
 use super::timeouts::Timeouts;
 use super::window::Window;
 use super::{ConsumerEvent, FlowStats, Request, Shared, Sink};
-use crate::config::Config;
+use crate::config::{Config, Mechanisms};
 use crate::hop::{Heard, Intake};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
@@ -28,6 +28,7 @@ pub struct Flow<S> {
     congestion: Option<Congestion>,
     rto: Rto,
     silence: Silence,
+    mechanisms: Mechanisms,
     timeouts: Timeouts,
     /// Bytes asked for ahead of a live flow, of which nobody knows when they come.
     live: Option<u64>,
@@ -151,6 +152,7 @@ impl<S: Sink> Flow<S> {
             congestion: config.end_to_end_control.then(|| Congestion::new(config)),
             rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
             silence: Silence::default(),
+            mechanisms: config.mechanisms,
             timeouts: Timeouts::default(),
             live,
             stats: FlowStats::default(),
@@ -305,7 +307,9 @@ impl<S: Sink> Flow<S> {
     pub(super) fn turn_to(&mut self, now: Instant, uplink: Slot, shared: &mut Shared) {
         let left = core::mem::replace(&mut self.uplink, uplink);
         shared.outbox.feedback(left, self.id);
-        self.ask_anew(now, shared);
+        if self.mechanisms.epochs {
+            self.ask_anew(now, shared);
+        }
     }
 
     /// Asks the neighbour, another than before, for all that has not arrived.
@@ -352,9 +356,9 @@ impl<S: Sink> Flow<S> {
         Some(if self.progress.probes > 0 { due.max(silent) } else { due })
     }
 
-    /// When a flow that has stopped is to be asked about. (The published protocols have no such question.)
+    /// When a flow that has stopped is to be asked about.
     fn probe_due(&self) -> Option<Instant> {
-        let is_asking = self.intake.trusts_counter() && !self.intake.expected().is_empty();
+        let is_asking = self.mechanisms.silence_probes && !self.intake.expected().is_empty();
         (is_asking && self.live.is_none()).then(|| self.silence.due()).flatten()
     }
 
@@ -393,6 +397,9 @@ impl<S: Sink> Flow<S> {
 
     /// The last resort: asks once more, all the way up, for what has waited too long.
     fn on_request_timeout(&mut self, now: Instant, shared: &mut Shared) {
+        if !self.mechanisms.patient_timeouts {
+            return self.on_each_timeout(now, shared);
+        }
         let is_silent = now.since(self.progress.last) >= self.rto.timeout(0);
         while let Some((range, tries)) = self.timeouts.take_due(now, &self.rto) {
             let missing = self.intake.expected().intersect(range).next();
@@ -404,12 +411,7 @@ impl<S: Sink> Flow<S> {
             }
             self.stats.timeouts += 1;
             self.progress.timed.clear();
-            self.timeouts.put_back(now, range, tries + 1);
-            shared.repairs.extend(self.intake.expected().intersect(range));
-            for missing in shared.repairs.drain(..) {
-                let ask = self.intake.ask_again(now, missing);
-                shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
-            }
+            self.repeat(now, range, tries, shared);
             if is_silent {
                 // The others would meet the same silence: one asks for all.
                 self.progress.probes += 1;
@@ -418,6 +420,38 @@ impl<S: Sink> Flow<S> {
                 shared.events.push_back(ConsumerEvent::TimedOut { flow: self.id, count });
                 return;
             }
+        }
+    }
+
+    /// Every request that has waited too long is asked once more by itself (LEOTP section III.B).
+    fn on_each_timeout(&mut self, now: Instant, shared: &mut Shared) {
+        let is_silent = now.since(self.progress.last) >= self.rto.timeout(0);
+        let before = self.stats.timeouts;
+        while let Some((range, tries)) = self.timeouts.take_due(now, &self.rto) {
+            if !self.intake.expected().overlaps(range) {
+                continue;
+            }
+            self.stats.timeouts += 1;
+            // Its answer may be to either request, and times none (Karn's rule).
+            self.progress.timed.retain(|(offset, _)| !range.contains(ByteRange::at(*offset, 1)));
+            self.repeat(now, range, tries, shared);
+            if is_silent {
+                let count = tries + 1;
+                shared.events.push_back(ConsumerEvent::TimedOut { flow: self.id, count });
+            }
+        }
+        if self.stats.timeouts > before {
+            self.rto.back_off();
+        }
+    }
+
+    /// Asks for what is missing of `range`, which has timed out `tries` times before.
+    fn repeat(&mut self, now: Instant, range: ByteRange, tries: u32, shared: &mut Shared) {
+        self.timeouts.put_back(now, range, tries + 1);
+        shared.repairs.extend(self.intake.expected().intersect(range));
+        for missing in shared.repairs.drain(..) {
+            let ask = self.intake.ask_again(now, missing);
+            shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
         }
     }
 }

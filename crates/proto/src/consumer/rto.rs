@@ -1,10 +1,14 @@
 use crate::time::Duration;
 
+const MAX_BACK_OFF: u32 = 10;
+
 /// The Consumer's retransmission timeout: RFC 6298 with a back-off of 1.5 (LEOTP section III.B), the last
 /// resort end to end.
 #[derive(Debug)]
 pub(super) struct Rto {
     smoothed: Option<(Duration, Duration)>,
+    /// How often the estimate was made longer since the last sample.
+    backed_off: u32,
     initial: Duration,
     min: Duration,
     max: Duration,
@@ -12,11 +16,12 @@ pub(super) struct Rto {
 
 impl Rto {
     pub(super) fn new(initial: Duration, min: Duration, max: Duration) -> Self {
-        Self { smoothed: None, initial, min, max }
+        Self { smoothed: None, backed_off: 0, initial, min, max }
     }
 
     /// A sample of a range that was asked for once (Karn's rule). RFC 6298 section 2.3.
     pub(super) fn on_sample(&mut self, sample: Duration) {
+        self.backed_off = 0;
         self.smoothed = Some(match self.smoothed {
             None => (sample, sample.scaled(1, 2)),
             Some((mean, deviation)) => {
@@ -24,6 +29,19 @@ impl Rto {
                 (mean.scaled(7, 8) + sample.scaled(1, 8), deviation.scaled(3, 4) + error.scaled(1, 4))
             }
         });
+    }
+
+    /// Requests have timed out: until the next sample, the estimate is a tenth larger. Without this, a path that has become
+    /// longer than the timeout would never be measured again. (RFC 6298 section 5.5 doubles; a tenth is what LEOTP's
+    /// program takes, which has a timer for each request, and at most ten times.)
+    pub(super) fn back_off(&mut self) {
+        if self.backed_off == MAX_BACK_OFF {
+            return;
+        }
+        self.backed_off += 1;
+        let longer =
+            |(mean, deviation): (Duration, Duration)| (mean.scaled(11, 10), deviation.scaled(11, 10));
+        self.smoothed = self.smoothed.map(longer);
     }
 
     /// The timeout of a request that has timed out `tries` times.
@@ -53,6 +71,18 @@ mod tests {
         assert_eq!(rto.timeout(0), ms(300));
         (0..100).for_each(|_| rto.on_sample(ms(100)));
         assert_eq!(rto.timeout(0), ms(200));
+    }
+
+    #[test]
+    fn timeouts_in_a_row_make_the_estimate_at_most_two_and_a_half_times_as_long() {
+        let mut rto = Rto::new(ms(1_000), ms(20), ms(60_000));
+        (0..100).for_each(|_| rto.on_sample(ms(100)));
+        let before = rto.timeout(0);
+        (0..1_000).for_each(|_| rto.back_off());
+        let ratio = rto.timeout(0).as_secs_f64() / before.as_secs_f64();
+        assert!((2.5..2.7).contains(&ratio), "{ratio}");
+        (0..100).for_each(|_| rto.on_sample(ms(100)));
+        assert!(rto.timeout(0) < ms(105), "the next samples count again");
     }
 
     #[test]

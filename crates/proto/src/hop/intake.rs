@@ -1,6 +1,6 @@
 use super::loss::{LossDetector, LossRules, Seen};
 use super::subscriber::MAX_ASKED_RANGES;
-use crate::config::Config;
+use crate::config::{Config, Mechanisms};
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
 use crate::wire::{Interest, Ranges};
@@ -33,8 +33,7 @@ pub struct Intake {
     last_arrival: Instant,
     payload: u64,
     span: u64,
-    /// Whether the hop's counter says whose loss a hole is.
-    trusts_counter: bool,
+    mechanisms: Mechanisms,
     /// What is asked for may not exist yet: that it does not come says nothing.
     is_live: bool,
 }
@@ -52,7 +51,7 @@ impl Intake {
             last_arrival: now,
             payload: config.payload as u64,
             span: config.span_bytes(),
-            trusts_counter: config.repair_tries > 1,
+            mechanisms: config.mechanisms,
             is_live: false,
         }
     }
@@ -75,11 +74,6 @@ impl Intake {
     /// When something of this flow last arrived.
     pub fn last_arrival(&self) -> Instant {
         self.last_arrival
-    }
-
-    /// Whether the hop's counter says whose loss a hole is; it does not in the published protocols.
-    pub fn trusts_counter(&self) -> bool {
-        self.trusts_counter
     }
 
     /// Whether `range` needs nobody's help: it is in order and still to come, or its loss is being repaired.
@@ -127,7 +121,7 @@ impl Intake {
 
     /// Whether a path speaks again with what arrives now that was silent, as far as it can be known.
     pub fn wakes(&self, now: Instant, hop_rtt: Duration) -> bool {
-        self.trusts_counter && now.since(self.last_arrival) > hop_rtt.scaled(3, 1).max(MIN_SILENCE)
+        self.mechanisms.wake_up && now.since(self.last_arrival) > hop_rtt.scaled(3, 1).max(MIN_SILENCE)
     }
 
     /// A packet or mark of this flow arrived as number `number` of the hop; `missing` counts the hop's missing
@@ -143,7 +137,7 @@ impl Intake {
         // Counted from the last packet in the flow's order: what is lost between two of these may lack from
         // it, whatever repairs arrived in between. With none to count from, a hole may well be ours.
         seen.missing_on_hop = match self.last_in_order {
-            Some(last) if self.trusts_counter => missing(last, number),
+            Some(last) if self.mechanisms.loss_attribution => missing(last, number),
             _ => 1,
         };
         if seen.range.start >= self.loss.next() {
@@ -196,7 +190,9 @@ impl Intake {
 
     /// What was asked of upstreams until now is void.
     fn turn(&mut self) {
-        self.epoch = (self.epoch + 1) % Interest::EPOCHS;
+        if self.mechanisms.epochs {
+            self.epoch = (self.epoch + 1) % Interest::EPOCHS;
+        }
     }
 
     /// The epoch that Interests of this flow carry.

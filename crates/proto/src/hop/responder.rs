@@ -48,6 +48,11 @@ const PLAUSIBLE_REORDERING: u16 = 1000;
 /// IPv4, UDP and our header: what a payload costs beyond itself and its seal.
 const WIRE_OVERHEAD: u64 = 20 + 8 + 28;
 
+fn scheduler(config: &Config) -> Scheduler {
+    let scheduler = Scheduler::new(config.payload, config.notices == Notices::OnRequest);
+    if config.mechanisms.repairs_first { scheduler } else { scheduler.with_repairs_in_turn() }
+}
+
 impl Responder {
     /// The Responder for a neighbour from which `interest` just came.
     pub fn new(now: Instant, addr: SocketAddr, config: &Config, rng: &mut Rng) -> Self {
@@ -57,7 +62,7 @@ impl Responder {
             max_rate: config.max_rate,
             opens_at: now.before(OPENING_BURST),
             open_interval: Duration::from_nanos(1_000_000_000 / u64::from(config.new_flows_per_second)),
-            scheduler: Scheduler::new(config.payload, config.notices == Notices::OnRequest),
+            scheduler: scheduler(config),
             pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
             echo: Echo::new(now, WireTime::default()),
             counter: rng.next_u64() as u16,

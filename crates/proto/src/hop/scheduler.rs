@@ -82,10 +82,13 @@ pub struct Scheduler {
     bytes: u64,
     payload: u64,
     marks: bool,
+    /// Repairs leave before new data; otherwise behind what waits.
+    repairs_first: bool,
 }
 
 impl Scheduler {
-    /// A scheduler of chunks of at most `payload` bytes; `marks` says whether pauses are marked.
+    /// A scheduler of chunks of at most `payload` bytes that serves repairs first; `marks` says whether pauses are
+    /// marked.
     pub fn new(payload: usize, marks: bool) -> Self {
         Self {
             queues: Vec::new(),
@@ -97,7 +100,14 @@ impl Scheduler {
             bytes: 0,
             payload: payload as u64,
             marks,
+            repairs_first: true,
         }
+    }
+
+    /// The same, with repairs in turn: behind the data that waits when they are queued.
+    #[must_use]
+    pub fn with_repairs_in_turn(self) -> Self {
+        Self { repairs_first: false, ..self }
     }
 
     /// Opens a queue for `flow`, which its owner calls `owner`.
@@ -228,7 +238,7 @@ impl Scheduler {
         queue.queued.insert(range);
         self.bytes += range.len();
         queue.marks_left = 0;
-        if is_repair {
+        if is_repair && self.repairs_first {
             if queue.repairs.is_empty() {
                 self.repair_ring.push_back(slot);
             }
@@ -341,7 +351,8 @@ impl Scheduler {
             queue.queued.remove(range);
             self.bytes -= range.len();
             queue.pacer.on_sent(now, range.len());
-            queue.tally.on_sent(now, range.len(), false);
+            let is_repair = range.start < queue.sent_end;
+            queue.tally.on_sent(now, range.len(), is_repair);
             let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
             queue.sent_end = queue.sent_end.max(range.end);
             let (flow, owner) = (queue.flow, queue.owner);
@@ -357,7 +368,7 @@ impl Scheduler {
                 self.waiting.set(slot, Some(ready));
             }
             self.after_send(now, slot);
-            return Some(Chunk { queue: slot, owner, flow, range, is_repair: false, skipped });
+            return Some(Chunk { queue: slot, owner, flow, range, is_repair, skipped });
         }
     }
 
@@ -440,6 +451,19 @@ mod tests {
         let sent = chunks(&mut scheduler, NOW);
         assert_eq!((sent[0].queue, sent[0].is_repair), (b, true));
         assert_eq!(sent.len(), 3);
+    }
+
+    #[test]
+    fn repairs_in_turn_leave_behind_what_waits_and_announce_nothing() {
+        let mut scheduler = Scheduler::new(1000, false).with_repairs_in_turn();
+        let a = scheduler.open(FlowId([1; 16]), Slot(0));
+        scheduler.push(NOW, a, ByteRange::new(5_000, 6_000), false);
+        scheduler.push(NOW, a, ByteRange::new(0, 1_000), true);
+        scheduler.push(NOW, a, ByteRange::new(6_000, 7_000), false);
+        let sent = chunks(&mut scheduler, NOW);
+        let starts: Vec<u64> = sent.iter().map(|chunk| chunk.range.start).collect();
+        assert_eq!(starts, [5_000, 0, 6_000]);
+        assert!(sent.iter().skip(1).all(|chunk| chunk.skipped.is_empty()));
     }
 
     #[test]

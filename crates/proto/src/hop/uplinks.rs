@@ -128,8 +128,7 @@ impl Uplinks {
             link,
             number: arrival.number,
             lost: arrival.lost,
-            // The published protocols have no counter to know it by.
-            is_new_neighbour: arrival.is_new_neighbour && self.config.repair_tries > 1,
+            is_new_neighbour: arrival.is_new_neighbour && self.config.mechanisms.neighbour_detection,
             seen: Seen {
                 now,
                 range,

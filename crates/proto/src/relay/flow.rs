@@ -147,7 +147,9 @@ impl<C: Suite> Relay<C> {
             requester.resume();
         }
         self.outbox.feedback(left, flow.id);
-        self.ask_anew(now, flow_slot);
+        if self.config.mechanisms.epochs {
+            self.ask_anew(now, flow_slot);
+        }
     }
 
     /// Another node answers under an upstream's address: it is asked for all that its predecessor was.

@@ -150,7 +150,7 @@ impl<C: Suite> Relay<C> {
             if flow.intake.is_on_its_way(miss, now, patience) {
                 subscriber.want(&mut self.downlinks, miss);
                 self.stats.aggregated_bytes += miss.len();
-                if self.config.notices != crate::config::Notices::Never {
+                if self.config.notices == crate::config::Notices::OnRequest {
                     self.outbox.push(Control::Notice { link, flow: flow.id, range: miss });
                 }
                 return;

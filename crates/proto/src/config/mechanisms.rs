@@ -1,0 +1,58 @@
+//! The mechanisms that Starhop has beyond the published protocols.
+
+/// Mechanisms that the published protocols do not have, each under its name. A profile says which of them it uses, and
+/// the code asks for the mechanism, never for the profile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mechanisms {
+    /// A gap in the hop's counter tells that a hole was lost on this hop. Without it, every hole is taken for a loss on
+    /// this hop, as in LEOTP's algorithm 1.
+    pub loss_attribution: bool,
+    /// After a pause, every byte that was asked for before it is suspected to be lost.
+    pub wake_up: bool,
+    /// The Requester notices that another node answers under its neighbour's address, and asks it for everything again.
+    pub neighbour_detection: bool,
+    /// Interests carry an epoch. A change of upstream starts a new one: the old requests are void, and the new upstream
+    /// is asked for everything that is missing. Without it, only requests made after the change reach the new upstream.
+    pub epochs: bool,
+    /// The Consumer probes a flow that has stopped, before a timeout.
+    pub silence_probes: bool,
+    /// The Consumer does not repeat a request that is still to come in order or that a hop repairs, and repeats a single
+    /// request while the path is silent. Without it, every request has a timer of its own (LEOTP section III.B).
+    pub patient_timeouts: bool,
+    /// Repairs leave before new data and are not held by the flow's rate. Without it, they wait in the sending buffer
+    /// behind what is there.
+    pub repairs_first: bool,
+}
+
+impl Mechanisms {
+    /// All of them: the profile `starhop`.
+    pub const ALL: Self = Self::each(true);
+
+    /// None of them: the published protocols.
+    pub const NONE: Self = Self::each(false);
+
+    const fn each(on: bool) -> Self {
+        Self {
+            loss_attribution: on,
+            wake_up: on,
+            neighbour_detection: on,
+            epochs: on,
+            silence_probes: on,
+            patient_timeouts: on,
+            repairs_first: on,
+        }
+    }
+
+    /// Every mechanism by its name.
+    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 7] {
+        [
+            ("loss_attribution", &mut self.loss_attribution),
+            ("wake_up", &mut self.wake_up),
+            ("neighbour_detection", &mut self.neighbour_detection),
+            ("epochs", &mut self.epochs),
+            ("silence_probes", &mut self.silence_probes),
+            ("patient_timeouts", &mut self.patient_timeouts),
+            ("repairs_first", &mut self.repairs_first),
+        ]
+    }
+}

@@ -43,6 +43,8 @@ fn main() {
         ),
         ("who_runs_insecure_is_told_so", who_runs_insecure_is_told_so),
         ("a_key_is_rotated_under_a_transfer", a_key_is_rotated_under_a_transfer),
+        ("a_planted_partial_file_is_not_followed", a_planted_partial_file_is_not_followed),
+        ("a_source_that_trickles_is_given_up", a_source_that_trickles_is_given_up),
         ("nodes_with_keys_of_their_own_speak_to_who_is_on_the_roster", nodes_with_keys_of_their_own),
     ];
     harness::run(tests, || None);
@@ -297,26 +299,70 @@ fn nodes_with_another_key_or_none_get_nothing() {
     assert!(site.received().is_none() && !site.has_partial());
 }
 
+/// The guide's three steps, all within one transfer.
 fn a_key_is_rotated_under_a_transfer() {
     let site = Site::new(&[SLOW; 2]);
-    let bytes = site.offer("file", 3_000_000);
+    let bytes = site.offer("file", 4_000_000);
     let server = site.serve();
     let relay = site.relay(1);
-    let get = site.start_get("file", 1, &[]);
-    std::thread::sleep(Span::from_millis(500));
-    // Added and switched; the client has the file of before, whose key opens still but would not be sealed with.
-    site.key(&["rotate", "site.key"]);
-    for node in [&server, &relay] {
-        node.signal(Signal::SIGHUP).expect("it runs");
+    let get = site.start_get("file", 1, &["--tell-every", "50ms"]);
+    for step in 0..3 {
+        std::thread::sleep(Span::from_millis(700));
+        site.key(&["rotate", "site.key"]);
+        for node in [&server, &relay] {
+            node.signal(Signal::SIGHUP).expect("it runs");
+        }
+        // It looks after the file itself, within a second.
+        if step == 1 {
+            get.signal(Signal::SIGHUP);
+        }
+        std::thread::sleep(Span::from_millis(1100 * u64::from(step == 0)));
     }
-    let (code, result) = get.finish();
-    assert_eq!((code, &result["timeouts"]), (0, &0.into()), "{result}");
-    assert!(site.received() == Some(bytes));
-    // With the new key, whoever has not heard of the switch yet understands who has.
-    site.key(&["rotate", "site.key"]);
-    relay.signal(Signal::SIGHUP).expect("it runs");
-    let (code, result) = site.get("file", 1, &["--output", "again"]);
+    let (code, events) = get.finish_with_events();
+    let result = events.last().expect("a result");
     assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
+    assert!(site.received() == Some(bytes));
+    let counts: Vec<u64> = events.iter().filter_map(|event| event["bytes"].as_u64()).collect();
+    let stalls = counts.chunk_by(|a, b| a == b).map(<[u64]>::len).max().unwrap_or(0);
+    println!("     longest stall: {} ms", stalls * 100);
+    assert!(stalls <= 10, "it stalled for more than a second: {counts:?}");
+}
+
+fn a_planted_partial_file_is_not_followed() {
+    let site = Site::new(&[CLEAN]);
+    let bytes = site.offer("file", 100_000);
+    let _server = site.serve();
+    let (victim, part) = (site.path("victim"), site.path("received.starhop-part"));
+    std::fs::write(&victim, "precious").expect("a file");
+    for is_hard in [false, true] {
+        match is_hard {
+            false => std::os::unix::fs::symlink(&victim, &part).expect("a link"),
+            true => std::fs::hard_link(&victim, &part).expect("a link"),
+        }
+        let (code, result) = site.get("file", 0, &[]);
+        assert_eq!(code, 6, "{result}");
+        assert!(result["error"].as_str().is_some_and(|error| error.contains("remove it")), "{result}");
+        assert_eq!(std::fs::read(&victim).expect("it is there"), b"precious");
+        std::fs::remove_file(&part).expect("the link");
+    }
+    // The state beside it is replaced, not written through.
+    std::os::unix::fs::symlink(&victim, site.path("received.starhop-state.new")).expect("a link");
+    let (code, result) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{result}");
+    assert!(site.received() == Some(bytes));
+    assert_eq!(std::fs::read(&victim).expect("it is there"), b"precious");
+}
+
+/// Something new comes before each timeout, and never enough.
+fn a_source_that_trickles_is_given_up() {
+    let site = Site::new(&[Hop { rate: Rate::from_bps(16_000), ..CLEAN }]);
+    site.offer("file", 1_000_000);
+    let _server = site.serve();
+    let start = std::time::Instant::now();
+    let (code, result) = site.get("file", 0, &["--timeout", "4s", "--min-rate", "64kbit"]);
+    assert_eq!(code, 4, "{result}");
+    assert!(start.elapsed() < Span::from_secs(20), "{:?}", start.elapsed());
+    assert!(result["error"].as_str().is_some_and(|error| error.contains("only ")), "{result}");
 }
 
 fn nodes_with_keys_of_their_own() {

@@ -31,6 +31,11 @@ fn main() {
             "a_target_that_cannot_be_written_is_refused_at_once",
             a_target_that_cannot_be_written_is_refused_at_once,
         ),
+        ("devices_and_pipes_are_written_through", devices_and_pipes_are_written_through),
+        ("a_file_that_is_there_is_not_replaced_unasked", a_file_that_is_there_is_not_replaced_unasked),
+        ("a_file_that_changes_while_it_is_fetched_is_told", a_file_that_changes_while_it_is_fetched_is_told),
+        ("names_as_long_as_a_disk_takes_them", names_as_long_as_a_disk_takes_them),
+        ("a_timeout_names_what_was_seen", a_timeout_names_what_was_seen),
         ("the_demo_shows_every_transport", the_demo_shows_every_transport),
         ("the_bench_measures_every_process", the_bench_measures_every_process),
         ("a_killed_parent_leaves_no_process", a_killed_parent_leaves_no_process),
@@ -182,6 +187,116 @@ fn a_target_that_cannot_be_written_is_refused_at_once() {
         assert_eq!(code, 6, "{target}: {result}");
         assert!(result["error"].as_str().is_some_and(|error| error.contains('/')), "{result}");
     }
+}
+
+/// Runs `get` without `--json` on the last host, from the server.
+fn plain_get(site: &Site, name: &str, more: &[&str]) -> std::process::Output {
+    let mut command = site.plain_command("get");
+    command.args([name, "--from", &site.server()]).args(more);
+    let process = site.chain.hosts.last().expect("a host").spawn(command).expect("a process");
+    process.output().expect("its end")
+}
+
+fn devices_and_pipes_are_written_through() {
+    use std::os::unix::fs::FileTypeExt;
+    let site = Site::new(&[LOSSY]);
+    let large = site.offer("large", 2_000_000);
+    let small = site.offer("small", 1000);
+    let _server = site.serve();
+    let (code, result) = site.get("large", 0, &["--output", "/dev/null"]);
+    assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
+    let null = std::fs::metadata("/dev/null").expect("it is there still");
+    assert!(null.file_type().is_char_device(), "it was replaced");
+    for (name, bytes) in [("large", &large), ("small", &small)] {
+        let output = plain_get(&site, name, &["-o", "-"]);
+        assert!(output.status.success() && output.stdout == *bytes, "{name}: {:?}", output.status);
+        let pipe = site.path("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::read(pipe)
+        });
+        let (code, result) = site.get(name, 0, &["--output", "pipe"]);
+        assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
+        assert!(reader.join().expect("a reader").is_ok_and(|read| read == *bytes), "{name}");
+        std::fs::remove_file(&pipe).expect("the pipe is there still");
+    }
+}
+
+fn a_file_that_is_there_is_not_replaced_unasked() {
+    let site = Site::new(&[LOSSY]);
+    let bytes = site.offer("file", 100_000);
+    let _server = site.serve();
+    let mine = site.path("mine");
+    std::fs::write(&mine, "mine").expect("a file");
+    std::os::unix::fs::symlink("mine", site.path("link")).expect("a link");
+    for name in ["mine", "link"] {
+        let output = plain_get(&site, "file", &["-o", name]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(6) && said.contains("--force"), "{name}: {said}");
+        let output = plain_get(&site, "file", &["-o", name, "--no-clobber"]);
+        assert!(output.status.success(), "{name}");
+        assert_eq!(std::fs::read(&mine).expect("it is there"), b"mine", "{name}");
+    }
+    assert!(plain_get(&site, "file", &["-o", "link", "--force"]).status.success());
+    assert!(site.path("link").is_symlink(), "the link was replaced");
+    assert!(std::fs::read(&mine).is_ok_and(|now| now == bytes));
+    let (code, result) = (plain_get(&site, "file", &["-o", "mine"]), site.path("mine"));
+    assert!(code.status.success(), "the same bytes need not be fetched again: {}", result.display());
+}
+
+fn a_file_that_changes_while_it_is_fetched_is_told() {
+    let site = Site::new(&[SLOW]);
+    site.offer("file", 3_000_000);
+    let _server = site.serve();
+    let get = site.start_get("file", 0, &[]);
+    std::thread::sleep(Span::from_millis(800));
+    let bytes = content(2_000_000, 99);
+    std::fs::write(site.path("served/file"), &bytes).expect("to change it");
+    let (code, result) = get.finish();
+    assert_eq!(code, 7, "{result}");
+    assert!(result["error"].as_str().is_some_and(|error| error.contains("changed")), "{result}");
+    let (code, result) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{result}");
+    assert!(site.received() == Some(bytes) && !site.has_partial());
+}
+
+fn names_as_long_as_a_disk_takes_them() {
+    let site = Site::new(&[SLOW]);
+    for len in [241, 242, 255] {
+        let name = "n".repeat(len);
+        let bytes = site.offer(&name, 600_000);
+        let server = site.serve();
+        let mut command = site.plain_command("get");
+        command.args([name.as_str(), "--from", &site.server(), "--json"]);
+        let process = site.chain.hosts[1].spawn(command).expect("a process");
+        std::thread::sleep(Span::from_millis(400));
+        process.signal(nix::sys::signal::Signal::SIGINT).expect("it runs");
+        assert_eq!(process.output().expect("its end").status.code(), Some(130), "{len}");
+        assert!(plain_get(&site, &name, &[]).status.success(), "{len}");
+        assert!(std::fs::read(site.path(&name)).is_ok_and(|now| now == bytes), "{len}");
+        drop(server);
+    }
+}
+
+fn a_timeout_names_what_was_seen() {
+    let site = Site::new(&[LOSSY]);
+    let short = ["--timeout", "1s"];
+    let nobody = site.server().replace(":4433", ":9");
+    for (from, reason) in
+        [("203.0.113.1:4433", "no route to 203.0.113.1"), (nobody.as_str(), "nothing listens on UDP port 9")]
+    {
+        let (code, result) = site.get_from("file", from, &short);
+        assert_eq!(code, 4, "{result}");
+        assert!(result["error"].as_str().is_some_and(|error| error.contains(reason)), "{reason}: {result}");
+    }
+    site.make_key("other.key");
+    site.offer("file", 1000);
+    let _server = site.serve();
+    let (code, result) = site.get("file", 0, &[&short[..], &["--key", "other.key"]].concat());
+    assert_eq!(code, 4, "{result}");
+    let told = result["error"].as_str().unwrap_or_default();
+    assert!(told.contains("another key") && !told.contains("hashed"), "{result}");
 }
 
 fn the_demo_shows_every_transport() {

@@ -4,11 +4,12 @@ use super::mechanisms::Mechanisms;
 use super::sealing::{SealArgs, warn_insecure};
 use super::{address, fix_rate, say};
 use crate::quantity;
+use anyhow::bail;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::content::ContentName;
 use starhop_net::daemon;
-use starhop_net::fetch::{self, Cost, FetchError, Job, Outcome, Progress};
+use starhop_net::fetch::{self, Cost, FetchError, Job, Outcome, Output, Progress};
 use starhop_proto::units::Rate;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,7 +30,8 @@ Exit codes:
   3    the source has no such name
   4    the source was silent for too long
   5    the bytes are not what the name promised; they were removed
-  6    the disk refused: full, not permitted, a directory
+  6    the disk refused: full, not permitted, a directory, a file that is there already
+  7    the file changed at its source while it was fetched
   130  interrupted; the partial file is kept";
 
 /// Fetch one file, resume it where it was begun, verify it, and only then give it its name.
@@ -45,15 +47,25 @@ pub(crate) struct Args {
     /// Whom to ask when wrong bytes come from there; may be given several times
     #[arg(long, value_parser = address, value_name = "ADDR")]
     bypass: Vec<SocketAddr>,
-    /// The file to write; the last part of the name unless given
+    /// The file to write, the last part of the name unless given; `-` is standard output. Devices and pipes are written
+    /// through to, in order, and verified first where the source can prove parts
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Replace a file that is there and holds something else
+    #[arg(long)]
+    force: bool,
+    /// Leave a file that is there as it is, and call that success
+    #[arg(long, conflicts_with = "force")]
+    no_clobber: bool,
     /// Throw the bytes away, unverified: for measurements
     #[arg(long, conflicts_with = "output")]
     discard: bool,
     /// How long the source may be silent
     #[arg(long, default_value = "30s", value_parser = quantity::time, value_name = "TIME")]
     timeout: Duration,
+    /// A source that sends less than this, over the time of --timeout, counts as silent
+    #[arg(long, default_value = "1kbit", value_parser = quantity::rate, value_name = "RATE")]
+    min_rate: Rate,
     /// Print one JSON object with the result instead of progress
     #[arg(long)]
     json: bool,
@@ -74,13 +86,26 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let output = args.output.clone().unwrap_or_else(|| args.name.file_name().into());
+    let path = args.output.clone().unwrap_or_else(|| args.name.file_name().into());
+    if args.no_clobber && path.symlink_metadata().is_ok() {
+        eprintln!("starhop: `{}` is there, and stays as it is", path.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let output = match (args.discard, path.as_os_str() == "-") {
+        (true, _) => Output::Discard,
+        (_, true) => Output::Standard,
+        _ => Output::File { path, force: args.force },
+    };
+    if args.json && output == Output::Standard {
+        bail!("the file goes to standard output, and so would the result of --json: leave one of them out");
+    }
     let job = Job {
         name: args.name.clone(),
         from: args.from,
         bypass: args.bypass.clone(),
-        output: (!args.discard).then_some(output),
+        output,
         timeout: args.timeout,
+        least_rate: args.min_rate,
         config: args.mechanisms.config(|settings| fix_rate(settings, args.link_rate))?,
         trace: args.trace.clone(),
         security: args.seal.sources()?,
@@ -129,13 +154,19 @@ fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
         0 => String::new(),
         bytes => format!(", {} of them from before", HumanBytes(bytes)),
     };
-    say(&format!(
+    let line = format!(
         "{place}: {}{resumed} in {:.2} s, {:.2} Mbit/s, {}",
         HumanBytes(outcome.bytes),
         outcome.seconds,
         outcome.goodput_mbps,
         if outcome.verified { "verified" } else { "not verified" }
-    ));
+    );
+    // Standard output may be where the file went.
+    if args.output.as_ref().is_some_and(|output| output.as_os_str() == "-") {
+        eprintln!("starhop: {line}");
+    } else {
+        say(&line);
+    }
     Ok(())
 }
 
@@ -156,17 +187,16 @@ struct Display {
 impl Display {
     fn new(json: bool) -> Self {
         // Hidden by itself where standard error is no terminal.
-        let bar = if json { ProgressBar::hidden() } else { ProgressBar::new(0) };
-        let template = "{msg:9} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}";
-        bar.set_style(
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
+        let bar = if json { ProgressBar::hidden() } else { ProgressBar::no_length() };
+        // Without a size there is nothing that a bar could be a part of.
+        style(&bar, "{spinner} {msg:9} {bytes} {bytes_per_sec}");
         bar.set_message("asking");
         Self { bar }
     }
 
     fn show(&self, progress: Progress) {
-        if let Some(total) = progress.total {
+        if let Some(total) = progress.total.filter(|total| self.bar.length() != Some(*total)) {
+            style(&self.bar, "{msg:9} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}");
             self.bar.set_length(total);
         }
         if progress.bytes > 0 {
@@ -174,4 +204,8 @@ impl Display {
         }
         self.bar.set_position(progress.bytes);
     }
+}
+
+fn style(bar: &ProgressBar, template: &str) {
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
 }

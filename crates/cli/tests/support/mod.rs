@@ -49,7 +49,7 @@ impl Site {
         Self { chain: chain(hops, 1).expect("a chain"), directory }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -62,9 +62,21 @@ impl Site {
         bytes
     }
 
+    /// Where the server is.
+    pub(crate) fn server(&self) -> String {
+        format!("{}:4433", self.chain.address_from_client(0))
+    }
+
     pub(crate) fn command(&self, verb: &str) -> Command {
+        let mut command = self.plain_command(verb);
+        command.arg("--json");
+        command
+    }
+
+    /// As [`Site::command`], for people.
+    pub(crate) fn plain_command(&self, verb: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_starhop"));
-        command.arg(verb).arg("--json").current_dir(self.directory.path()).env("STARHOP_KEY", KEY);
+        command.arg(verb).current_dir(self.directory.path()).env("STARHOP_KEY", KEY);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -175,7 +187,7 @@ impl Site {
     pub(crate) fn get_without_key(&self, name: &str, from: usize, more: &[&str]) -> (i32, Value) {
         let from = format!("{}:4433", self.chain.address_from_client(from));
         let mut command = self.command("get");
-        command.env_remove("STARHOP_KEY").args([name, "--from", &from]);
+        command.env_remove("STARHOP_KEY").args([name, "--force", "--from", &from]);
         if !more.contains(&"--output") {
             command.args(["--output", "received"]);
         }
@@ -247,7 +259,7 @@ impl Site {
 
     fn start_get_from(&self, name: &str, from: &str, more: &[&str]) -> Get {
         let mut command = self.command("get");
-        command.args([name, "--from", from]);
+        command.args([name, "--force", "--from", from]);
         if !more.contains(&"--output") {
             command.args(["--output", "received"]);
         }
@@ -364,6 +376,18 @@ pub(crate) struct Get {
 }
 
 impl Get {
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal).expect("it runs");
+    }
+
+    /// As [`Get::finish`], with all that it told as JSON lines, the result last.
+    pub(crate) fn finish_with_events(self) -> (i32, Vec<Value>) {
+        let output = self.process.output().expect("its end");
+        let lines = output.stdout.split(|byte| *byte == b'\n');
+        let events = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        (output.status.code().unwrap_or(-1), events)
+    }
+
     pub(crate) fn finish(self) -> (i32, Value) {
         let output = self.process.output().expect("its end");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();

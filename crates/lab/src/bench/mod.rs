@@ -139,7 +139,7 @@ fn starhop(options: &Options, path: &Path, insecure: bool) -> Result<Measured, L
     let mut get = command(&options.program, "get", &sealing);
     get.args(["object", "--from", &format!("{}:4433", RELAY[1])]);
     if options.verify {
-        get.arg("--output").arg(scratch.join("received"));
+        get.args(["--force", "--output"]).arg(scratch.join("received"));
     } else {
         get.arg("--discard");
     }

@@ -53,7 +53,9 @@ pub struct DriverStats {
     pub tx_blocked: u64,
     /// Datagrams that the kernel refused (no route, too big, filtered): lost, like any other.
     pub tx_refused: u64,
-    /// The system's error number of the last refusal.
+    /// Messages of the network (ICMP) about datagrams of ours.
+    pub rx_errors: u64,
+    /// The system's error number of the last refusal or message.
     pub last_errno: Option<i32>,
 }
 

@@ -38,7 +38,12 @@ impl Receiver {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(call > 0),
                 // An ICMP message about an earlier packet: the neighbour is away, which is no failure here.
-                Err(error) if is_about_a_peer(&error) => continue,
+                Err(error) if is_about_a_peer(&error) => {
+                    stats.rx_errors += 1;
+                    stats.last_errno = error.raw_os_error();
+                    endpoint.drop_messages();
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             stats.rx_calls += 1;

@@ -1,6 +1,6 @@
 use super::Job;
 use crate::endpoint::BindError;
-use crate::security::{HopSuite, ReloadError};
+use crate::security::ReloadError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,20 +16,41 @@ pub enum FetchError {
         /// Who was asked.
         from: SocketAddr,
     },
-    /// Nothing came for too long.
-    #[error(
-        "timed out: nothing new from {from} for {seconds:.0} s ({received} bytes had come). Is it running, is UDP \
-         to it open, is the file still being hashed there?{hint}"
-    )]
+    /// Nothing came for too long, or too little.
+    #[error("timed out: {} from {from} in {seconds} s ({received} had come in all). {seen}{hint}", bytes(.lately))]
     Silent {
         /// Who was asked.
         from: SocketAddr,
-        /// For how long.
+        /// In this time.
         seconds: f64,
+        /// Bytes that arrived in that time.
+        lately: u64,
         /// Bytes that had arrived.
         received: u64,
+        /// What this host saw of the source.
+        seen: String,
         /// How to go on.
         hint: String,
+    },
+    /// The name stands for something else by now.
+    #[error(
+        "changed: `{name}` is not at {from} any more what it was when this download began; run the same command again \
+         to get what it is now"
+    )]
+    Changed {
+        /// The name.
+        name: String,
+        /// Who was asked.
+        from: SocketAddr,
+    },
+    /// A file is there that this download did not begin.
+    #[error(
+        "`{}` exists, and holds something else: --force replaces it, --no-clobber leaves it alone, -o FILE chooses \
+         another place", .path.display()
+    )]
+    Exists {
+        /// The file.
+        path: PathBuf,
     },
     /// The bytes are not what the name promised.
     #[error(
@@ -126,10 +147,9 @@ impl FetchError {
         Self::Interrupted { hint: resume_hint(job) }
     }
 
-    pub(super) fn silent(job: &Job, received: u64, suite: &HopSuite) -> Self {
-        let mut hint = if received > 0 { resume_hint(job) } else { String::new() };
-        hint.extend(suite.complaint().map(|complaint| format!(". {complaint}")));
-        Self::Silent { from: job.from, seconds: job.timeout.as_secs_f64(), received, hint }
+    pub(super) fn silent(job: &Job, lately: u64, received: u64, seen: String) -> Self {
+        let hint = if received > 0 { resume_hint(job) } else { String::new() };
+        Self::Silent { from: job.from, seconds: job.timeout.as_secs_f64(), lately, received, seen, hint }
     }
 
     /// The exit code of a program that ends with this error.
@@ -138,7 +158,8 @@ impl FetchError {
             Self::NoSuchName { .. } => 3,
             Self::Silent { .. } => 4,
             Self::Verification { .. } | Self::Poisoned { .. } | Self::Length { .. } => 5,
-            Self::Disk { .. } => 6,
+            Self::Disk { .. } | Self::Exists { .. } => 6,
+            Self::Changed { .. } => 7,
             Self::Manifest { .. } | Self::Security(_) | Self::Bind(_) | Self::Socket(_) => 1,
             // 128 + SIGINT, as shells count.
             Self::Interrupted { .. } => 130,
@@ -147,11 +168,14 @@ impl FetchError {
 }
 
 fn resume_hint(job: &Job) -> String {
-    match &job.output {
-        Some(path) => format!(
-            "; what arrived is kept in `{}`: run the same command again to resume",
-            super::target::part_of(path).display()
-        ),
-        None => String::new(),
-    }
+    // Of devices and pipes nothing is kept.
+    let part = job.output.path().map(super::target::part_of).filter(|part| part.exists());
+    part.map_or_else(String::new, |part| {
+        format!("; what arrived is kept in `{}`: run the same command again to resume", part.display())
+    })
+}
+
+/// So many bytes, for a message.
+fn bytes(count: &u64) -> String {
+    if *count == 0 { "nothing new".to_owned() } else { format!("only {count} bytes") }
 }

@@ -5,23 +5,25 @@ mod groups;
 mod in_order;
 mod memory;
 mod route;
+mod seen;
 mod session;
 mod sink;
 mod state;
+mod stream;
 mod target;
 mod writer;
 
 pub use error::FetchError;
 pub use in_order::Waits;
 pub use route::Culprit;
-pub use target::is_partial;
+pub use target::{Output, is_partial};
 
 use crate::clock;
 use crate::content::{ContentName, MAX_MANIFEST, Manifest, manifest_flow};
 use crate::daemon::Signals;
 use crate::driver::DriverStats;
 use crate::outboard::{MAX_OUTBOARD, Outboard, outboard_flow, outboard_len};
-use crate::security::{HopSuite, Security, Sources};
+use crate::security::{Security, Sources};
 use groups::GroupSink;
 use serde::Serialize;
 use session::{AnySink, Session};
@@ -29,10 +31,11 @@ use sink::FileSink;
 use starhop_proto::config::Config;
 use starhop_proto::consumer::{FlowStats, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
+use starhop_proto::units::Rate;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use target::Target;
+use target::{Place, Target};
 
 /// What to fetch, and where to.
 #[derive(Clone, Debug)]
@@ -43,10 +46,12 @@ pub struct Job {
     pub from: SocketAddr,
     /// Whom to ask instead when wrong bytes come from there, in turn.
     pub bypass: Vec<SocketAddr>,
-    /// The file to write; `None` throws the bytes away, unverified, for measurements.
-    pub output: Option<PathBuf>,
+    /// Where the bytes go.
+    pub output: Output,
     /// How long the source may be silent.
     pub timeout: Duration,
+    /// A source that sends less than this within the timeout counts as silent.
+    pub least_rate: Rate,
     /// The protocol's configuration.
     pub config: Config,
     /// What packets are sealed with.
@@ -141,9 +146,7 @@ impl Cost {
 /// See [`FetchError`], each of whose kinds calls for another reaction.
 pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outcome, FetchError> {
     let start = Instant::now();
-    if let Some(output) = &job.output {
-        target::check(output)?;
-    }
+    let place = Place::find(&job.output)?;
     let mut session = Session::new(job)?;
     let (length, hash) = match &job.name {
         ContentName::Hash(hash) => (None, *hash),
@@ -152,15 +155,21 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
             (Some(length), hash)
         }
     };
-    let target = job.output.as_deref().map(|path| Target::open(path, &job.name, length, hash)).transpose()?;
+    if place.is_complete(length, hash)? {
+        return Ok(already_here(job, &hash, start, &session));
+    }
+    let mut target = Target::open(&place, &job.name, length, hash)?;
     let have = target.as_ref().map(|target| target.have.clone()).unwrap_or_default();
     let resumed_from = have.byte_count();
     let flow = FlowId::of_content(hash.as_bytes());
-    let outboard = match &job.output {
+    let outboard = match &target {
         Some(_) => outboard(&mut session, flow, length, &hash).await?,
         None => None,
     };
     let verified_on_arrival = outboard.is_some();
+    if let Some(target) = target.as_mut().filter(|_| verified_on_arrival) {
+        target.set_verified();
+    }
     let sink = FileSink::new(flow, target, hash, &have, job.trace.as_deref())?;
     let sink = GroupSink::new(sink, outboard, length, have.clone());
     let request = Request { flow, upstream: job.from, length, have };
@@ -171,7 +180,8 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
         (resumed_from, sink)
     } else {
         let tell = |bytes, total, cost| tell(bytes, total, cost, false);
-        let (length, sink) = session.run(request, AnySink::Object(Box::new(sink)), tell).await?;
+        let fetched = session.run(request, AnySink::Object(Box::new(sink)), tell).await;
+        let (length, sink) = fetched.map_err(|error| changed(error, &job.name))?;
         (length, sink.into_object()?)
     };
     let seconds = start.elapsed().as_secs_f64();
@@ -179,7 +189,7 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
     let received = tally.received_bytes;
     tell(length - resumed_from, Some(length), Cost::of(tally, socket), true);
     let sink = sink.into_file();
-    let waits = sink.waits();
+    let (waits, security) = (sink.waits(), session.security());
     let verified = finish(sink, length, session.signals(), job).await?;
     Ok(Outcome {
         name: job.name.to_string(),
@@ -197,11 +207,47 @@ pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outc
         culprits: session.into_culprits(),
         verified,
         blake3: hash.to_hex().to_string(),
-        path: job.output.clone(),
-        security: HopSuite::new(&job.security)?.security(),
+        path: job.output.path().map(Path::to_owned),
+        security,
         cpu_seconds: clock::cpu_seconds(),
         socket,
     })
+}
+
+/// Nothing need be fetched.
+fn already_here(job: &Job, hash: &blake3::Hash, start: Instant, session: &Session<'_>) -> Outcome {
+    let path = job.output.path().map(Path::to_owned);
+    let bytes = path.as_ref().and_then(|path| path.metadata().ok()).map_or(0, |meta| meta.len());
+    let (tally, socket) = (session.tally(), session.socket());
+    Outcome {
+        name: job.name.to_string(),
+        bytes,
+        seconds: start.elapsed().as_secs_f64(),
+        goodput_mbps: 0.0,
+        in_order_wait_ms: Waits::default(),
+        repairs: tally.repairs,
+        timeouts: tally.timeouts,
+        duplicate_bytes: 0,
+        return_bytes: socket.tx_bytes,
+        forward_bytes: socket.rx_bytes,
+        resumed_from: bytes,
+        verified_on_arrival: false,
+        culprits: Vec::new(),
+        verified: true,
+        blake3: hash.to_hex().to_string(),
+        path,
+        security: session.security(),
+        cpu_seconds: clock::cpu_seconds(),
+        socket,
+    }
+}
+
+/// A name that stood for an object which its source has no more stands for another one now.
+fn changed(error: FetchError, name: &ContentName) -> FetchError {
+    match (error, name) {
+        (FetchError::NoSuchName { name, from }, ContentName::Path(_)) => FetchError::Changed { name, from },
+        (error, _) => error,
+    }
 }
 
 /// Asks what a human name stands for.

@@ -1,26 +1,33 @@
 use super::groups::GroupSink;
 use super::memory::MemorySink;
 use super::route::Route;
+use super::seen::seen;
 use super::{Cost, Culprit, FetchError, Job, Watched};
 use crate::clock;
 use crate::daemon::Signals;
 use crate::driver::{Driver, DriverStats};
 use crate::endpoint::Endpoint;
-use crate::security::HopSuite;
+use crate::security::{Freshness, HopSuite, Security};
 use starhop_proto::consumer::{Consumer, ConsumerEvent, FlowStats, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 /// How often progress is told, unfinished chunks go to the disk and silence is looked for.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How often key files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// One socket and one Consumer for all flows of a download: what describes the object, and the object.
 pub(super) struct Session<'a> {
     job: &'a Job,
     driver: Driver<Consumer<AnySink, HopSuite>>,
     signals: Signals,
+    hangup: Signal,
+    keys: Freshness,
     tally: FlowStats,
     culprits: Vec<Culprit>,
 }
@@ -36,11 +43,14 @@ pub(super) enum AnySink {
 impl<'a> Session<'a> {
     pub(super) fn new(job: &'a Job) -> Result<Self, FetchError> {
         let signals = Signals::new()?;
+        let hangup = signal(SignalKind::hangup())?;
+        let keys = Freshness::of(&job.security);
         let endpoint = Endpoint::towards(job.from)?;
         let suite = HopSuite::new(&job.security)?;
         let consumer = Consumer::new(job.config.clone(), suite, clock::seed());
         let driver = Driver::new(consumer, endpoint)?;
-        Ok(Self { job, driver, signals, tally: FlowStats::default(), culprits: Vec::new() })
+        let (tally, culprits) = (FlowStats::default(), Vec::new());
+        Ok(Self { job, driver, signals, hangup, keys, tally, culprits })
     }
 
     pub(super) fn job(&self) -> &'a Job {
@@ -58,6 +68,10 @@ impl<'a> Session<'a> {
 
     pub(super) fn signals(&mut self) -> &mut Signals {
         &mut self.signals
+    }
+
+    pub(super) fn security(&self) -> Security {
+        self.driver.node().suite().security()
     }
 
     pub(super) fn into_culprits(self) -> Vec<Culprit> {
@@ -100,19 +114,23 @@ impl<'a> Session<'a> {
         let (flow, total) = (request.flow, request.length);
         self.driver.node_mut().open(clock::now(), request, sink);
         let mut route = Route::new(self.job, flow);
-        let mut silence = Silence::new();
+        let mut pace = Pace::new(self.job);
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let result = loop {
             tokio::select! {
                 biased;
                 () = self.signals.recv() => break Err(FetchError::interrupted(self.job)),
+                _ = self.hangup.recv() => self.reload(),
+                _ = look.tick() => self.follow_keys(),
                 _ = tick.tick() => {
                     let stats = self.on_tick(flow);
                     progress(stats.received_bytes, total, Cost::of(stats, self.driver.stats()));
-                    if silence.lasts(stats.received_bytes) > self.job.timeout {
-                        let suite = self.driver.node().suite();
-                        break Err(FetchError::silent(self.job, stats.received_bytes, suite));
+                    if let Some(lately) = pace.too_little(stats.received_bytes) {
+                        let seen = seen(self.job.from, self.driver.stats(), self.driver.node().suite());
+                        break Err(FetchError::silent(self.job, lately, stats.received_bytes, seen));
                     }
                 }
                 done = self.driver.turn() => done?,
@@ -130,6 +148,19 @@ impl<'a> Session<'a> {
         self.culprits.extend(route.culprits());
         let sink = self.driver.node_mut().close(flow);
         result.and_then(|length| sink.map(|sink| (length, sink)).ok_or_else(lost_sink))
+    }
+
+    /// Nobody sends a signal to each download when keys are rotated: it looks after its files itself.
+    fn follow_keys(&mut self) {
+        if Freshness::of(&self.job.security) != self.keys {
+            self.reload();
+        }
+    }
+
+    /// Takes keys that were changed. Where they are of no use, those in use stay, and the next change may be better.
+    fn reload(&mut self) {
+        self.keys = Freshness::of(&self.job.security);
+        let _ = self.driver.node_mut().suite_mut().reload();
     }
 
     /// Hands on what the sink holds back, and counts.
@@ -224,21 +255,27 @@ impl Watched for AnySink {
     }
 }
 
-/// How long nothing new came.
-struct Silence {
+/// Whether enough comes: a source that sends a byte now and then would hold a download for ever.
+struct Pace {
+    timeout: Duration,
+    /// Bytes that must come within the timeout.
+    least: u64,
     received: u64,
     since: Instant,
 }
 
-impl Silence {
-    fn new() -> Self {
-        Self { received: 0, since: Instant::now() }
+impl Pace {
+    fn new(job: &Job) -> Self {
+        let least = job.least_rate.as_bps() as f64 / 8.0 * job.timeout.as_secs_f64();
+        Self { timeout: job.timeout, least: (least as u64).max(1), received: 0, since: Instant::now() }
     }
 
-    fn lasts(&mut self, received: u64) -> Duration {
-        if received != self.received {
-            *self = Self { received, since: Instant::now() };
+    /// The bytes that came within the timeout, where they are too few.
+    fn too_little(&mut self, received: u64) -> Option<u64> {
+        let lately = received - self.received;
+        if lately >= self.least {
+            (self.received, self.since) = (received, Instant::now());
         }
-        self.since.elapsed()
+        (self.since.elapsed() > self.timeout).then_some(lately)
     }
 }

@@ -1,6 +1,7 @@
+use crate::sys::replace::replace;
 use serde::{Deserialize, Serialize};
 use starhop_proto::name::{ByteRange, RangeSet};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 /// What is known about a partial file, beside it.
@@ -43,11 +44,7 @@ impl State {
     pub(super) fn save(&mut self, path: &Path, have: &RangeSet) -> io::Result<()> {
         self.ranges = have.iter().map(|range| (range.start, range.end)).collect();
         let text = toml::to_string(self).map_err(io::Error::other)?;
-        let fresh = path.with_extension("starhop-state-new");
-        let mut file = std::fs::File::create(&fresh)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        std::fs::rename(&fresh, path)
+        replace(path, text.as_bytes(), 0o600)
     }
 }
 

@@ -63,6 +63,8 @@ pub(super) struct Writer {
     spares: Receiver<Chunk>,
     thread: Option<JoinHandle<Result<bool, FetchError>>>,
     stop: Arc<AtomicBool>,
+    /// The thread may wait for others, and is not waited for.
+    may_block: bool,
 }
 
 impl Writer {
@@ -70,11 +72,12 @@ impl Writer {
         let (orders, inbox) = mpsc::sync_channel(QUEUE);
         let (outbox, spares) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
+        let may_block = target.may_block();
         let worker = Worker::new(target, hash, stop.clone());
         let thread = std::thread::Builder::new()
             .name("starhop-disk".to_owned())
             .spawn(move || worker.run(&inbox, &outbox))?;
-        Ok(Self { orders, spares, thread: Some(thread), stop })
+        Ok(Self { orders, spares, thread: Some(thread), stop, may_block })
     }
 
     pub(super) fn spare(&mut self) -> Chunk {
@@ -101,7 +104,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         let (closed, _) = mpsc::sync_channel(0);
         drop(std::mem::replace(&mut self.orders, closed));
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take_if(|thread| !self.may_block || thread.is_finished()) {
             let _ = thread.join();
         }
     }
@@ -193,7 +196,7 @@ impl Worker {
             let bytes = &chunk.bytes[at..at + piece.len() as usize];
             at += bytes.len();
             if let Err(source) = self.target.file.write_all_at(bytes, piece.start) {
-                let error = FetchError::disk("write to", &self.target.part, source);
+                let error = FetchError::disk("write to", self.target.path(), source);
                 // What was written before can still be resumed, where the state fits on the disk.
                 let _ = self.keep();
                 return Err(error);
@@ -202,6 +205,7 @@ impl Worker {
             if piece.start == self.hashed {
                 self.hasher.update(bytes);
                 self.hashed = piece.end;
+                self.target.on_order(piece.start, bytes)?;
             }
         }
         self.is_dirty = true;
@@ -220,9 +224,10 @@ impl Worker {
         };
         self.buffer.resize(piece.len() as usize, 0);
         let read = self.target.file.read_exact_at(&mut self.buffer, piece.start);
-        read.map_err(|source| FetchError::disk("read back", &self.target.part, source))?;
+        read.map_err(|source| FetchError::disk("read back", self.target.path(), source))?;
         self.hasher.update(&self.buffer);
         self.hashed = piece.end;
+        self.target.on_order(piece.start, &self.buffer)?;
         Ok(true)
     }
 

@@ -2,11 +2,12 @@
 
 use super::hex;
 use super::secret::Secret;
+use crate::sys::replace::replace as replace_file;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -140,10 +141,7 @@ impl KeyFile {
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let failed = |cause| KeyError::File { path: path.to_owned(), action: "read", cause };
         let file = std::fs::File::open(path).map_err(failed)?;
-        let meta = file.metadata().map_err(failed)?;
-        if meta.is_file() && meta.mode() & 0o077 != 0 {
-            return Err(KeyError::Permissions { path: path.to_owned(), mode: meta.mode() & 0o777 });
-        }
+        check_private(path, &file)?;
         let mut text = Zeroizing::new(String::new());
         file.take(MAX_LEN).read_to_string(&mut text).map_err(failed)?;
         if is_authority(&text) {
@@ -228,6 +226,23 @@ impl KeyFile {
     }
 }
 
+/// Refuses a file that anybody but this process's user, or root, could have written or read.
+pub(super) fn check_private(path: &Path, file: &std::fs::File) -> Result<(), KeyError> {
+    let failed = |cause| KeyError::File { path: path.to_owned(), action: "read", cause };
+    let meta = file.metadata().map_err(failed)?;
+    // What is no file, a descriptor of a pipe for one, is nobody's but who gave it.
+    if !meta.is_file() {
+        return Ok(());
+    }
+    if meta.mode() & 0o077 != 0 {
+        return Err(KeyError::Permissions { path: path.to_owned(), mode: meta.mode() & 0o777 });
+    }
+    if meta.uid() != 0 && meta.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(KeyError::Owner { path: path.to_owned(), owner: meta.uid() });
+    }
+    Ok(())
+}
+
 /// Writes a file with mode 0600, in one step.
 pub(super) fn write_private(path: &Path, text: &str, replace: bool) -> Result<(), KeyError> {
     let failed = |cause| KeyError::File { path: path.to_owned(), action: "write", cause };
@@ -236,17 +251,7 @@ pub(super) fn write_private(path: &Path, text: &str, replace: bool) -> Result<()
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
         return file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed);
     }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let fresh = PathBuf::from(name);
-    let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&fresh, path)
-    };
-    write().map_err(failed)
+    replace_file(path, text.as_bytes(), 0o600).map_err(failed)
 }
 
 impl Live {
@@ -336,6 +341,17 @@ pub enum KeyError {
         /// Its mode.
         mode: u32,
     },
+    /// It is another user's.
+    #[error(
+        "the key file `{}` belongs to user {owner}, who can read and change it. Make a new key if that is not wanted, \
+         or: chown $(id -u) {0}", .path.display()
+    )]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
     /// It holds something else.
     #[error("`{}` is no key file: {problem}", .path.display())]
     Content {
@@ -379,6 +395,7 @@ fn hint(action: &str, cause: &io::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn file() -> KeyFile {
         KeyFile::new(Kind::Domain, "home", None, 1_790_000_000).unwrap()
@@ -406,6 +423,41 @@ mod tests {
             let error = KeyFile::load(&path).expect_err("it is open to others").to_string();
             assert!(error.contains("chmod 600") && error.contains(&format!("{mode:04o}")), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_refused_with_what_to_do() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("skipped: only root can give a file away");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let (key, authority) = (directory.path().join("key"), directory.path().join("authority"));
+        file().create(&key).unwrap();
+        crate::security::Authority::new().unwrap().create(&authority).unwrap();
+        for path in [&key, &authority] {
+            std::os::unix::fs::chown(path, Some(65_534), None).unwrap();
+        }
+        let errors = [
+            KeyFile::load(&key).map(drop).expect_err("it is another's").to_string(),
+            crate::security::Authority::load(&authority).map(drop).expect_err("it is another's").to_string(),
+        ];
+        for error in errors {
+            assert!(error.contains("65534") && error.contains("chown"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_planted_link_beside_a_key_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("key"), directory.path().join("other"));
+        let key = file();
+        key.create(&path).unwrap();
+        std::fs::write(&other, "theirs").unwrap();
+        std::os::unix::fs::symlink(&other, directory.path().join("key.new")).unwrap();
+        key.replace(&path).unwrap();
+        assert_eq!(std::fs::read(&other).unwrap(), b"theirs");
+        assert!(KeyFile::load(&path).unwrap() == key);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! speaks to those on the list). `keys` derives what packets are sealed with, `aead` seals.
 
 mod aead;
+mod freshness;
 mod keyfile;
 mod keys;
 mod roster;
@@ -14,6 +15,7 @@ pub mod stream;
 mod suite;
 
 pub use aead::AeadKey;
+pub use freshness::Freshness;
 pub(crate) use keyfile::holds_a_secret;
 pub use keyfile::{KeyError, KeyFile, Kind, Step};
 pub use keys::Keys;

@@ -1,13 +1,13 @@
 //! Who may speak to whom where each node has a key of its own: names, public keys, addresses, signed.
 
-use super::keyfile::{KeyError, write_private};
+use super::keyfile::{KeyError, check_private, write_private};
 use super::secret::Secret;
 use super::{hex, unhex};
+use crate::sys::replace::replace;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -129,8 +129,7 @@ impl Roster {
     pub fn save(&self, path: &Path) -> Result<(), RosterError> {
         let failed = |cause| RosterError::File { path: path.to_owned(), action: "write", cause };
         let text = toml::to_string(self).map_err(std::io::Error::other).map_err(failed)?;
-        let fresh = path.with_extension("new");
-        std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, path)).map_err(failed)
+        replace(path, text.as_bytes(), 0o644).map_err(failed)
     }
 
     /// Signs it, to be believed until `expires` (seconds since 1970).
@@ -229,10 +228,7 @@ impl Authority {
         let invalid =
             |problem: &str| KeyError::Content { path: path.to_owned(), problem: problem.to_owned() };
         let file = std::fs::File::open(path).map_err(failed)?;
-        let meta = file.metadata().map_err(failed)?;
-        if meta.is_file() && meta.mode() & 0o077 != 0 {
-            return Err(KeyError::Permissions { path: path.to_owned(), mode: meta.mode() & 0o777 });
-        }
+        check_private(path, &file)?;
         let mut text = Zeroizing::new(String::new());
         file.take(MAX_LEN).read_to_string(&mut text).map_err(failed)?;
         let written: WrittenAuthority = toml::from_str(&text).map_err(|error| invalid(error.message()))?;

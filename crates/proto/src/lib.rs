@@ -14,6 +14,7 @@ pub mod config;
 pub mod consumer;
 pub mod deadlines;
 pub mod fec;
+pub mod gateway;
 pub mod hop;
 pub mod name;
 pub mod node;

@@ -116,9 +116,11 @@ impl LossDetector {
                 State::Upstream { asks: 0 }
             };
             for range in expected.intersect(skipped) {
-                if !self.is_tracking(range) {
-                    self.track(Hole { range, state, since: seen.now });
-                    explained += range.len().div_ceil(payload);
+                let mut at = range.start;
+                while let Some(piece) = self.untracked(ByteRange::new(at, range.end)) {
+                    self.track(Hole { range: piece, state, since: seen.now });
+                    explained += piece.len().div_ceil(payload);
+                    at = piece.end;
                 }
             }
             if seen.missing_on_hop == 0 {
@@ -213,6 +215,19 @@ impl LossDetector {
                 self.holes.push(Hole { range: after, since: hole.since.max(now), ..hole });
             }
         }
+    }
+
+    /// The first piece of `range` that is not taken care of.
+    fn untracked(&self, range: ByteRange) -> Option<ByteRange> {
+        let mut start = range.start;
+        while let Some(hole) =
+            self.holes.iter().find(|hole| hole.range.start <= start && start < hole.range.end)
+        {
+            start = hole.range.end;
+        }
+        let behind = self.holes.iter().map(|hole| hole.range.start).filter(|at| *at > start);
+        let piece = ByteRange::new(start, behind.min().map_or(range.end, |at| at.min(range.end)));
+        (!piece.is_empty()).then_some(piece)
     }
 
     fn track(&mut self, hole: Hole) {
@@ -321,6 +336,16 @@ mod tests {
         assert_eq!(rig.packet(101, 2, 1, 0), []);
         assert_eq!(rig.packet(102, 3, 0, 0), []);
         assert_eq!(rig.packet(103, 4, 0, 0), [ByteRange::new(100, 200)]);
+    }
+
+    #[test]
+    fn a_hole_of_which_a_part_was_asked_for_is_asked_for_whole() {
+        let mut rig = Rig::new(8);
+        rig.packet(100, 0, 0, 0);
+        rig.detector.on_asked(at(100), ByteRange::new(300, 400));
+        assert_eq!(rig.packet(101, 9, 8, 0), []);
+        assert_eq!(rig.packet(102, 10, 0, 0), []);
+        assert_eq!(rig.packet(103, 11, 0, 0), [ByteRange::new(100, 300), ByteRange::new(400, 900)]);
     }
 
     #[test]

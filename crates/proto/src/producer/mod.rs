@@ -75,6 +75,8 @@ pub struct ProducerStats {
 
 struct Flow {
     length: Option<u64>,
+    /// Offset after the highest byte that was sent to anybody.
+    sent_end: u64,
     /// Bytes that exist by now.
     available: u64,
     is_volatile: bool,
@@ -236,7 +238,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
         interest: &Interest,
     ) {
         self.next_sweep.get_or_insert(now + self.config.flow_idle);
-        let make = || Flow { length, available, is_volatile, subscribers: Vec::new(), last_used: now };
+        let make =
+            || Flow { length, sent_end: 0, available, is_volatile, subscribers: Vec::new(), last_used: now };
         let flow_slot = self.flows.find_or_insert(interest.flow, make);
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
@@ -312,6 +315,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
             self.withdraw(chunk.flow);
             return None;
         }
+        if let Some(flow) = self.flows.get_mut(chunk.owner) {
+            flow.sent_end = flow.sent_end.max(chunk.range.end);
+        }
         if flags.end {
             self.downlinks.note_end(due.link, chunk.queue);
         }
@@ -350,14 +356,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
         }
     }
 
-    /// Bytes of a flow that were asked for, exist, and wait to be sent, to whoever waits for most.
-    pub fn unsent(&self, flow: FlowId) -> u64 {
-        let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get(slot)) else { return 0 };
-        let queued = |subscriber: &Subscriber| {
-            let responder = self.downlinks.get(subscriber.link);
-            responder.map_or(0, |responder| responder.scheduler.queued_bytes(subscriber.queue))
-        };
-        flow.subscribers.iter().map(queued).max().unwrap_or(0)
+    /// Offset after the highest byte of a flow that was sent to anybody.
+    pub fn sent_end(&self, flow: FlowId) -> u64 {
+        self.flows.find(&flow).and_then(|slot| self.flows.get(slot)).map_or(0, |flow| flow.sent_end)
     }
 
     /// The rate that those who ask for a flow have granted, the highest.

@@ -1,0 +1,593 @@
+//! The gateway: users' connections as streams between two gateways, over Starhop's hops.
+//!
+//! Each gateway has one *trunk* per peer: a live flow to which it appends *records*, sealed from end to end, and of which
+//! the peer always has a window asked for. A stream is opened, fed and ended by frames in records; so a request travels
+//! with the opening, its answer finds credit waiting, and both cost one round trip together. A record is one packet and is
+//! opened when it comes, so that streams do not wait for each other's losses; hops repair what is lost. Whose bytes
+//! go into the next record is decided when it is due, short exchanges first (`turns`).
+//!
+//! From the top down: [`Gateway`] is the node. A `session` is what it knows of a peer, `stream` the two halves of a
+//! connection, `inbox` opens records, `store` keeps what was not acknowledged, `frame` is the wire.
+
+mod frame;
+mod inbox;
+mod peer;
+mod session;
+mod store;
+mod stream;
+mod turns;
+
+pub use frame::{Opening, Reason};
+
+use crate::config::Config;
+use crate::consumer::{Consumer, ConsumerEvent, Sink};
+use crate::deadlines::Deadlines;
+use crate::name::{ByteRange, FlowId};
+use crate::node::{Node, Transmit};
+use crate::producer::Producer;
+use crate::rng::Rng;
+use crate::security::{NONCE_LEN, SealKey, TAG_LEN};
+use crate::table::{Slot, Table};
+use crate::time::{Duration, Instant};
+use crate::wire::{Packet, Plain, Refused, Suite};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use peer::Peer;
+use store::Store;
+use stream::Stream;
+
+/// A stream between two gateways, at one of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StreamId {
+    /// The peer's place in the list of peers.
+    pub peer: u16,
+    /// Which of the sessions with the peer: one that starts anew counts its streams anew.
+    pub session: u32,
+    /// Whether this gateway opened it.
+    pub ours: bool,
+    /// Its number among those of whoever opened it.
+    pub number: u64,
+}
+
+/// What a gateway tells its application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GatewayEvent {
+    /// The peer opened a stream: connect to its target, then call [`Gateway::connected`] or [`Gateway::reset`].
+    Opened {
+        /// The stream.
+        stream: StreamId,
+        /// Where it came from and goes.
+        opening: Opening,
+    },
+    /// The target of a stream has accepted.
+    Connected {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// There is something to read: bytes, or the end.
+    Readable {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// A stream that had no room takes bytes again.
+    Writable {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// A stream is void, in both directions.
+    Reset {
+        /// The stream.
+        stream: StreamId,
+        /// Why.
+        reason: Reason,
+    },
+    /// A peer answers, or no longer does.
+    Peer {
+        /// Its place in the list of peers.
+        peer: u16,
+        /// Whether it answers.
+        is_up: bool,
+    },
+}
+
+/// What two gateways share, beforehand or in their own way: names that nobody else can guess, and keys.
+pub trait Bond {
+    /// What seals the records of a trunk. One key is one direction of one session.
+    type Key: SealKey;
+
+    /// The first half of the names by which hellos are asked: of us, or of the peer.
+    fn hello(&self, of_us: bool) -> [u8; 8];
+
+    /// The name and the key of the trunk that is `ours` or the peer's. Both ends have drawn a number for the session.
+    fn trunk(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, Self::Key);
+}
+
+/// What a gateway is told of a peer.
+#[derive(Clone, Debug)]
+pub struct PeerSpec<B> {
+    /// Whom to ask for the peer's bytes: the peer itself, or the first relay on the way.
+    pub address: SocketAddr,
+    /// What both share.
+    pub bond: B,
+}
+
+/// How a gateway behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GatewaySettings {
+    /// Bytes that are asked of a peer ahead: more than the path holds.
+    pub window: u64,
+    /// How long a silent peer is waited for before its streams end.
+    pub hold: Duration,
+    /// The most streams at once.
+    pub max_streams: usize,
+    /// The most bytes that wait for users to read them, over all streams.
+    pub max_waiting: u64,
+}
+
+impl Default for GatewaySettings {
+    fn default() -> Self {
+        Self {
+            // 62 Mbit/s over a geostationary satellite.
+            window: 4 << 20,
+            hold: Duration::from_secs(60),
+            max_streams: 65_536,
+            max_waiting: 256 << 20,
+        }
+    }
+}
+
+/// Counters of a gateway since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GatewayStats {
+    /// Streams that we opened.
+    pub opened: u64,
+    /// Streams that peers opened.
+    pub accepted: u64,
+    /// Streams that were reset, by whomever.
+    pub resets: u64,
+    /// Streams now.
+    pub streams: u64,
+    /// Bytes that wait for users to read them.
+    pub waiting_bytes: u64,
+    /// Bytes of datagrams sent.
+    pub sent_bytes: u64,
+    /// Records or frames that no peer of ours can have meant.
+    pub bad_records: u64,
+    /// Datagrams that were refused or did not parse.
+    pub bad_datagrams: u64,
+}
+
+/// A record that is not what was sealed there, or holds what makes no sense.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct BadRecord;
+
+/// Why a stream cannot be opened: take the plain path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoStream {
+    /// The peer does not answer.
+    PeerDown,
+    /// There are as many as there may be.
+    Full,
+}
+
+/// Carries streams to and from its peers.
+pub struct Gateway<B: Bond, C = Plain> {
+    suite: C,
+    settings: GatewaySettings,
+    payload: usize,
+    producer: Producer<Store, Inside>,
+    consumer: Consumer<Mail, Inside>,
+    peers: Vec<Peer<B>>,
+    by_flow: BTreeMap<FlowId, u16>,
+    streams: Table<StreamId, Stream>,
+    due: Deadlines,
+    events: VecDeque<GatewayEvent>,
+    rng: Rng,
+    scratch: Scratch,
+    stats: GatewayStats,
+}
+
+/// Buffers that are filled and emptied with every record.
+#[derive(Debug, Default)]
+struct Scratch {
+    data: Vec<u8>,
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+    frames: Vec<u8>,
+    ended: Vec<StreamId>,
+}
+
+/// What arrived of a flow, until it is looked at.
+#[derive(Debug, Default)]
+struct Mail {
+    pieces: Vec<ByteRange>,
+    bytes: Vec<u8>,
+}
+
+impl Mail {
+    /// Empty again, with its memory.
+    fn emptied(mut self) -> Self {
+        self.pieces.clear();
+        self.bytes.clear();
+        self
+    }
+
+    /// The number that it holds, when it holds one in one piece.
+    fn number(&self) -> Option<u64> {
+        self.bytes.as_slice().try_into().ok().map(u64::from_be_bytes)
+    }
+}
+
+impl Sink for Mail {
+    fn write(&mut self, _now: Instant, range: ByteRange, bytes: &[u8]) {
+        self.pieces.push(range);
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+/// The suite of the roles within a gateway, which opens and seals for both of them.
+#[derive(Clone, Copy, Debug)]
+struct Inside {
+    overhead: usize,
+}
+
+impl Suite for Inside {
+    fn room(&self) -> usize {
+        0
+    }
+
+    fn overhead(&self) -> usize {
+        self.overhead
+    }
+
+    fn seal(&mut self, _: Instant, _: SocketAddr, _: &mut Vec<u8>, _: usize) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn open<'a>(&mut self, _: Instant, _: SocketAddr, datagram: &'a mut [u8]) -> Result<&'a [u8], Refused> {
+        Ok(datagram)
+    }
+}
+
+/// Seals nothing: its tag only tells where a record begins. For the simulator, and behind an explicit flag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlainKey(pub u64);
+
+impl PlainKey {
+    fn tag(self, nonce: [u8; NONCE_LEN]) -> [u8; TAG_LEN] {
+        let mut tag = [0; TAG_LEN];
+        tag[..NONCE_LEN].copy_from_slice(&nonce);
+        let mask = self.0.to_be_bytes();
+        tag.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+        tag
+    }
+}
+
+impl SealKey for PlainKey {
+    fn seal(&self, nonce: [u8; NONCE_LEN], _header: &[u8], out: &mut Vec<u8>, _start: usize) -> bool {
+        out.extend_from_slice(&self.tag(nonce));
+        true
+    }
+
+    fn open<'a>(&self, nonce: [u8; NONCE_LEN], _header: &[u8], bytes: &'a mut [u8]) -> Option<&'a [u8]> {
+        let (plain, tag) = bytes.split_last_chunk::<TAG_LEN>()?;
+        (*tag == self.tag(nonce)).then_some(plain)
+    }
+}
+
+/// A trunk holds this much that was not sent: two packets, or what leaves within a millisecond.
+const AHEAD: Duration = Duration::from_millis(1);
+
+impl<B: Bond, C: Suite> Gateway<B, C> {
+    /// A gateway for `peers`. It says hello to them at once.
+    pub fn new(
+        now: Instant,
+        config: Config,
+        settings: GatewaySettings,
+        peers: Vec<PeerSpec<B>>,
+        suite: C,
+        seed: u64,
+    ) -> Self {
+        let mut rng = Rng::new(seed);
+        let inside = Inside { overhead: suite.overhead() };
+        let mut this = Self {
+            suite,
+            settings,
+            payload: config.payload,
+            producer: Producer::new(config.clone(), Store::default(), inside, rng.next_u64()),
+            consumer: Consumer::new(config, inside, rng.next_u64()),
+            peers: Vec::new(),
+            by_flow: BTreeMap::new(),
+            streams: Table::new(rng.next_u64()),
+            due: Deadlines::default(),
+            events: VecDeque::new(),
+            rng,
+            scratch: Scratch::default(),
+            stats: GatewayStats::default(),
+        };
+        for spec in peers {
+            let peer = this.peers.len() as u16;
+            this.peers.push(Peer::new(spec));
+            this.say_hello(now, peer);
+        }
+        this
+    }
+
+    /// Opens a stream to the target of `opening`.
+    ///
+    /// # Errors
+    /// [`NoStream`] when it cannot be carried now.
+    pub fn open(&mut self, now: Instant, peer: u16, opening: Opening) -> Result<StreamId, NoStream> {
+        if self.streams.len() >= self.settings.max_streams || self.waiting() > self.settings.max_waiting {
+            return Err(NoStream::Full);
+        }
+        let session = self.peers.get_mut(usize::from(peer)).and_then(|peer| peer.session.as_mut());
+        let session = session.filter(|session| session.is_up(now)).ok_or(NoStream::PeerDown)?;
+        let id = session.open(opening);
+        self.streams.find_or_insert(id, || Stream::new(Some(opening)));
+        self.stats.opened += 1;
+        Ok(id)
+    }
+
+    /// The target of a stream has accepted.
+    pub fn connected(&mut self, stream: StreamId) {
+        let id = frame::WireId { senders: stream.ours, number: stream.number };
+        if let Some(session) = self.session(stream.peer) {
+            session.say(frame::Frame::Connected { id });
+        }
+    }
+
+    /// Takes bytes for the far end of a stream, and says how many: fewer than given when the far end does not take
+    /// them. [`GatewayEvent::Writable`] tells when there is room again.
+    pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> usize {
+        let Some(stream) = self.stream_mut(id) else { return 0 };
+        let taken = stream.send.write(bytes);
+        stream.is_writer_waiting = taken < bytes.len();
+        self.ready_to_send(id);
+        taken
+    }
+
+    /// Bytes that [`Gateway::write`] would take now.
+    pub fn room(&mut self, id: StreamId) -> usize {
+        let Some(stream) = self.stream_mut(id) else { return 0 };
+        let room = stream.send.room();
+        stream.is_writer_waiting = room == 0;
+        room
+    }
+
+    /// No bytes follow in this direction.
+    pub fn finish(&mut self, id: StreamId) {
+        if let Some(stream) = self.stream_mut(id) {
+            stream.send.finish();
+            self.ready_to_send(id);
+        }
+    }
+
+    /// What came of a stream and was not read, in two pieces.
+    pub fn readable(&self, id: StreamId) -> (&[u8], &[u8]) {
+        let stream = self.streams.find(&id).and_then(|slot| self.streams.get(slot));
+        stream.map_or((&[], &[]), |stream| stream.receive.ready())
+    }
+
+    /// Notes that `count` bytes of what is readable were taken. True when these were the last: the far end has finished.
+    pub fn consume(&mut self, now: Instant, id: StreamId, count: usize) -> bool {
+        let rtt = self.rtt(id.peer).unwrap_or_default();
+        let Some(stream) = self.stream_mut(id) else { return false };
+        let credit = stream.receive.consume(now, count, rtt);
+        let is_end = stream.receive.is_at_end();
+        stream.receive.is_ended |= is_end;
+        stream.is_readable_told = stream.receive.is_readable();
+        self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_sub(count as u64);
+        if let Some(limit) = credit {
+            let wire = frame::WireId { senders: id.ours, number: id.number };
+            if let Some(session) = self.session(id.peer) {
+                session.say(frame::Frame::Credit { id: wire, limit });
+            }
+        }
+        self.drop_if_over(id);
+        is_end
+    }
+
+    /// Ends a stream before its time, in both directions.
+    pub fn reset(&mut self, id: StreamId, reason: Reason) {
+        if self.remove(id).is_some()
+            && let Some(session) = self.session(id.peer)
+        {
+            session.reset(id, reason);
+        }
+    }
+
+    /// Whether a stream is there.
+    pub fn is_open(&self, id: StreamId) -> bool {
+        self.streams.find(&id).is_some()
+    }
+
+    /// Whether a peer answers.
+    pub fn is_up(&self, now: Instant, peer: u16) -> bool {
+        let peer = self.peers.get(usize::from(peer));
+        peer.and_then(|peer| peer.session.as_ref()).is_some_and(|session| session.is_up(now))
+    }
+
+    /// The round trip to a peer, as last seen.
+    pub fn rtt(&self, peer: u16) -> Option<Duration> {
+        self.peers.get(usize::from(peer)).and_then(|peer| peer.session.as_ref()).map(session::Session::rtt)
+    }
+
+    /// Counters since the start.
+    pub fn stats(&self) -> GatewayStats {
+        GatewayStats { streams: self.streams.len() as u64, ..self.stats }
+    }
+
+    /// The asking half, for its counters.
+    pub fn repairs(&self) -> u64 {
+        self.consumer.stats().flows.repairs
+    }
+
+    /// The suite.
+    pub fn suite(&self) -> &C {
+        &self.suite
+    }
+
+    /// The suite, to change its keys.
+    pub fn suite_mut(&mut self) -> &mut C {
+        &mut self.suite
+    }
+
+    fn waiting(&self) -> u64 {
+        self.stats.waiting_bytes
+    }
+
+    fn session(&mut self, peer: u16) -> Option<&mut session::Session<B::Key>> {
+        self.peers.get_mut(usize::from(peer)).and_then(|peer| peer.session.as_mut())
+    }
+
+    fn stream_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
+        self.streams.find(&id).and_then(|slot| self.streams.get_mut(slot))
+    }
+
+    fn ready_to_send(&mut self, id: StreamId) {
+        let is_ready = self.stream_mut(id).is_some_and(|stream| stream.send.is_ready());
+        if is_ready && let Some(session) = self.session(id.peer) {
+            session.turns.add(id);
+        }
+    }
+
+    fn drop_if_over(&mut self, id: StreamId) {
+        if self.stream_mut(id).is_some_and(|stream| stream.send.is_ended && stream.receive.is_ended) {
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: StreamId) -> Option<Stream> {
+        let stream = self.streams.find(&id).and_then(|slot| self.streams.remove(slot))?;
+        let held = stream.receive.held() as u64;
+        self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_sub(held);
+        Some(stream)
+    }
+
+    /// Appends records to a peer's trunk while what waits there is short.
+    fn pump(&mut self, now: Instant, peer: u16) {
+        loop {
+            let Some(session) = self.peers.get_mut(usize::from(peer)).and_then(|p| p.session.as_mut()) else {
+                return;
+            };
+            if !session.has_something() {
+                return;
+            }
+            let flow = session.out.flow;
+            let ahead = self.producer.granted(flow).bytes_in(AHEAD).max(2 * self.payload as u64);
+            let sent = self.producer.sent_end(flow);
+            let Some(log) = self.producer.source().trunk(flow) else { return };
+            if log.end().saturating_sub(sent) >= ahead || log.kept() >= 2 * self.settings.window {
+                return;
+            }
+            let Scratch { data, plain, sealed, ended, .. } = &mut self.scratch;
+            plain.clear();
+            sealed.clear();
+            session.fill(&mut self.streams, self.payload, data, plain, (&mut self.events, ended));
+            if plain.is_empty() || !inbox::seal_record(&session.out.key, log.end(), plain, sealed) {
+                return;
+            }
+            let Some(log) = self.producer.source_mut().trunk_mut(flow) else { return };
+            log.append(sealed);
+            let end = log.end();
+            self.producer.on_available(now, flow, end);
+            while let Some(stream) = self.scratch.ended.pop() {
+                self.drop_if_over(stream);
+            }
+        }
+    }
+
+    /// Looks at what came of `flow`, and at what the roles have to tell.
+    fn settle(&mut self, now: Instant, flow: Option<FlowId>) {
+        if let Some(peer) = flow.and_then(|flow| self.by_flow.get(&flow).copied()) {
+            self.take_mail(now, peer);
+        }
+        while let Some(event) = self.consumer.poll_event() {
+            match event {
+                ConsumerEvent::Finished { flow, .. } => self.on_hello(now, flow),
+                ConsumerEvent::NoSuchName { flow } => self.on_gone(now, flow),
+                ConsumerEvent::TimedOut { .. } => {}
+            }
+        }
+        while let Some((tag, number)) = self.producer.source_mut().pop_asked() {
+            self.on_asked(now, tag, number);
+        }
+    }
+
+    fn seal(&mut self, now: Instant, to: SocketAddr, out: &mut Vec<u8>, start: usize) -> Option<Transmit> {
+        if self.suite.seal(now, to, out, start).is_err() {
+            out.truncate(start);
+            return None;
+        }
+        let len = out.len() - start;
+        self.stats.sent_bytes += len as u64;
+        Some(Transmit { to, len })
+    }
+}
+
+impl<B: Bond, C: Suite> Node for Gateway<B, C> {
+    type Event = GatewayEvent;
+
+    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
+        let flow = match self.suite.open(now, from, datagram).ok().map(Packet::parse) {
+            Some(Ok(packet @ Packet::Interest(_))) => {
+                self.producer.handle_packet(now, from, &packet);
+                None
+            }
+            Some(Ok(packet)) => {
+                self.consumer.handle_packet(now, from, &packet);
+                match packet {
+                    Packet::Data(header, _) => Some(header.flow),
+                    _ => None,
+                }
+            }
+            Some(Err(_)) | None => {
+                self.stats.bad_datagrams += 1;
+                return;
+            }
+        };
+        self.settle(now, flow);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.producer.handle_timeout(now);
+        self.consumer.handle_timeout(now);
+        while let Some((at, Slot(peer))) = self.due.first() {
+            if at > now {
+                break;
+            }
+            self.on_peer_timeout(now, peer as u16);
+        }
+        self.settle(now, None);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        for peer in 0..self.peers.len() {
+            self.pump(now, peer as u16);
+        }
+        loop {
+            let start = out.len();
+            out.resize(start + self.suite.room(), 0);
+            let packet = self.consumer.poll_transmit(now, out);
+            let Some(packet) = packet.or_else(|| self.producer.poll_transmit(now, out)) else {
+                out.truncate(start);
+                return None;
+            };
+            let sealed = self.seal(now, packet.to, out, start);
+            if sealed.is_some() {
+                return sealed;
+            }
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<GatewayEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let roles = [self.producer.poll_timeout(), self.consumer.poll_timeout()];
+        roles.into_iter().flatten().chain([self.due.next()]).min().and_then(Instant::if_ever)
+    }
+}

@@ -1,0 +1,320 @@
+//! A gateway's dealings with one peer: hello, the session's life, and what its records say.
+
+use super::frame::{Frame, Opening, WireId};
+use super::session::{Due, Session, Trunk};
+use super::store::{HELLO_LEN, hello_flow};
+use super::stream::Stream;
+use super::{BadRecord, Bond, Gateway, GatewayEvent, Mail, PeerSpec, Reason, StreamId};
+use crate::consumer::Request;
+use crate::name::{FlowId, RangeSet};
+use crate::table::Slot;
+use crate::time::Instant;
+use crate::wire::Suite;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+/// The peer is told how much of its trunk has come when this share of the window has come since it was told.
+const TELL_SHARE: u64 = 8;
+
+/// A peer, and the session with it if there is one.
+pub(super) struct Peer<B: Bond> {
+    address: SocketAddr,
+    bond: B,
+    /// The number that we drew for the session.
+    ours: u64,
+    pub(super) session: Option<Session<B::Key>>,
+    /// Sessions so far.
+    sessions: u32,
+    /// Whether the application was told that it answers.
+    is_told_up: bool,
+}
+
+impl<B: Bond> Peer<B> {
+    pub(super) fn new(spec: PeerSpec<B>) -> Self {
+        Self {
+            address: spec.address,
+            bond: spec.bond,
+            ours: 0,
+            session: None,
+            sessions: 0,
+            is_told_up: false,
+        }
+    }
+
+    /// The flow by which we ask who the peer is.
+    fn question(&self) -> FlowId {
+        hello_flow(self.bond.hello(false), self.ours)
+    }
+}
+
+impl<B: Bond, C: Suite> Gateway<B, C> {
+    /// Draws a number for a new session and asks the peer for its own.
+    pub(super) fn say_hello(&mut self, now: Instant, index: u16) {
+        let number = self.rng.next_u64();
+        let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
+        self.by_flow.remove(&peer.question());
+        self.consumer.close(peer.question());
+        peer.ours = number;
+        self.producer.source_mut().greet(peer.bond.hello(true), number);
+        let (flow, upstream) = (peer.question(), peer.address);
+        self.by_flow.insert(flow, index);
+        let request = Request { flow, upstream, length: Some(HELLO_LEN), have: RangeSet::new() };
+        self.consumer.open(now, request, Mail::default());
+    }
+
+    /// The peer answered our hello.
+    pub(super) fn on_hello(&mut self, now: Instant, flow: FlowId) {
+        let Some(index) = self.by_flow.remove(&flow) else { return };
+        let answer = self.consumer.close(flow).and_then(|mail| mail.number());
+        if let Some(number) = answer {
+            self.begin(now, index, number);
+        }
+    }
+
+    /// A peer asked who we are, and said with it who it is.
+    pub(super) fn on_asked(&mut self, now: Instant, tag: [u8; 8], number: u64) {
+        let asker = self.peers.iter().position(|peer| peer.bond.hello(true) == tag);
+        if let Some(index) = asker {
+            self.begin(now, index as u16, number);
+        }
+    }
+
+    /// The peer began as `theirs`: unless that is known, a session begins.
+    fn begin(&mut self, now: Instant, index: u16, theirs: u64) {
+        let Some(peer) = self.peers.get(usize::from(index)) else { return };
+        if peer.session.as_ref().is_some_and(|session| session.theirs == theirs) {
+            return;
+        }
+        self.end(now, index);
+        let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
+        let trunk = |ours: bool, producer: u64, asker: u64| {
+            let (flow, key) = peer.bond.trunk(ours, producer, asker);
+            Trunk { flow, key }
+        };
+        let (out, into) = (trunk(true, peer.ours, theirs), trunk(false, theirs, peer.ours));
+        self.producer.source_mut().open(out.flow);
+        self.consumer.open_live(now, into.flow, peer.address, self.settings.window, Mail::default());
+        self.by_flow.insert(into.flow, index);
+        peer.sessions += 1;
+        peer.session = Some(Session::new(now, (index, peer.sessions), theirs, out, into));
+        self.due.set(Slot(u32::from(index)), Some(now));
+    }
+
+    /// Ends the session with a peer, and all its streams.
+    fn end(&mut self, now: Instant, index: u16) {
+        let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
+        let Some(session) = peer.session.take() else { return };
+        self.producer.source_mut().close(session.out.flow);
+        self.producer.withdraw(session.out.flow);
+        self.consumer.close(session.into.flow);
+        self.by_flow.remove(&session.into.flow);
+        self.due.set(Slot(u32::from(index)), None);
+        let of_peer = self.streams.iter().filter_map(|(slot, _)| self.streams.key(slot).copied());
+        let lost: Vec<StreamId> = of_peer.filter(|id| id.peer == index).collect();
+        for stream in lost {
+            self.void(stream, Reason::PeerLost);
+        }
+        self.tell_peer(now, index);
+    }
+
+    /// Ends the session with a peer and begins another.
+    fn restart(&mut self, now: Instant, index: u16) {
+        self.end(now, index);
+        self.say_hello(now, index);
+    }
+
+    /// The peer no longer knows a flow that it had.
+    pub(super) fn on_gone(&mut self, now: Instant, flow: FlowId) {
+        if let Some(index) = self.by_flow.get(&flow).copied() {
+            self.restart(now, index);
+        }
+    }
+
+    /// A stream ended by no doing of its user here.
+    fn void(&mut self, stream: StreamId, reason: Reason) {
+        let Some(removed) = self.remove(stream) else { return };
+        self.stats.resets += 1;
+        // Of a stream whose opening has not come nobody knows.
+        if removed.opening.is_some() {
+            self.events.push_back(GatewayEvent::Reset { stream, reason });
+        }
+    }
+
+    /// Tells the application when a peer has begun or ceased to answer.
+    fn tell_peer(&mut self, now: Instant, index: u16) {
+        let is_up = self.is_up(now, index);
+        let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
+        if core::mem::replace(&mut peer.is_told_up, is_up) != is_up {
+            self.events.push_back(GatewayEvent::Peer { peer: index, is_up });
+        }
+    }
+
+    pub(super) fn on_peer_timeout(&mut self, now: Instant, index: u16) {
+        let slot = Slot(u32::from(index));
+        let hold = self.settings.hold;
+        let Some(session) = self.session(index) else {
+            self.due.set(slot, None);
+            return;
+        };
+        let flow = session.into.flow;
+        match session.on_timeout(now, hold) {
+            Some(Due::Urge) => self.consumer.urge(now, flow),
+            Some(Due::Renew) => self.consumer.renew(now, flow),
+            Some(Due::End) => self.restart(now, index),
+            None => {}
+        }
+        self.tell_peer(now, index);
+        let next = self.session(index).map(|session| session.next_timeout());
+        self.due.set(slot, next);
+    }
+
+    /// Opens the records that came from a peer.
+    pub(super) fn take_mail(&mut self, now: Instant, index: u16) {
+        let Some(session) = self.peers.get(usize::from(index)).and_then(|peer| peer.session.as_ref()) else {
+            return;
+        };
+        let flow = session.into.flow;
+        let Some(mail) = self.consumer.flow_mut(flow).map(|flow| core::mem::take(flow.sink_mut())) else {
+            return;
+        };
+        let mut frames = core::mem::take(&mut self.scratch.frames);
+        let (mut is_right, mut at) = (true, 0);
+        for range in &mail.pieces {
+            let bytes = &mail.bytes[at..at + range.len() as usize];
+            at += bytes.len();
+            let Some(session) = self.session(index) else { break };
+            let (inbox, key) = (&mut session.inbox, &session.into.key);
+            is_right = is_right && inbox.push(key, range.start, bytes, &mut frames).is_ok();
+        }
+        let is_right = is_right && self.on_frames(now, index, &frames).is_ok();
+        frames.clear();
+        self.scratch.frames = frames;
+        if let Some(flow) = self.consumer.flow_mut(flow) {
+            *flow.sink_mut() = mail.emptied();
+        }
+        if !is_right {
+            self.stats.bad_records += 1;
+            self.restart(now, index);
+        } else if at > 0 {
+            self.on_heard(now, index, flow);
+        }
+    }
+
+    /// Bytes of a peer's trunk arrived.
+    fn on_heard(&mut self, now: Instant, index: u16, flow: FlowId) {
+        let share = self.settings.window / TELL_SHARE;
+        let Some(session) = self.session(index) else { return };
+        let is_forgetful = session.on_heard(now);
+        if session.untold() >= share {
+            session.beat(now);
+        }
+        if is_forgetful {
+            self.consumer.renew(now, flow);
+        }
+        self.tell_peer(now, index);
+    }
+
+    fn on_frames(&mut self, now: Instant, index: u16, mut bytes: &[u8]) -> Result<(), BadRecord> {
+        while !bytes.is_empty() {
+            let (frame, rest) = Frame::parse(bytes).ok_or(BadRecord)?;
+            bytes = rest;
+            match frame {
+                Frame::Open { number, opening } => self.on_open(index, number, opening),
+                Frame::Connected { id } => self.on_connected(index, id),
+                Frame::Data { id, offset, bytes, is_end } => {
+                    self.on_data(index, id, (offset, bytes, is_end))?;
+                }
+                Frame::Credit { id, limit } => self.on_credit(index, id, limit),
+                Frame::Reset { id, reason } => self.on_reset(index, id, reason),
+                Frame::Beat { time, echo, received } => self.on_beat(now, index, (time, echo, received)),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_open(&mut self, index: u16, number: u64, opening: Opening) {
+        let Some(session) = self.session(index) else { return };
+        let stream = session.named(WireId { senders: true, number });
+        if !session.note_opened(number) {
+            return;
+        }
+        if self.streams.len() >= self.settings.max_streams {
+            if let Some(session) = self.session(index) {
+                session.reset(stream, Reason::NoRoom);
+            }
+            return;
+        }
+        let slot = self.streams.find_or_insert(stream, || Stream::new(None));
+        if let Some(stream) = self.streams.get_mut(slot) {
+            stream.opening = Some(opening);
+        }
+        self.stats.accepted += 1;
+        self.events.push_back(GatewayEvent::Opened { stream, opening });
+        self.tell_readable(stream);
+    }
+
+    fn on_connected(&mut self, index: u16, id: WireId) {
+        let Some(stream) = self.session(index).map(|session| session.named(id)) else { return };
+        if self.is_open(stream) {
+            self.events.push_back(GatewayEvent::Connected { stream });
+        }
+    }
+
+    fn on_data(
+        &mut self,
+        index: u16,
+        id: WireId,
+        (offset, bytes, is_end): (u64, &[u8], bool),
+    ) -> Result<(), BadRecord> {
+        let Some(session) = self.session(index) else { return Ok(()) };
+        let (stream_id, is_to_come) = (session.named(id), session.is_to_come(id));
+        if is_to_come {
+            self.streams.find_or_insert(stream_id, || Stream::new(None));
+        }
+        let Some(stream) = self.stream_mut(stream_id) else { return Ok(()) };
+        let before = stream.receive.held();
+        if !stream.receive.on_bytes(offset, bytes, is_end) {
+            return Err(BadRecord);
+        }
+        let more = (stream.receive.held() - before) as u64;
+        self.stats.waiting_bytes += more;
+        self.tell_readable(stream_id);
+        Ok(())
+    }
+
+    /// Tells the application once that there is something to read.
+    fn tell_readable(&mut self, id: StreamId) {
+        let Some(stream) = self.stream_mut(id) else { return };
+        if stream.opening.is_some() && stream.receive.is_readable() && !stream.is_readable_told {
+            stream.is_readable_told = true;
+            self.events.push_back(GatewayEvent::Readable { stream: id });
+        }
+    }
+
+    fn on_credit(&mut self, index: u16, id: WireId, limit: u64) {
+        let Some(stream_id) = self.session(index).map(|session| session.named(id)) else { return };
+        if let Some(stream) = self.stream_mut(stream_id) {
+            stream.send.on_credit(limit);
+            self.ready_to_send(stream_id);
+        }
+    }
+
+    fn on_reset(&mut self, index: u16, id: WireId, reason: Reason) {
+        let Some(session) = self.session(index) else { return };
+        let stream = session.named(id);
+        if id.senders {
+            // Its opening may still be to come: then it is void before it began.
+            session.note_opened(id.number);
+        }
+        session.turns.remove(stream);
+        self.void(stream, reason);
+    }
+
+    fn on_beat(&mut self, now: Instant, index: u16, beat: (u64, u64, u64)) {
+        let Some(session) = self.session(index) else { return };
+        let (received, flow) = (session.on_beat(now, beat), session.out.flow);
+        if let Some(log) = self.producer.source_mut().trunk_mut(flow) {
+            log.forget(received);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+use super::frame::{Frame, Opening, WireId};
+use super::inbox::{Inbox, RECORD_OVERHEAD};
+use super::stream::Stream;
+use super::turns::Turns;
+use super::{GatewayEvent, Reason, StreamId};
+use crate::name::{FlowId, RangeSet};
+use crate::table::Table;
+use crate::time::{Duration, Instant};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Between two signs of life.
+const BEAT: Duration = Duration::from_millis(250);
+/// Silence after which new streams take another path.
+const DOWN_AFTER: Duration = Duration::from_secs(2);
+/// Silence after which the peer is asked where it is, and between two such questions.
+const URGE_AFTER: Duration = Duration::from_millis(1_000);
+const URGE_EVERY: Duration = Duration::from_millis(500);
+/// After a silence of this length the peer may have forgotten what it was asked for.
+const FORGETFUL_AFTER: Duration = Duration::from_secs(10);
+
+/// Two gateways that know of each other: the streams between them and what is to be said about them.
+pub(super) struct Session<K> {
+    peer: u16,
+    /// Which of the sessions with the peer this is.
+    serial: u32,
+    /// The number that the peer drew when it began.
+    pub(super) theirs: u64,
+    pub(super) out: Trunk<K>,
+    pub(super) into: Trunk<K>,
+    pub(super) inbox: Inbox,
+    pub(super) turns: Turns,
+    control: VecDeque<Frame<'static>>,
+    next_number: u64,
+    /// Numbers of streams that the peer opened, ever.
+    opened: RangeSet,
+    pulse: Pulse,
+}
+
+/// One direction: the flow's name, and the key of its records.
+pub(super) struct Trunk<K> {
+    pub(super) flow: FlowId,
+    pub(super) key: K,
+}
+
+/// When the peer was heard, and when it is to hear of us.
+#[derive(Debug)]
+struct Pulse {
+    began: Instant,
+    heard: Option<Instant>,
+    /// The peer has heard us.
+    is_mutual: bool,
+    next_beat: Instant,
+    next_urge: Instant,
+    renewals: u32,
+    /// The peer's clock in its last sign of life, and when that came.
+    their_time: Option<(u64, Instant)>,
+    rtt: Duration,
+    told_received: u64,
+}
+
+/// What the passing of time asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Due {
+    /// Ask for the next packet.
+    Urge,
+    /// Ask for everything that has not come.
+    Renew,
+    /// The peer is lost.
+    End,
+}
+
+impl<K> Session<K> {
+    pub(super) fn new(
+        now: Instant,
+        (peer, serial): (u16, u32),
+        theirs: u64,
+        out: Trunk<K>,
+        into: Trunk<K>,
+    ) -> Self {
+        Self {
+            peer,
+            serial,
+            theirs,
+            out,
+            into,
+            inbox: Inbox::default(),
+            turns: Turns::default(),
+            control: VecDeque::new(),
+            next_number: 0,
+            opened: RangeSet::new(),
+            pulse: Pulse {
+                began: now,
+                heard: None,
+                is_mutual: false,
+                next_beat: now,
+                next_urge: now + URGE_EVERY,
+                renewals: 0,
+                their_time: None,
+                rtt: Duration::from_millis(100),
+                told_received: 0,
+            },
+        }
+    }
+
+    /// Whether the peer answers.
+    pub(super) fn is_up(&self, now: Instant) -> bool {
+        self.pulse.is_mutual && self.pulse.heard.is_some_and(|heard| now.since(heard) < DOWN_AFTER)
+    }
+
+    /// The round trip to the peer, as last seen.
+    pub(super) fn rtt(&self) -> Duration {
+        self.pulse.rtt
+    }
+
+    /// When [`Session::on_timeout`] has something to do.
+    pub(super) fn next_timeout(&self) -> Instant {
+        self.pulse.next_beat.min(self.pulse.next_urge)
+    }
+
+    /// Time passed. `hold` is how long a silent peer is waited for.
+    pub(super) fn on_timeout(&mut self, now: Instant, hold: Duration) -> Option<Due> {
+        let pulse = &mut self.pulse;
+        if pulse.next_beat <= now {
+            pulse.next_beat = now + BEAT;
+            self.beat(now);
+        }
+        let pulse = &mut self.pulse;
+        let silent = now.since(pulse.heard.unwrap_or(pulse.began));
+        if silent >= hold {
+            return Some(Due::End);
+        }
+        if pulse.next_urge > now {
+            return None;
+        }
+        if pulse.heard.is_none() {
+            // Perhaps the peer did not know us yet when it was asked.
+            pulse.next_urge = now + URGE_EVERY.scaled(1 << pulse.renewals.min(4), 1);
+            pulse.renewals += 1;
+            return Some(Due::Renew);
+        }
+        let is_silent = silent >= URGE_AFTER;
+        pulse.next_urge = if is_silent { now + URGE_EVERY } else { pulse.heard.unwrap_or(now) + URGE_AFTER };
+        is_silent.then_some(Due::Urge)
+    }
+
+    /// Queues a sign of life.
+    pub(super) fn beat(&mut self, now: Instant) {
+        let received = self.inbox.in_order_end();
+        self.pulse.told_received = received;
+        let echo = self.pulse.their_time.map_or(0, |(time, at)| time + now.since(at).as_micros());
+        let time = now.since(Instant::ZERO).as_micros().max(1);
+        self.control.retain(|frame| !matches!(frame, Frame::Beat { .. }));
+        self.control.push_front(Frame::Beat { time, echo, received });
+    }
+
+    /// Bytes that came in order since the peer was told how many.
+    pub(super) fn untold(&self) -> u64 {
+        self.inbox.in_order_end() - self.pulse.told_received
+    }
+
+    /// Something came from the peer. True when it may have forgotten what it was asked for.
+    pub(super) fn on_heard(&mut self, now: Instant) -> bool {
+        let before = self.pulse.heard.replace(now);
+        before.is_some_and(|before| now.since(before) >= FORGETFUL_AFTER)
+    }
+
+    /// The peer's sign of life; returns how much of our trunk it has.
+    pub(super) fn on_beat(&mut self, now: Instant, (time, echo, received): (u64, u64, u64)) -> u64 {
+        self.pulse.their_time = Some((time, now));
+        if echo > 0 {
+            self.pulse.is_mutual = true;
+            let clock = now.since(Instant::ZERO).as_micros();
+            self.pulse.rtt = Duration::from_micros(clock.saturating_sub(echo).max(1));
+        }
+        received
+    }
+
+    /// A stream of ours begins.
+    pub(super) fn open(&mut self, opening: Opening) -> StreamId {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.say(Frame::Open { number, opening });
+        StreamId { peer: self.peer, session: self.serial, ours: true, number }
+    }
+
+    /// The stream that a frame of the peer names.
+    pub(super) fn named(&self, id: WireId) -> StreamId {
+        StreamId { peer: self.peer, session: self.serial, ours: !id.senders, number: id.number }
+    }
+
+    /// Notes that the peer opened a stream; false when it had done so before.
+    pub(super) fn note_opened(&mut self, number: u64) -> bool {
+        let range = crate::name::ByteRange::at(number, 1);
+        let is_new = !self.opened.contains(range);
+        self.opened.insert(range);
+        is_new
+    }
+
+    /// Whether frames of the peer may name `id` before we know of it: its opening is still to come.
+    pub(super) fn is_to_come(&self, id: WireId) -> bool {
+        id.senders && !self.opened.contains(crate::name::ByteRange::at(id.number, 1))
+    }
+
+    /// Queues a frame without payload.
+    pub(super) fn say(&mut self, frame: Frame<'static>) {
+        self.control.push_back(frame);
+    }
+
+    /// Whether there is something to send.
+    pub(super) fn has_something(&self) -> bool {
+        !self.control.is_empty() || !self.turns.is_empty()
+    }
+
+    /// Fills a record of at most `room` bytes, its overhead included: first what is about streams, then their bytes. Adds
+    /// to `news` who may write again, and which streams ended here.
+    pub(super) fn fill(
+        &mut self,
+        streams: &mut Table<StreamId, Stream>,
+        room: usize,
+        scratch: &mut Vec<u8>,
+        plain: &mut Vec<u8>,
+        news: (&mut VecDeque<GatewayEvent>, &mut Vec<StreamId>),
+    ) {
+        let (events, ended) = news;
+        let room = room - RECORD_OVERHEAD;
+        while plain.len() + Frame::MAX_CONTROL <= room {
+            let Some(frame) = self.control.pop_front() else { break };
+            frame.emit(plain);
+        }
+        while plain.len() + Frame::DATA_OVERHEAD < room {
+            let Some(stream_id) = self.turns.next() else { break };
+            let Some(stream) = streams.find(&stream_id).and_then(|slot| streams.get_mut(slot)) else {
+                self.turns.remove(stream_id);
+                continue;
+            };
+            scratch.clear();
+            let (offset, is_end) = stream.send.take(room - plain.len() - Frame::DATA_OVERHEAD, scratch);
+            if !scratch.is_empty() || is_end {
+                let id = WireId { senders: stream_id.ours, number: stream_id.number };
+                Frame::Data { id, offset, bytes: scratch, is_end }.emit(plain);
+            }
+            self.turns.on_sent(stream_id, scratch.len(), !stream.send.is_ready());
+            if is_end {
+                ended.push(stream_id);
+            }
+            if stream.is_writer_waiting && stream.send.room() >= super::stream::SEND_BUFFER / 2 {
+                stream.is_writer_waiting = false;
+                events.push_back(GatewayEvent::Writable { stream: stream_id });
+            }
+        }
+    }
+
+    /// Ends a stream of the peer's or ours before its time.
+    pub(super) fn reset(&mut self, id: StreamId, reason: Reason) {
+        self.turns.remove(id);
+        self.say(Frame::Reset { id: WireId { senders: id.ours, number: id.number }, reason });
+    }
+}

@@ -1,0 +1,401 @@
+//! Two gateways and a link in virtual time.
+
+use starhop_proto::config::Config;
+use starhop_proto::gateway::{
+    Bond, Gateway, GatewayEvent, GatewaySettings, NoStream, Opening, PeerSpec, PlainKey, Reason, StreamId,
+};
+use starhop_proto::name::FlowId;
+use starhop_proto::node::Node;
+use starhop_proto::rng::Rng;
+use starhop_proto::time::{Duration, Instant};
+use starhop_proto::units::Rate;
+use starhop_proto::wire::Plain;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::SocketAddr;
+
+const START: Instant = Instant::from_nanos(1_000_000_000);
+
+/// Names and keys of a pair, by their numbers; `side` says which of the two this is.
+#[derive(Clone)]
+struct Pair {
+    side: u8,
+}
+
+impl Bond for Pair {
+    type Key = PlainKey;
+
+    fn hello(&self, of_us: bool) -> [u8; 8] {
+        [if of_us { self.side } else { 1 - self.side }; 8]
+    }
+
+    fn trunk(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, PlainKey) {
+        let side = if ours { self.side } else { 1 - self.side };
+        let mut id = [side; 16];
+        id[..8].copy_from_slice(&(producer ^ asker.rotate_left(17)).to_be_bytes());
+        (FlowId(id), PlainKey(producer ^ asker))
+    }
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn addr(side: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, side as u8], 4433))
+}
+
+fn target(port: u16) -> Opening {
+    let from = SocketAddr::from(([192, 0, 2, 1], 50_000));
+    Opening { from, to: SocketAddr::from(([198, 51, 100, 1], port)), dscp: 0 }
+}
+
+fn content(len: usize, seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    (0..len).map(|_| rng.next_u64() as u8).collect()
+}
+
+type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
+
+struct World {
+    now: Instant,
+    gateways: [Gateway<Pair>; 2],
+    flights: BinaryHeap<Flight>,
+    count: u64,
+    delay: Duration,
+    rate: Rate,
+    loss: f64,
+    busy: [Instant; 2],
+    is_cut: bool,
+    rng: Rng,
+    events: [Vec<(Instant, GatewayEvent)>; 2],
+    /// What was read of each stream, at each side; reading stops where `is_reading` is false.
+    read: [BTreeMap<StreamId, (Vec<u8>, bool)>; 2],
+    is_reading: bool,
+}
+
+fn gateway(now: Instant, side: u8, seed: u64) -> Gateway<Pair> {
+    let peer = PeerSpec { address: addr(usize::from(1 - side)), bond: Pair { side } };
+    let settings = GatewaySettings::default();
+    Gateway::new(now, Config::default(), settings, vec![peer], Plain, seed)
+}
+
+impl World {
+    fn new(delay: Duration, rate: Rate, loss: f64) -> Self {
+        let mut world = Self {
+            now: START,
+            gateways: [gateway(START, 0, 1), gateway(START, 1, 2)],
+            flights: BinaryHeap::new(),
+            count: 0,
+            delay,
+            rate,
+            loss,
+            busy: [START; 2],
+            is_cut: false,
+            rng: Rng::new(3),
+            events: [Vec::new(), Vec::new()],
+            read: [BTreeMap::new(), BTreeMap::new()],
+            is_reading: true,
+        };
+        world.run(ms(10_000), |world| (0..2).all(|side| world.gateways[side].is_up(world.now, 0)));
+        world
+    }
+
+    fn geo() -> Self {
+        Self::new(ms(270), Rate::from_mbps(20), 0.0)
+    }
+
+    fn settle(&mut self, side: usize) {
+        loop {
+            while let Some(event) = self.gateways[side].poll_event() {
+                self.events[side].push((self.now, event));
+                if let (GatewayEvent::Readable { stream }, true) = (event, self.is_reading) {
+                    self.take(side, stream);
+                }
+            }
+            let mut out = Vec::new();
+            let Some(sent) = self.gateways[side].poll_transmit(self.now, &mut out) else { return };
+            let busy = self.busy[side].max(self.now) + self.rate.time_for(sent.len as u64 + 28);
+            self.busy[side] = busy;
+            if !self.is_cut && !self.rng.chance(self.loss) {
+                self.count += 1;
+                self.flights.push(Reverse((busy + self.delay, self.count, 1 - side, out)));
+            }
+        }
+    }
+
+    fn take(&mut self, side: usize, stream: StreamId) {
+        let (front, back) = self.gateways[side].readable(stream);
+        let bytes = [front, back].concat();
+        let is_end = self.gateways[side].consume(self.now, stream, bytes.len());
+        let read = self.read[side].entry(stream).or_default();
+        read.0.extend(bytes);
+        read.1 |= is_end;
+    }
+
+    fn run(&mut self, span: Duration, mut done: impl FnMut(&mut Self) -> bool) {
+        let end = self.now + span;
+        self.settle(0);
+        self.settle(1);
+        while !done(self) {
+            let arrival = self.flights.peek().map(|Reverse(flight)| flight.0);
+            let timers = self.gateways.iter().filter_map(Node::poll_timeout).map(|at| at.max(self.now));
+            let Some(next) = timers.chain(arrival).min().filter(|next| *next <= end) else {
+                self.now = end;
+                return;
+            };
+            self.now = next;
+            while let Some(Reverse(flight)) = self.flights.peek() {
+                if flight.0 > next {
+                    break;
+                }
+                let Some(Reverse((_, _, to, mut bytes))) = self.flights.pop() else { break };
+                self.gateways[to].handle_datagram(next, addr(1 - to), &mut bytes);
+            }
+            for side in 0..2 {
+                self.gateways[side].handle_timeout(next);
+                self.settle(side);
+            }
+        }
+    }
+
+    fn open(&mut self, port: u16) -> StreamId {
+        self.gateways[0].open(self.now, 0, target(port)).expect("the peer answers")
+    }
+
+    /// Writes all of `bytes`, as room comes, and ends the direction if so told.
+    fn write(&mut self, side: usize, stream: StreamId, bytes: &[u8], finish: bool) {
+        let mut at = 0;
+        while at < bytes.len() {
+            at += self.gateways[side].write(stream, &bytes[at..]);
+            if at < bytes.len() {
+                self.run(ms(10), |_| false);
+            }
+        }
+        if finish {
+            self.gateways[side].finish(stream);
+        }
+    }
+
+    fn is_read(&self, side: usize, stream: StreamId, expected: &[u8]) -> bool {
+        self.read[side].get(&stream).is_some_and(|(bytes, is_end)| *is_end && bytes == expected)
+    }
+
+    fn resets(&self, side: usize) -> Vec<Reason> {
+        let reason = |(_, event): &(Instant, GatewayEvent)| match event {
+            GatewayEvent::Reset { reason, .. } => Some(*reason),
+            _ => None,
+        };
+        self.events[side].iter().filter_map(reason).collect()
+    }
+}
+
+/// As the other side calls it, where both count as many sessions.
+fn mirrored(stream: StreamId) -> StreamId {
+    StreamId { ours: !stream.ours, ..stream }
+}
+
+#[test]
+fn a_request_and_an_answer_of_100_kb_cost_one_round_trip_and_their_serialisation() {
+    let mut world = World::geo();
+    // A transfer before it: the path is warm.
+    let (first, bulk) = (world.open(80), content(4_000_000, 1));
+    world.write(1, mirrored(first), &[], false);
+    world.run(ms(400), |_| false);
+    world.write(1, mirrored(first), &bulk, true);
+    world.run(ms(20_000), |world| world.is_read(0, first, &bulk));
+    world.run(ms(5_000), |_| false);
+    let (start, answer) = (world.now, content(100_000, 2));
+    let stream = world.open(81);
+    world.write(0, stream, b"GET / HTTP/1.1", false);
+    let asked =
+        |world: &mut World| world.read[1].get(&mirrored(stream)).is_some_and(|(bytes, _)| bytes.len() == 14);
+    world.run(ms(1_000), asked);
+    let there = world.now.since(start);
+    assert!(there < ms(273), "the request came with the opening, after {there:?}");
+    world.write(1, mirrored(stream), &answer, true);
+    world.run(ms(2_000), |world| world.is_read(0, stream, &answer));
+    let took = world.now.since(start);
+    // 540 ms, and 78 packets at 20 Mbit/s: 585 ms.
+    println!("100 kB took {took:?}");
+    assert!(took < ms(600), "{took:?}");
+}
+
+#[test]
+fn many_streams_over_a_lossy_link_keep_their_bytes_and_their_ends() {
+    let mut world = World::new(ms(25), Rate::from_mbps(50), 0.02);
+    let streams: Vec<StreamId> = (0..50).map(|port| world.open(port)).collect();
+    let (ups, downs): (Vec<_>, Vec<_>) = (0..50)
+        .map(|n| (content(20_000 + n * 777, n as u64), content(90_000 - n * 777, 99 + n as u64)))
+        .unzip();
+    for (stream, up) in streams.iter().zip(&ups) {
+        world.write(0, *stream, up, true);
+    }
+    world.run(ms(100), |_| false);
+    for (stream, down) in streams.iter().zip(&downs) {
+        world.write(1, mirrored(*stream), down, true);
+    }
+    let all = |world: &World| {
+        streams.iter().zip(&ups).all(|(stream, up)| world.is_read(1, mirrored(*stream), up))
+            && streams.iter().zip(&downs).all(|(stream, down)| world.is_read(0, *stream, down))
+    };
+    world.run(ms(30_000), |world| all(world));
+    assert!(all(&world));
+    assert_eq!([0, 1].map(|side| world.gateways[side].stats().streams), [0, 0], "nothing is left");
+    assert_eq!([0, 1].map(|side| world.gateways[side].stats().waiting_bytes), [0, 0]);
+    assert!(world.resets(0).is_empty() && world.resets(1).is_empty());
+}
+
+#[test]
+fn a_direction_that_ended_leaves_the_other_alone() {
+    let mut world = World::geo();
+    let stream = world.open(80);
+    world.write(0, stream, b"question", true);
+    world.run(ms(3_000), |_| false);
+    assert!(world.is_read(1, mirrored(stream), b"question"));
+    let answer = content(1_000_000, 5);
+    world.write(1, mirrored(stream), &answer, true);
+    world.run(ms(5_000), |world| world.is_read(0, stream, &answer));
+    assert!(world.is_read(0, stream, &answer));
+}
+
+#[test]
+fn a_reset_and_its_reason_reach_the_other_side_and_end_the_stream() {
+    let mut world = World::geo();
+    let stream = world.open(80);
+    world.write(0, stream, &content(200_000, 1), false);
+    world.run(ms(350), |_| false);
+    world.gateways[1].reset(mirrored(stream), Reason::Refused);
+    world.run(ms(1_000), |_| false);
+    assert_eq!((world.resets(0), world.resets(1)), (vec![Reason::Refused], vec![]));
+    assert_eq!([0, 1].map(|side| world.gateways[side].stats().streams), [0, 0]);
+    assert_eq!(world.gateways[0].write(stream, b"more"), 0, "it is gone");
+}
+
+#[test]
+fn what_a_slow_reader_does_not_take_is_not_sent_and_others_go_on() {
+    let mut world = World::new(ms(10), Rate::from_mbps(100), 0.0);
+    world.is_reading = false;
+    let slow = world.open(80);
+    let bytes = content(8_000_000, 1);
+    let mut written = 0;
+    for _ in 0..500 {
+        written += world.gateways[0].write(slow, &bytes[written..]);
+        world.run(ms(10), |_| false);
+    }
+    let held = world.gateways[1].stats().waiting_bytes;
+    assert!(held <= 2 << 20 && written < 3_000_000, "{held} held, {written} taken");
+    world.is_reading = true;
+    let other = world.open(81);
+    world.write(0, other, b"hello", true);
+    world.run(ms(100), |world| world.is_read(1, mirrored(other), b"hello"));
+    assert!(world.is_read(1, mirrored(other), b"hello"));
+    // The reader wakes up.
+    world.take(1, mirrored(slow));
+    while written < bytes.len() {
+        written += world.gateways[0].write(slow, &bytes[written..]);
+        world.run(ms(10), |_| false);
+    }
+    world.gateways[0].finish(slow);
+    world.run(ms(5_000), |world| world.is_read(1, mirrored(slow), &bytes));
+    assert!(world.is_read(1, mirrored(slow), &bytes));
+}
+
+#[test]
+fn a_short_exchange_does_not_wait_behind_a_long_transfer() {
+    let mut world = World::new(ms(25), Rate::from_mbps(100), 0.0);
+    let bulk = world.open(80);
+    world.run(ms(100), |_| false);
+    let bytes = content(60_000_000, 1);
+    let mut written = 0;
+    let mut longest = Duration::ZERO;
+    let ping = world.open(81);
+    for round in 1..60 {
+        for _ in 0..5 {
+            written += world.gateways[1].write(mirrored(bulk), &bytes[written..]);
+            world.run(ms(10), |_| false);
+        }
+        let sent = world.now;
+        world.gateways[1].write(mirrored(ping), b"x");
+        let is_here = |world: &World| world.read[0].get(&ping).is_some_and(|(read, _)| read.len() == round);
+        while !is_here(&world) {
+            written += world.gateways[1].write(mirrored(bulk), &bytes[written..]);
+            world.run(ms(1), |world| is_here(world));
+        }
+        // The first second is the start.
+        longest = if round > 20 { longest.max(world.now.since(sent)) } else { longest };
+    }
+    let rate = world.read[0][&bulk].0.len() as f64 * 8e-6 / world.now.since(START).as_secs_f64();
+    println!("one way beside {rate:.0} Mbit/s: {longest:?}");
+    assert!(longest < ms(30), "{longest:?} instead of 25 ms");
+}
+
+#[test]
+fn streams_outlive_an_outage_and_end_with_a_reset_when_it_lasts_too_long() {
+    let mut world = World::new(ms(25), Rate::from_mbps(20), 0.001);
+    let (stream, bytes) = (world.open(80), content(3_000_000, 1));
+    let mut written = 0;
+    for round in 0..2_000 {
+        world.is_cut = (20..1_020).contains(&round);
+        written += world.gateways[0].write(stream, &bytes[written..]);
+        world.run(ms(10), |_| false);
+    }
+    assert_eq!(written, bytes.len());
+    world.gateways[0].finish(stream);
+    world.run(ms(5_000), |world| world.is_read(1, mirrored(stream), &bytes));
+    assert!(world.is_read(1, mirrored(stream), &bytes));
+    assert!(world.events[0].iter().any(|(_, event)| *event == GatewayEvent::Peer { peer: 0, is_up: false }));
+    world.gateways[1].finish(mirrored(stream));
+    world.run(ms(500), |_| false);
+    let stream = world.open(81);
+    world.write(0, stream, b"hello", false);
+    world.run(ms(100), |_| false);
+    world.is_cut = true;
+    world.run(ms(61_000), |_| false);
+    assert_eq!((world.resets(0), world.resets(1)), (vec![Reason::PeerLost], vec![Reason::PeerLost]));
+    assert_eq!(world.gateways[0].open(world.now, 0, target(82)), Err(NoStream::PeerDown));
+    world.is_cut = false;
+    world.run(ms(5_000), |world| (0..2).all(|side| world.gateways[side].is_up(world.now, 0)));
+    let again = world.open(83);
+    world.write(0, again, b"hello", true);
+    world.run(ms(1_000), |world| world.is_read(1, mirrored(again), b"hello"));
+    assert!(world.is_read(1, mirrored(again), b"hello"));
+}
+
+#[test]
+fn a_gateway_that_starts_anew_ends_the_old_streams_and_takes_new_ones() {
+    for restarted in 0..2 {
+        let mut world = World::new(ms(25), Rate::from_mbps(20), 0.0);
+        let stream = world.open(80);
+        world.write(0, stream, b"hello", false);
+        world.run(ms(500), |_| false);
+        world.gateways[restarted] = gateway(world.now, restarted as u8, 7);
+        world.run(ms(200), |_| false);
+        assert_eq!(world.resets(1 - restarted), [Reason::PeerLost], "told within two round trips");
+        world.read = [BTreeMap::new(), BTreeMap::new()];
+        world.run(ms(2_000), |world| (0..2).all(|side| world.gateways[side].is_up(world.now, 0)));
+        let again = world.open(81);
+        world.write(0, again, b"again", true);
+        world.run(ms(300), |_| false);
+        let opened = world.events[1].iter().rev().find_map(|(_, event)| match event {
+            GatewayEvent::Opened { stream, .. } => Some(*stream),
+            _ => None,
+        });
+        assert!(world.is_read(1, opened.expect("it came"), b"again"));
+    }
+}
+
+#[test]
+fn idle_gateways_stay_together_and_say_little() {
+    let mut world = World::new(ms(25), Rate::from_mbps(20), 0.0);
+    let stream = world.open(80);
+    world.run(ms(1_000), |_| false);
+    let before = world.gateways[0].stats().sent_bytes;
+    world.run(ms(200_000), |_| false);
+    let rate = (world.gateways[0].stats().sent_bytes - before) as f64 / 200.0;
+    println!("{rate:.0} bytes a second each way");
+    assert!(rate < 600.0, "{rate} bytes a second");
+    world.write(0, stream, b"still there", true);
+    world.run(ms(100), |world| world.is_read(1, mirrored(stream), b"still there"));
+    assert!(world.is_read(1, mirrored(stream), b"still there"));
+}

@@ -1,10 +1,11 @@
 //! The one binary: `starhop`. Each verb has a file; what they do is in the other crates.
 
+mod config;
 mod progress;
 mod quantity;
 mod verb;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
@@ -34,6 +35,7 @@ enum Verb {
     SplitProxy(verb::split_proxy::Args),
     Get(verb::get::Args),
     Status(verb::status::Args),
+    Check(verb::check::Args),
     Key(verb::key::Args),
     Roster(verb::roster::Args),
     Demo(verb::demo::Args),
@@ -63,7 +65,14 @@ static BUILD: LazyLock<String> = LazyLock::new(|| {
 });
 
 fn main() -> ExitCode {
-    let done = match &Cli::parse().verb {
+    let arguments = match config::expand(&Cli::command(), std::env::args_os().collect()) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("starhop: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let done = match &Cli::parse_from(arguments).verb {
         Verb::Serve(args) => verb::serve::run(args),
         Verb::Relay(args) => verb::relay::run(args),
         Verb::RelayWatchdog { port } => {
@@ -71,6 +80,7 @@ fn main() -> ExitCode {
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Get(args) => verb::get::run(args),
+        Verb::Check(args) => verb::check::run(args),
         Verb::Status(args) => verb::status::run(args),
         Verb::Key(args) => verb::key::run(args),
         Verb::Roster(args) => verb::roster::run(args),

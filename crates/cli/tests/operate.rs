@@ -183,3 +183,55 @@ fn the_page_is_one_file_that_names_no_other_host() {
     let history: Value = serde_json::from_str(&history).expect("JSON");
     assert!(history[0]["timestamp"].is_string() && history[0]["in_mbps"].is_f64(), "{history}");
 }
+
+#[test]
+fn a_relay_is_configured_by_a_file_and_takes_its_upstreams_anew_at_sighup() {
+    let place = Place::new();
+    place.offer("file", 200_000);
+    let (first, second) = (place.serve(&[]), place.serve(&[]));
+    let file = |upstream: &str, more: &str| {
+        let text = format!("[relay]\nlisten = \"127.0.0.1:0\"\nupstream = \"{upstream}\"\n{more}");
+        place.write("node.toml", text);
+    };
+    file(&first.address, "");
+    let (code, said) = place.run(&["check", "node.toml"]);
+    assert!(code == 0 && said.contains("node.toml: ok (relay)"), "{said}");
+    let mut relay = place.start("ready", &["relay", "--config", "node.toml"]);
+    place.get("file", &relay.address);
+    file(&second.address, "cache = \"1MiB\"\n");
+    relay.signal(nix::sys::signal::Signal::SIGHUP);
+    let turned = relay.expect(|line| line["message"] == "another upstream is asked");
+    assert_eq!(turned["to"].as_str(), Some(second.address.as_str()));
+    relay.expect(|line| {
+        line["message"].as_str().is_some_and(|m| m.starts_with("a change of cache takes effect"))
+    });
+    drop(first);
+    place.write("served/other", b"known to the second server only by its own scan");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    place.get("other", &relay.address);
+    file("nowhere", "");
+    relay.signal(nix::sys::signal::Signal::SIGHUP);
+    let kept = relay.expect(|line| {
+        line["level"] == "ERROR" && line["message"].as_str().is_some_and(|m| m.contains("stay"))
+    });
+    assert!(kept["message"].as_str().is_some_and(|said| said.contains("upstream")), "{kept}");
+    place.get("other", &relay.address);
+    let (code, said) = place.run(&["check", "node.toml"]);
+    assert!(code == 1 && said.contains("node.toml: line 3: `relay.upstream`: "), "{said}");
+}
+
+#[test]
+fn a_relay_turns_to_its_second_upstream_when_the_first_falls_silent() {
+    let place = Place::new();
+    place.offer("file", 200_000);
+    let (first, second) = (place.serve(&[]), place.serve(&[]));
+    let mut relay = place.relay(&first.address, &["--upstream", &second.address]);
+    place.get("file", &relay.address);
+    let silent = first.address.clone();
+    drop(first);
+    place.offer("late", 200_000);
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    place.get("late", &relay.address);
+    let turned = relay.expect(|line| line["message"] == "the upstream does not answer; another one is asked");
+    assert_eq!((turned["from"].as_str(), turned["to"].as_str()), (Some(&*silent), Some(&*second.address)));
+}

@@ -29,4 +29,9 @@ impl LogArgs {
         let format = if is_json { log::Format::Json } else { log::Format::Text };
         Ok(log::start(format, &self.levels)?)
     }
+
+    /// Changes the levels of the running log to these.
+    pub(crate) fn reload(&self) -> anyhow::Result<()> {
+        Ok(log::set_levels(&self.levels)?)
+    }
 }

@@ -4,13 +4,17 @@ use super::desk::DeskArgs;
 use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
 use super::sealing::SealArgs;
-use super::serve::{reload, socket, warn};
+use super::serve::{again, needs_restart, reload, socket, warn};
 use super::{address, fix_rate, say, tell};
+use crate::Cli;
+use crate::config::{ConfigArgs, Reread};
 use crate::quantity;
 use anyhow::{Context, anyhow, bail};
+use clap::CommandFactory;
 use indicatif::HumanBytes;
 use serde_json::json;
 use starhop_net::content::ContentName;
+use starhop_net::operate::failover::{Failover, Switch};
 use starhop_net::operate::transfers::{self, Record};
 use starhop_net::operate::{Accounts, Cache, Peer, Status};
 use starhop_net::outboard::outboard_flow;
@@ -40,9 +44,9 @@ pub(crate) struct Args {
     /// Address and UDP port to listen on; `[::]` takes both IP versions
     #[arg(long, default_value = "[::]:4433", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
-    /// The next relay, or the server
+    /// The next relay, or the server; given several times, the first of them that answers
     #[arg(long, value_parser = address, value_name = "ADDR", required_unless_present = "transparent")]
-    upstream: Option<SocketAddr>,
+    upstream: Vec<SocketAddr>,
     /// Relay what passes this router, unasked: packets from and to the UDP port of `--listen` are diverted by nftables
     #[arg(long, conflicts_with_all = ["upstream", "routes"])]
     transparent: bool,
@@ -66,6 +70,8 @@ pub(crate) struct Args {
     log: LogArgs,
     #[command(flatten)]
     desk: DeskArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -122,12 +128,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());
-        let reachable = |address: SocketAddr| {
-            let problem = || anyhow!("{address} cannot be reached from {}: another IP version", args.listen);
-            endpoint.address_of(address).ok_or_else(problem)
-        };
-        // Given, unless this relay is transparent.
-        let upstream = reachable(args.upstream.unwrap_or(args.listen))?;
+        let reachable = |address: SocketAddr| reachable(&endpoint, address);
+        let upstreams = args.upstream.iter().copied().map(reachable).collect::<anyhow::Result<Vec<_>>>()?;
+        let failover = Failover::new(&upstreams).context("no upstream is given")?;
+        let upstream = failover.current();
         let memory = memory_bound(args, &config, &suite);
         let mut relay = Relay::new(config, upstream, suite, clock::seed());
         verify(args, &mut relay);
@@ -142,7 +146,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let every = args.stats_every.unwrap_or(Duration::from_secs(1));
         let mut desk = args.desk.open("relay", driver.endpoint().local().port())?;
         let (record, tells_stats) = (Record::default(), args.stats_every.is_some());
-        let mut chores = Chores { lies: Lies::default(), record, cache: args.cache, tells_stats };
+        let reread = Reread::new(&Cli::command());
+        let next_look = clock::now();
+        let cache = args.cache;
+        let lies = Lies::default();
+        let mut chores = Chores { lies, record, cache, tells_stats, failover, next_look, reread };
         daemon::run(&mut driver, every, &mut chores, &mut desk).await?;
         finish(args, &driver);
         Ok(ExitCode::SUCCESS)
@@ -165,6 +173,55 @@ struct Chores {
     /// What the cache may hold, bytes.
     cache: u64,
     tells_stats: bool,
+    failover: Failover,
+    next_look: Instant,
+    reread: Option<Reread>,
+}
+
+/// Between two looks at the upstreams.
+const LOOK: starhop_proto::time::Duration = starhop_proto::time::Duration::from_secs(1);
+
+impl Chores {
+    /// Turns to another upstream when the one that is asked falls silent.
+    fn look_at_upstreams(&mut self, driver: &mut Node) {
+        let now = clock::now();
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK;
+        let switch = self.failover.judge(now, driver.node().upstreams());
+        self.turn(driver, switch);
+    }
+
+    fn turn(&self, driver: &mut Node, switch: Option<Switch>) {
+        let Some(Switch { from, to, is_failure }) = switch else { return };
+        driver.node_mut().set_upstream(clock::now(), to);
+        if is_failure {
+            tracing::warn!(%from, %to, "the upstream does not answer; another one is asked");
+        } else {
+            tracing::info!(%from, %to, "another upstream is asked");
+        }
+    }
+
+    /// Takes the configuration file anew, as far as it can be changed at run time.
+    fn reconfigure(&mut self, driver: &mut Node) -> anyhow::Result<()> {
+        let Some(reread) = &mut self.reread else { return Ok(()) };
+        let Some((changed, args)) = again::<Args>(reread, "relay")? else { return Ok(()) };
+        args.log.reload()?;
+        let endpoint = driver.endpoint();
+        let upstreams = args.upstream.iter().map(|&address| reachable(endpoint, address));
+        let upstreams = upstreams.collect::<anyhow::Result<Vec<_>>>()?;
+        let switch = self.failover.replace(&upstreams);
+        self.turn(driver, switch);
+        needs_restart(&changed, &["upstream", "log-level"]);
+        Ok(())
+    }
+}
+
+/// `address` as the socket knows it.
+fn reachable(endpoint: &Endpoint, address: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let problem = || anyhow!("{address} cannot be reached from {}: another IP version", endpoint.local());
+    endpoint.address_of(address).ok_or_else(problem)
 }
 
 impl daemon::Chores<Relay<HopSuite>> for Chores {
@@ -172,6 +229,7 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
         driver.node_mut().end_complete(clock::now(), transfers::QUIET);
         warn(driver.node_mut().suite_mut().news(clock::now()));
         warn(self.lies.news(clock::now(), driver.node().stats()));
+        self.look_at_upstreams(driver);
         if self.tells_stats {
             tell(stats("stats", driver));
         }
@@ -179,6 +237,9 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
 
     fn reload(&mut self, driver: &mut Node) {
         reload(driver.node_mut().suite_mut());
+        if let Err(error) = self.reconfigure(driver) {
+            tracing::error!("the settings in use stay: {error:#}");
+        }
     }
 
     fn event(&mut self, _driver: &mut Node, transfer: Transfer) {
@@ -295,10 +356,10 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
 fn announce(args: &Args, driver: &Node, memory: u64) {
     let listen = driver.endpoint().local();
     if args.json {
-        tell(json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream,
+        tell(json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream.first(),
             "security": driver.node().suite().security(), "memory_bound": memory}));
     } else {
-        let upstream = args.upstream.map_or_else(String::new, |upstream| format!(" for {upstream}"));
+        let upstream = args.upstream.first().map_or_else(String::new, |upstream| format!(" for {upstream}"));
         say(&format!(
             "ready: relaying on {listen} (UDP){upstream}, {}; state and cache take {} at most",
             driver.node().suite().security().packets,

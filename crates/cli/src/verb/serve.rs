@@ -5,8 +5,11 @@ use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
 use super::sealing::SealArgs;
 use super::{address, say, tell};
+use crate::Cli;
+use crate::config::{ConfigArgs, Reread, expand};
 use crate::quantity;
 use anyhow::Context;
+use clap::{CommandFactory, FromArgMatches};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::files::{Files, Root};
@@ -47,6 +50,8 @@ pub(crate) struct Args {
     log: LogArgs,
     #[command(flatten)]
     desk: DeskArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -77,7 +82,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let every = args.stats_every.unwrap_or(Duration::from_millis(250));
         let mut desk = args.desk.open("serve", driver.endpoint().local().port())?;
         let tells_stats = args.stats_every.is_some();
-        let mut chores = Chores { hashing: Hashing::new(args), record: Record::default(), tells_stats };
+        let mut chores = Chores {
+            hashing: Hashing::new(args),
+            record: Record::default(),
+            tells_stats,
+            reread: Reread::new(&Cli::command()),
+        };
         daemon::run(&mut driver, every, &mut chores, &mut desk).await?;
         finish(args, &driver)
     })
@@ -88,6 +98,42 @@ struct Chores {
     hashing: Hashing,
     record: Record,
     tells_stats: bool,
+    reread: Option<Reread>,
+}
+
+impl Chores {
+    /// Takes the configuration file anew, as far as it can be changed at run time.
+    fn reconfigure(&mut self) -> anyhow::Result<()> {
+        let Some(reread) = &mut self.reread else { return Ok(()) };
+        let Some((changed, args)) = again::<Args>(reread, "serve")? else { return Ok(()) };
+        args.log.reload()?;
+        needs_restart(&changed, &["log-level"]);
+        Ok(())
+    }
+}
+
+/// The options of a verb as its file has them now, and which of them changed; `None` when none did.
+pub(super) fn again<A: FromArgMatches>(
+    reread: &mut Reread,
+    verb: &str,
+) -> anyhow::Result<Option<(Vec<String>, A)>> {
+    let program = Cli::command();
+    let arguments = expand(&program, std::env::args_os().collect())?;
+    let matches = program.clone().try_get_matches_from(arguments)?;
+    let changed = reread.again(&program)?;
+    let Some(matches) = matches.subcommand_matches(verb).filter(|_| !changed.is_empty()) else {
+        return Ok(None);
+    };
+    tracing::info!("settings read again: {} changed", changed.join(", "));
+    Ok(Some((changed, A::from_arg_matches(matches)?)))
+}
+
+/// Says which of the changed options have no effect before a restart.
+pub(super) fn needs_restart(changed: &[String], applied: &[&str]) {
+    let late: Vec<&str> = changed.iter().map(String::as_str).filter(|name| !applied.contains(name)).collect();
+    if !late.is_empty() {
+        tracing::warn!("a change of {} takes effect when the node is restarted", late.join(", "));
+    }
 }
 
 impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
@@ -102,6 +148,9 @@ impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
 
     fn reload(&mut self, driver: &mut Server) {
         reload(driver.node_mut().suite_mut());
+        if let Err(error) = self.reconfigure() {
+            tracing::error!("the settings in use stay: {error:#}");
+        }
     }
 
     fn event(&mut self, driver: &mut Server, transfer: Transfer) {

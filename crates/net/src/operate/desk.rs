@@ -38,11 +38,17 @@ impl Inquiry {
 pub(super) struct Bell(mpsc::Sender<Inquiry>);
 
 impl Bell {
-    /// The state of the node; `None` when it has ended.
-    pub(super) async fn status(&self) -> Option<Status> {
+    /// The state of the node with all of its peers; `None` when it has ended.
+    pub(super) async fn whole_status(&self) -> Option<Status> {
         let (answer, answered) = oneshot::channel();
         self.0.send(Inquiry(answer)).await.ok()?;
-        let mut status = answered.await.ok()?;
+        answered.await.ok()
+    }
+
+    /// The state of the node with its busiest peers and their MTU.
+    pub(super) async fn status(&self) -> Option<Status> {
+        let mut status = self.whole_status().await?;
+        status.shorten();
         for peer in &mut status.peers {
             peer.mtu = socket::mtu_towards(peer.address);
         }

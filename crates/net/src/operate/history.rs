@@ -54,7 +54,7 @@ impl History {
         let mut interval = tokio::time::interval(EVERY);
         loop {
             interval.tick().await;
-            let Some(status) = bell.status().await else { return };
+            let Some(status) = bell.whole_status().await else { return };
             self.note(&status);
         }
     }

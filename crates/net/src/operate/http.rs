@@ -69,7 +69,7 @@ async fn answer(
     }
     let gone = || respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the node is ending\n");
     Ok(match (site, request.uri().path()) {
-        (Site::Metrics, "/metrics") => match bell.status().await {
+        (Site::Metrics, "/metrics") => match bell.whole_status().await {
             Some(status) => respond(StatusCode::OK, metrics::CONTENT_TYPE, metrics::encode(status)),
             None => gone(),
         },

@@ -185,7 +185,6 @@ impl Snapshot {
             "Bytes asked for and not here yet",
             known(|p| Some(p.awaited_bytes as f64)),
         )?;
-        writer.gauges("peer_mtu_bytes", "Largest packet of the path", known(|p| p.mtu.map(f64::from)))?;
         writer.gauges("peer_silence_seconds", "Since the peer was last heard", known(|p| p.silent_s))?;
         writer.counters("peer_packets", "Packets of the hop", counts(|p| p.packets))?;
         writer.counters("peer_lost_packets", "Packets that the hop lost", counts(|p| p.lost))?;
@@ -248,13 +247,13 @@ mod tests {
             last_heard: crate::clock::now(),
         };
         status.add_peers((1..=1000).map(|number| Peer::downstream(crate::clock::now(), &hop(number))));
-        assert_eq!((status.peer_count, status.peers.len()), (1000, 256));
+        assert_eq!(status.peer_count, 1000);
         let text = encode(status);
         let series: Vec<&str> =
             text.lines().filter(|line| line.starts_with("starhop_peer_bytes_total{")).collect();
         assert_eq!(series.len(), MOST_PEERS + 1);
         assert!(
-            series.iter().any(|line| line.contains("peer=\"other\"") && line.ends_with(" 192000")),
+            series.iter().any(|line| line.contains("peer=\"other\"") && line.ends_with(" 936000")),
             "{series:?}"
         );
     }

@@ -200,6 +200,10 @@ impl Status {
         self.peers.extend(peers);
         self.peer_count = self.peers.len();
         self.peers.sort_by_key(|peer| (peer.side, std::cmp::Reverse(peer.bytes), peer.address));
+    }
+
+    /// Leaves out the peers beyond the 256 that carried most on their side.
+    pub(super) fn shorten(&mut self) {
         self.peers.truncate(MOST_PEERS);
     }
 

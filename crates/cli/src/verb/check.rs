@@ -1,0 +1,43 @@
+//! `starhop check`: looks for faults in configuration files.
+
+use super::{print, sealing};
+use crate::Cli;
+use crate::config::File;
+use anyhow::Context;
+use clap::{CommandFactory, FromArgMatches};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Check configuration files of long-lived verbs: fields, values, keys and rosters. Nothing is started or sent.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  starhop check /etc/starhop/relay.toml && systemctl reload starhop-relay\n\nA file holds options by their long names, at the top for all verbs and in a table named after a verb:\n  key = \"/etc/starhop/domain.key\"\n  [relay]\n  listen = \"[::]:4433\"\n  upstream = \"192.0.2.1:4433\"\n\nExit code 0, or 1 when a file has a fault; the first one is told with its line and field."
+)]
+pub(crate) struct Args {
+    /// The files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let program = Cli::command();
+    let mut out = String::new();
+    for path in &args.files {
+        let file = File::read(path, &program)?;
+        let mut checked = Vec::new();
+        for verb in file.verbs(&program) {
+            let matches = file.check(&program, verb)?;
+            let matches = matches.subcommand_matches(verb.get_name()).context("no verb")?;
+            if let Ok(seal) = sealing::SealArgs::from_arg_matches(matches) {
+                seal.suite().with_context(|| format!("{}: [{}]", path.display(), verb.get_name()))?;
+            }
+            checked.push(verb.get_name().to_owned());
+        }
+        let checked = if checked.is_empty() { "no table for a verb".to_owned() } else { checked.join(", ") };
+        writeln!(out, "{}: ok ({checked})", path.display())?;
+    }
+    print(&out)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,192 @@
+//! Which of several upstreams a relay asks: the first in the operator's order that answers.
+
+use starhop_proto::hop::Upstream;
+use starhop_proto::time::{Duration, Instant};
+use std::net::SocketAddr;
+
+/// An upstream that was asked for this long without an answer is left.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// For how long it is not asked then; twice as long each time that it fails again, up to the most.
+const FIRST_HOLD: Duration = Duration::from_secs(30);
+const LONGEST_HOLD: Duration = Duration::from_secs(600);
+
+/// One of the upstreams.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    address: SocketAddr,
+    /// When it was first asked and did not answer.
+    unanswered_since: Option<Instant>,
+    held_until: Instant,
+    hold: Duration,
+}
+
+impl Candidate {
+    fn new(address: SocketAddr) -> Self {
+        Self { address, unanswered_since: None, held_until: Instant::ZERO, hold: FIRST_HOLD }
+    }
+
+    /// Takes what its hop measured.
+    fn observe(&mut self, now: Instant, hop: &Upstream) {
+        let is_unanswered = hop.last_asked > hop.last_heard;
+        self.unanswered_since = is_unanswered.then(|| self.unanswered_since.unwrap_or(now));
+        // One that has answered for as long as its hold is trusted again.
+        if hop.last_heard.is_some_and(|heard| heard >= self.held_until + self.hold) {
+            self.hold = FIRST_HOLD;
+        }
+    }
+
+    fn is_silent(&self, now: Instant) -> bool {
+        self.unanswered_since.is_some_and(|since| now.since(since) >= PATIENCE)
+    }
+}
+
+/// Another upstream is to be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Switch {
+    /// The one until now.
+    pub from: SocketAddr,
+    /// The one from now on.
+    pub to: SocketAddr,
+    /// Whether the one until now fell silent; otherwise one that is preferred is tried again.
+    pub is_failure: bool,
+}
+
+/// The upstreams of a relay, in the order of preference.
+#[derive(Clone, Debug)]
+pub struct Failover {
+    candidates: Vec<Candidate>,
+    current: SocketAddr,
+}
+
+impl Failover {
+    /// The first of `upstreams` is asked; `None` where there is none.
+    pub fn new(upstreams: &[SocketAddr]) -> Option<Self> {
+        let current = *upstreams.first()?;
+        Some(Self { candidates: upstreams.iter().copied().map(Candidate::new).collect(), current })
+    }
+
+    /// The one that is asked.
+    pub fn current(&self) -> SocketAddr {
+        self.current
+    }
+
+    /// Takes other upstreams, or another order. What is known of those that stay, stays; the one that is asked changes
+    /// if it is no longer among them.
+    pub fn replace(&mut self, upstreams: &[SocketAddr]) -> Option<Switch> {
+        let first = *upstreams.first()?;
+        let known = |address| self.candidates.iter().find(|known| known.address == address).copied();
+        self.candidates = upstreams.iter().map(|&a| known(a).unwrap_or(Candidate::new(a))).collect();
+        if upstreams.contains(&self.current) {
+            return None;
+        }
+        self.turn(first, false)
+    }
+
+    /// Looks at what the hops measured; to be called about once a second.
+    pub fn judge(&mut self, now: Instant, hops: impl Iterator<Item = Upstream>) -> Option<Switch> {
+        for hop in hops {
+            let candidate = self.candidates.iter_mut().find(|candidate| candidate.address == hop.addr);
+            // Others than the one that is asked have nothing to answer.
+            if let Some(candidate) = candidate.filter(|candidate| candidate.address == self.current) {
+                candidate.observe(now, &hop);
+            }
+        }
+        let is_alone = self.candidates.len() < 2;
+        let current = self.candidates.iter_mut().find(|candidate| candidate.address == self.current)?;
+        let is_failure = !is_alone && current.is_silent(now);
+        if is_failure {
+            current.held_until = now + current.hold;
+            current.hold = current.hold.scaled(2, 1).min(LONGEST_HOLD);
+            current.unanswered_since = None;
+        }
+        // Where all are held, the one whose time comes first is asked.
+        let free = self.candidates.iter().find(|candidate| candidate.held_until <= now);
+        let best = free.or_else(|| self.candidates.iter().min_by_key(|candidate| candidate.held_until))?;
+        self.turn(best.address, is_failure)
+    }
+
+    fn turn(&mut self, to: SocketAddr, is_failure: bool) -> Option<Switch> {
+        let from = std::mem::replace(&mut self.current, to);
+        (from != to).then_some(Switch { from, to, is_failure })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use starhop_proto::units::Rate;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn address(port: u16) -> SocketAddr {
+        ([192, 0, 2, 1], port).into()
+    }
+
+    fn hop(port: u16, asked: u64, heard: Option<u64>) -> Upstream {
+        Upstream {
+            addr: address(port),
+            rtt: None,
+            rate: Rate::ZERO,
+            carried: starhop_proto::hop::Carried::default(),
+            last_heard: heard.map(at),
+            last_asked: Some(at(asked)),
+        }
+    }
+
+    fn judged(failover: &mut Failover, now: u64, hop: Upstream) -> Option<(SocketAddr, bool)> {
+        failover.judge(at(now), [hop].into_iter()).map(|switch| (switch.to, switch.is_failure))
+    }
+
+    #[test]
+    fn one_that_does_not_answer_for_two_seconds_is_left_for_the_next_and_tried_again_later() {
+        let mut failover = Failover::new(&[address(1), address(2)]).unwrap();
+        assert_eq!(judged(&mut failover, 100, hop(1, 100, Some(100))), None);
+        assert_eq!(judged(&mut failover, 101, hop(1, 101, Some(100))), None);
+        assert_eq!(judged(&mut failover, 102, hop(1, 102, Some(100))), None);
+        assert_eq!(judged(&mut failover, 103, hop(1, 103, Some(100))), Some((address(2), true)));
+        assert_eq!(judged(&mut failover, 132, hop(2, 132, Some(132))), None);
+        assert_eq!(judged(&mut failover, 133, hop(2, 133, Some(133))), Some((address(1), false)));
+        assert_eq!(judged(&mut failover, 134, hop(1, 134, None)), None);
+        assert_eq!(judged(&mut failover, 136, hop(1, 136, None)), Some((address(2), true)));
+        assert_eq!(judged(&mut failover, 190, hop(2, 190, Some(190))), None, "twice as long the second time");
+        assert_eq!(judged(&mut failover, 196, hop(2, 196, Some(196))), Some((address(1), false)));
+    }
+
+    #[test]
+    fn one_that_is_asked_nothing_is_not_silent() {
+        let mut failover = Failover::new(&[address(1), address(2)]).unwrap();
+        for now in 100..200 {
+            assert_eq!(judged(&mut failover, now, hop(1, 100, Some(100))), None);
+        }
+    }
+
+    #[test]
+    fn the_only_one_is_asked_whatever_it_does() {
+        let mut failover = Failover::new(&[address(1)]).unwrap();
+        for now in 100..200 {
+            assert_eq!(judged(&mut failover, now, hop(1, now, None)), None);
+        }
+    }
+
+    #[test]
+    fn where_all_fail_they_are_tried_in_turn() {
+        let mut failover = Failover::new(&[address(1), address(2)]).unwrap();
+        let mut asked = Vec::new();
+        for now in 100..200 {
+            let port = failover.current().port();
+            asked.extend(judged(&mut failover, now, hop(port, now, None)).map(|(to, _)| to.port()));
+        }
+        assert_eq!(asked[..3], [2, 1, 2], "{asked:?}");
+    }
+
+    #[test]
+    fn a_new_list_keeps_the_one_that_is_asked_if_it_is_still_there() {
+        let mut failover = Failover::new(&[address(1), address(2)]).unwrap();
+        assert_eq!(failover.replace(&[address(3), address(1)]), None);
+        let switch = failover.replace(&[address(4)]).unwrap();
+        assert_eq!((switch.from, switch.to, switch.is_failure), (address(1), address(4), false));
+        assert_eq!(failover.replace(&[]), None);
+    }
+}

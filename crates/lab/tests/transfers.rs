@@ -47,7 +47,7 @@ fn assert_whole(result: &RunResult, bytes: u64) {
     }
 }
 
-const TRANSPORTS: [&str; 4] = ["starhop", "leotp", "intcp", "intcp-uni"];
+const TRANSPORTS: [&str; 5] = ["starhop", "leotp", "leotp-code", "intcp", "intcp-uni"];
 
 #[test]
 fn every_transport_gets_a_file_over_a_path_that_does_everything_at_once() {

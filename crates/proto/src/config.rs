@@ -1,7 +1,9 @@
 //! Configuration: [`Settings`] as a user writes them, checked once into a [`Config`] that cannot be wrong.
 
+mod leotp;
 mod mechanisms;
 
+pub use leotp::{BaseRtt, Divisor, LeotpRules};
 pub use mechanisms::Mechanisms;
 
 use crate::time::Duration;
@@ -15,8 +17,10 @@ pub enum Profile {
     /// The best of all: overlapping Interests, repeated repairs, one controller per link.
     #[default]
     Starhop,
-    /// LEOTP as published: one packet per Interest, Void Packet Headers, one repair per hole, eq. 6-10.
+    /// LEOTP as its paper prints it: one packet per Interest, Void Packet Headers, one repair per hole, eq. 6-10.
     Leotp,
+    /// LEOTP as its authors' program runs it: the same with other constants.
+    LeotpCode,
     /// INTCP as published: repairs that travel one hop, a controller per link.
     Intcp,
     /// INTCP without its cache: every request goes to the Producer.
@@ -28,8 +32,10 @@ pub enum Profile {
 pub enum Controller {
     /// Ours: holds a small queue at the measured capacity.
     Starhop,
-    /// LEOTP equations 6 to 8 as published.
-    Leotp,
+    /// LEOTP equations 6 to 8 with these constants.
+    Leotp(LeotpRules),
+    /// A reading of INTCP's rate-based controller, of which only inputs and goals are published.
+    Intcp,
     /// The rate that the operator says the link has.
     Fixed(Rate),
     /// RFC 5681 between two neighbours.
@@ -128,6 +134,20 @@ pub struct Settings {
 }
 
 impl Profile {
+    /// Every profile by its name.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("starhop", Self::Starhop),
+        ("leotp", Self::Leotp),
+        ("leotp-code", Self::LeotpCode),
+        ("intcp", Self::Intcp),
+        ("intcp-uni", Self::IntcpUni),
+    ];
+
+    /// The profile of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, profile)| profile)
+    }
+
     /// The settings of the profile.
     pub fn settings(self) -> Settings {
         let starhop = Settings {
@@ -168,7 +188,7 @@ impl Profile {
         };
         // Both papers ask for each packet by itself and for each hole once; no Interest repeats another.
         let published = Settings {
-            controller: Controller::Leotp,
+            controller: Controller::Leotp(LeotpRules::printed(starhop.payload)),
             mechanisms: Mechanisms::NONE,
             repair_tries: 1,
             // RFC 6298 as the papers cite it. Its bounds are those of LEOTP's program: 20 ms and 60 s.
@@ -191,7 +211,24 @@ impl Profile {
                 notices: Notices::OnSkip,
                 ..published
             },
-            Self::Intcp => Settings { repair_hop_limit: 1, notices: Notices::Never, ..published },
+            // Its holes are confirmed by 10 ms alone; nothing that stands in the program is in the paper's way.
+            Self::LeotpCode => Settings {
+                controller: Controller::Leotp(LeotpRules::PROGRAM),
+                reorder_packets: 512,
+                reorder_limit: 512,
+                buffer_target: 5 * 1350,
+                initial_rto: Duration::from_secs(10),
+                ..Self::Leotp.settings()
+            },
+            Self::Intcp => Settings {
+                controller: Controller::Intcp,
+                repair_hop_limit: 1,
+                notices: Notices::Never,
+                buffer_target: 7 * 1350,
+                initial_rto: Duration::from_millis(200),
+                min_rto: Duration::from_millis(100),
+                ..published
+            },
             // Without a cache a neighbour has nothing to repair from: requests travel to the Producer.
             Self::IntcpUni => Settings {
                 cache_answers: false,
@@ -234,7 +271,7 @@ impl Config {
     /// Names the first field that cannot work.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let s = &settings;
-        let rules: [(bool, &str, &str); 17] = [
+        let rules: [(bool, &str, &str); 18] = [
             ((64..=60_000).contains(&s.payload), "payload", "must lie between 64 and 60000 bytes"),
             (s.initial_window > 0, "initial_window", "must be at least 1 packet"),
             (
@@ -275,6 +312,11 @@ impl Config {
                 s.controller != Controller::Fixed(Rate::ZERO),
                 "controller",
                 "cannot be a fixed rate of 0: nothing would ever be sent",
+            ),
+            (
+                !matches!(s.controller, Controller::Leotp(rules) if !rules.is_possible()),
+                "controller",
+                "needs k above 0 and at most 1, an increment above 0 and at most 1000, and cut_every of at least 1",
             ),
         ];
         match rules.iter().find(|(holds, ..)| !holds) {
@@ -353,14 +395,14 @@ mod tests {
 
     #[test]
     fn every_profile_is_a_valid_configuration() {
-        for profile in [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
+        for (_, profile) in Profile::ALL {
             assert!(Config::new(profile.settings()).is_ok(), "{profile:?}");
         }
     }
 
     #[test]
     fn the_published_profiles_have_none_of_our_mechanisms_whatever_their_tries() {
-        for profile in [Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
+        for (_, profile) in Profile::ALL.into_iter().skip(1) {
             assert_eq!(profile.settings().mechanisms, Mechanisms::NONE, "{profile:?}");
         }
         assert_eq!(Profile::Starhop.settings().mechanisms, Mechanisms::ALL);

@@ -52,7 +52,7 @@ fn a_file_crosses_five_lossy_hops_without_an_end_to_end_timeout() {
 
 #[test]
 fn every_profile_delivers_every_byte_over_loss() {
-    for which in [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
+    for (_, which) in Profile::ALL {
         let mut rig = Rig::chain(4, profile(which), Some(2 * MB), Path { loss: 0.02, ..Path::default() });
         rig.start();
         let took = rig.finish(ms(60_000));

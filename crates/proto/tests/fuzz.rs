@@ -297,12 +297,11 @@ impl SealKey for ToyKey {
 /// The profiles as published, but with the smallest cache there may be, so that it overflows, and with a small
 /// window.
 fn config(profile: u8) -> Config {
-    let profiles = [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni];
     let settings = Settings {
         cache_bytes: 256 * 1024,
         receive_window: 256 * 1024,
         credit_per_neighbour: 512 * 1024,
-        ..profiles[usize::from(profile % 4)].settings()
+        ..Profile::ALL[usize::from(profile) % Profile::ALL.len()].1.settings()
     };
     Config::new(settings).expect("settings within the rules")
 }

@@ -6,7 +6,7 @@ use starhop_proto::config::{Config, Profile, Settings};
 /// A profile and what is changed of it.
 #[derive(clap::Args)]
 pub(crate) struct Mechanisms {
-    /// The set of mechanisms: starhop, leotp, intcp or intcp-uni
+    /// The set of mechanisms: starhop, leotp, leotp-code, intcp or intcp-uni
     #[arg(long, default_value = "starhop", value_parser = profile, value_name = "PROFILE")]
     profile: Profile,
     /// Settings to change, written as the `options` of a scenario's flow: 'buffer_target = "5p"'
@@ -26,11 +26,8 @@ impl Mechanisms {
 
 /// The name of a profile.
 fn profile(text: &str) -> Result<Profile, String> {
-    match text {
-        "starhop" => Ok(Profile::Starhop),
-        "leotp" => Ok(Profile::Leotp),
-        "intcp" => Ok(Profile::Intcp),
-        "intcp-uni" => Ok(Profile::IntcpUni),
-        _ => Err("profiles are starhop, leotp, intcp and intcp-uni".to_owned()),
-    }
+    Profile::named(text).ok_or_else(|| {
+        let names: Vec<&str> = Profile::ALL.iter().map(|(name, _)| *name).collect();
+        format!("profiles are {}", names.join(", "))
+    })
 }

@@ -1,11 +1,12 @@
 //! The flows of a scenario.
 
 use super::fields::{Fields, ScenarioError, put};
+use super::leotp::set_rules;
 use super::middle::Middles;
 use super::split::{RATE_SPLIT, exchange, rate_split};
 use super::tcp::tcp;
 use super::units::{Bitrate, PacketsOrSize, Size, Span};
-use starhop_proto::config::{Config, Controller, Notices, Profile, Settings};
+use starhop_proto::config::{Config, Controller, LeotpRules, Notices, Profile, Settings};
 use starhop_proto::time::Duration;
 use starhop_sim::host::Exchange;
 use starhop_sim::host::tcp::congestion::Control;
@@ -13,11 +14,12 @@ use starhop_sim::run::Transport;
 use std::sync::Arc;
 
 /// The transports beside TCP's congestion controls.
-const OTHERS: [&str; 7] = ["starhop", "leotp", "intcp", "intcp-uni", "cbr", "arq", RATE_SPLIT];
+const OTHERS: [&str; 3] = ["cbr", "arq", RATE_SPLIT];
 
 /// The names of all transports.
 pub fn transports() -> Vec<&'static str> {
-    OTHERS.into_iter().chain(Control::names()).collect()
+    let profiles = Profile::ALL.into_iter().map(|(name, _)| name);
+    profiles.chain(OTHERS).chain(Control::names()).collect()
 }
 
 /// Which nodes split a TCP connection.
@@ -150,16 +152,13 @@ fn how(
     flow: &Fields<'_>,
 ) -> Result<Transport, ScenarioError> {
     let profile = match transport {
-        "starhop" => Profile::Starhop,
-        "leotp" => Profile::Leotp,
-        "intcp" => Profile::Intcp,
-        "intcp-uni" => Profile::IntcpUni,
         "cbr" => return cbr(options.take(), flow),
         "arq" => return arq(options.take(), flow),
         RATE_SPLIT => return rate_split(options.take(), flow),
-        other => match Control::named(other) {
-            Some(control) => return tcp(control, options.take(), flow),
-            None => {
+        other => match (Profile::named(other), Control::named(other)) {
+            (Some(profile), _) => profile,
+            (None, Some(control)) => return tcp(control, options.take(), flow),
+            (None, None) => {
                 let problem = format!("\"{other}\" is unknown; there are {}", transports().join(", "));
                 return Err(flow.error("transport", &problem));
             }
@@ -246,6 +245,8 @@ fn arq(options: Option<Fields<'_>>, flow: &Fields<'_>) -> Result<Transport, Scen
 pub(super) enum ControllerName {
     Starhop,
     Leotp,
+    LeotpCode,
+    Intcp,
     Reno,
     Cubic,
     #[serde(untagged)]
@@ -267,7 +268,11 @@ pub(super) fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(
     let s = settings;
     put(options.optional("payload")?, &mut s.payload);
     put(options.optional("mss")?, &mut s.payload);
-    put(options.optional::<ControllerName>("controller")?.map(controller), &mut s.controller);
+    let named = options.optional::<ControllerName>("controller")?;
+    put(named.map(|name| controller(name, s.payload)), &mut s.controller);
+    if let Controller::Leotp(rules) = &mut s.controller {
+        set_rules(rules, options)?;
+    }
     put(options.optional("per_flow_control")?, &mut s.per_flow_control);
     put(options.optional("end_to_end_control")?, &mut s.end_to_end_control);
     put(options.optional("initial_window")?, &mut s.initial_window);
@@ -317,10 +322,13 @@ pub(super) fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(
     Ok(())
 }
 
-pub(super) fn controller(name: ControllerName) -> Controller {
+/// The controller of that name, for packets of `payload` bytes.
+pub(super) fn controller(name: ControllerName, payload: usize) -> Controller {
     match name {
         ControllerName::Starhop => Controller::Starhop,
-        ControllerName::Leotp => Controller::Leotp,
+        ControllerName::Leotp => Controller::Leotp(LeotpRules::printed(payload)),
+        ControllerName::LeotpCode => Controller::Leotp(LeotpRules::PROGRAM),
+        ControllerName::Intcp => Controller::Intcp,
         ControllerName::Reno => Controller::Reno,
         ControllerName::Cubic => Controller::Cubic,
         ControllerName::Fixed { fixed: Bitrate(rate) } => Controller::Fixed(rate),

@@ -5,6 +5,7 @@ mod constellation;
 mod event;
 mod fields;
 mod flow;
+mod leotp;
 mod link;
 mod middle;
 mod settings;

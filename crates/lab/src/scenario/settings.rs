@@ -2,6 +2,7 @@
 
 use super::fields::{Fields, Text};
 use super::flow::set;
+use super::leotp::rules_as_options;
 use starhop_proto::config::{Config, Controller, Notices, Settings};
 use toml::de::DeTable;
 
@@ -49,15 +50,20 @@ pub fn options_of(settings: &Settings) -> String {
         ("max_rto", time(s.max_rto)),
         ("flow_idle", time(s.flow_idle)),
     ];
+    let rules = match &s.controller {
+        Controller::Leotp(rules) => rules_as_options(rules),
+        _ => String::new(),
+    };
     let mut mechanisms = s.mechanisms;
     let mechanisms = mechanisms.by_name().map(|(name, on)| format!("{name} = {on}\n"));
-    fields.map(|(name, value)| format!("{name} = {value}\n")).concat() + &mechanisms.concat()
+    fields.map(|(name, value)| format!("{name} = {value}\n")).concat() + &mechanisms.concat() + &rules
 }
 
 fn controller(controller: Controller) -> String {
     match controller {
         Controller::Starhop => "\"starhop\"".to_owned(),
-        Controller::Leotp => "\"leotp\"".to_owned(),
+        Controller::Leotp(_) => "\"leotp\"".to_owned(),
+        Controller::Intcp => "\"intcp\"".to_owned(),
         Controller::Reno => "\"reno\"".to_owned(),
         Controller::Cubic => "\"cubic\"".to_owned(),
         Controller::Fixed(rate) => format!("{{ fixed = \"{}bit\" }}", rate.as_bps()),
@@ -80,11 +86,13 @@ mod tests {
 
     #[test]
     fn settings_survive_being_written_down() {
-        for profile in [Profile::Starhop, Profile::Leotp, Profile::Intcp, Profile::IntcpUni] {
+        for (_, profile) in Profile::ALL {
             let changed = "cache = \"1MiB\"\nbuffer_target = \"5p\"\nstore_ahead = \"1MB\"\nmin_rto = \"123ms\"\n\
                            epochs = false\nrepairs_first = false\n\
                            controller = \"cubic\"\nend_to_end_control = true";
-            for options in ["", changed] {
+            let leotp = "controller = \"leotp-code\"\nm = \"5kB\"\nk = 0.5\nincrement = 2.5\ndivisor = \"smoothed\"\n\
+                         base_rtt = \"raw\"\ncut_every = 3";
+            for options in ["", changed, leotp] {
                 let config = with_options(profile.settings(), options).unwrap();
                 let again = with_options(profile.settings(), &options_of(&config)).unwrap();
                 assert_eq!(*config, *again, "{profile:?}");

@@ -98,7 +98,7 @@ fn impossible_values_are_refused_where_they_stand() {
 #[test]
 fn a_missing_transport_is_answered_with_those_that_exist() {
     let e = error(&CHAIN.replace("size = \"unlimited\"", "transport = \"cubik\""));
-    assert!(e.problem.contains("starhop, leotp, intcp"), "{e}");
+    assert!(e.problem.contains("starhop, leotp, leotp-code, intcp"), "{e}");
     let e = error(&CHAIN.replace("kind = \"chain\"", "kind = \"constellation\""));
     assert_eq!((e.field.as_str(), e.problem.as_str()), ("topology.shell", "is missing"));
 }

@@ -309,7 +309,9 @@ fn finished<T>(value: T, table: Fields<'_>) -> Result<T, ScenarioError> {
 
 fn controllers(fields: &mut Fields<'_>) -> Result<BTreeMap<String, Controller>, ScenarioError> {
     let named: BTreeMap<String, ControllerName> = fields.optional("controllers")?.unwrap_or_default();
-    let named: BTreeMap<_, _> = named.into_iter().map(|(node, name)| (node, controller(name))).collect();
+    let payload = Config::default().payload;
+    let named: BTreeMap<_, _> =
+        named.into_iter().map(|(node, name)| (node, controller(name, payload))).collect();
     for (node, &controller) in &named {
         let works = Config::default().with_controller(controller);
         works.map_err(|e| fields.error(&format!("controllers.{node}"), e.problem))?;

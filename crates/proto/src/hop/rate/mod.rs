@@ -2,6 +2,7 @@
 
 mod cubic;
 mod fixed;
+mod intcp;
 mod leotp;
 mod phantom;
 mod reno;
@@ -9,6 +10,7 @@ mod starhop;
 
 pub use cubic::Cubic;
 pub use fixed::Fixed;
+pub use intcp::Intcp;
 pub use leotp::Leotp;
 pub use reno::Reno;
 pub use starhop::Starhop;
@@ -52,7 +54,8 @@ pub fn controller(config: &Config) -> Box<dyn RateController + Send> {
     let initial = Rate::of(u64::from(config.initial_window) * packet, config.rtt0);
     match config.controller {
         Controller::Starhop => Box::new(Starhop::new(initial, packet)),
-        Controller::Leotp => Box::new(Leotp::new(packet, config.rtt0)),
+        Controller::Leotp(rules) => Box::new(Leotp::new(rules, packet, config.rtt0)),
+        Controller::Intcp => Box::new(Intcp::new(initial, packet)),
         Controller::Fixed(rate) => Box::new(Fixed(rate)),
         Controller::Reno => Box::new(Reno::new(packet, config.rtt0)),
         Controller::Cubic => Box::new(Cubic::new(packet, config.rtt0)),

@@ -45,6 +45,7 @@ fn main() {
         ("a_key_is_rotated_under_a_transfer", a_key_is_rotated_under_a_transfer),
         ("a_planted_partial_file_is_not_followed", a_planted_partial_file_is_not_followed),
         ("a_source_that_trickles_is_given_up", a_source_that_trickles_is_given_up),
+        ("an_older_roster_lets_nobody_back_in", an_older_roster_lets_nobody_back_in),
         ("nodes_with_keys_of_their_own_speak_to_who_is_on_the_roster", nodes_with_keys_of_their_own),
     ];
     harness::run(tests, || None);
@@ -363,6 +364,50 @@ fn a_source_that_trickles_is_given_up() {
     assert_eq!(code, 4, "{result}");
     assert!(start.elapsed() < Span::from_secs(20), "{:?}", start.elapsed());
     assert!(result["error"].as_str().is_some_and(|error| error.contains("only ")), "{result}");
+}
+
+/// Makes keys for a server on the first host and a client, and an unsigned roster `r` with both.
+fn make_roster(site: &Site) {
+    site.key_verb("roster", &["init", "r", "--authority", "authority", "--domain", "d"]);
+    for (name, host) in [("server", Some(0)), ("client", None), ("other", None)] {
+        site.key(&["new", name, "--node", "--authority", "authority", "--domain", "d"]);
+        let shown: serde_json::Value =
+            serde_json::from_str(&site.key(&["show", name, "--json"])).expect("a document");
+        let public = shown["public"][0].as_str().unwrap_or_default().to_owned();
+        let address = host.map(|host| format!("{}:4433", site.chain.address_from_client(host)));
+        let mut add = vec!["add", "r", "--name", name, "--public", &public];
+        address.iter().for_each(|address| add.extend(["--address", address]));
+        site.key_verb("roster", &add);
+    }
+}
+
+/// A client is put out; somebody gives its server the roster of before, which is signed and has not expired.
+fn an_older_roster_lets_nobody_back_in() {
+    let site = Site::new(&[CLEAN]);
+    site.offer("file", 10_000);
+    make_roster(&site);
+    let sign = || site.key_verb("roster", &["sign", "r", "--authority", "authority"]);
+    let get = |key: &str, roster: &str| {
+        let arguments = ["--key", key, "--roster", roster, "--timeout", "1s"];
+        site.get_without_key("file", 0, &arguments).0
+    };
+    sign();
+    let server = site.start_with_keys(0, "serve", "server").expect("a server");
+    let (roster, old) = (site.path("r"), site.path("old"));
+    std::fs::copy(&roster, &old).expect("a copy");
+    assert_eq!(get("client", "old"), 0, "it is on the roster");
+    site.key_verb("roster", &["remove", "r", "--name", "client"]);
+    sign();
+    server.signal(Signal::SIGHUP).expect("it runs");
+    std::thread::sleep(Span::from_millis(200));
+    assert_eq!((get("client", "old"), get("other", "r")), (4, 0), "it was put out");
+    std::fs::copy(&old, &roster).expect("the old one");
+    server.signal(Signal::SIGHUP).expect("it runs");
+    std::thread::sleep(Span::from_millis(200));
+    assert_eq!(get("client", "old"), 4, "the server runs");
+    drop(server);
+    let refused = site.start_with_keys(0, "serve", "server").expect_err("it starts with an old roster");
+    assert!(refused.contains("an old one"), "{refused}");
 }
 
 fn nodes_with_keys_of_their_own() {

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         What::Sign { roster: path, authority, valid } => {
             let mut roster = Roster::load(path)?;
-            roster.sign(&Authority::load(authority)?, now() + valid.as_secs());
+            roster.sign(&Authority::load(authority)?, now(), now() + valid.as_secs());
             roster.save(path)?;
             let (nodes, span) = (roster.members().len(), quantity::span(*valid));
             say(&format!("{nodes} nodes, signed for {span}; give it to each and send it SIGHUP"));
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let verdict = roster.verify(&public_key(authority)?, now());
             if *json {
                 let problem = verdict.as_ref().err().map(ToString::to_string);
-                let document = json!({"domain": roster.domain(), "expires": roster.expires(),
+                let document = json!({"domain": roster.domain(), "serial": roster.serial(), "expires": roster.expires(),
                     "nodes": roster.members(), "problem": problem});
                 say(&document.to_string());
                 return Ok(if problem.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE });

@@ -155,6 +155,9 @@ impl<'a> Session<'a> {
         if Freshness::of(&self.job.security) != self.keys {
             self.reload();
         }
+        if let Some(news) = self.driver.node_mut().suite_mut().end_of_roster() {
+            tracing::warn!("{news}");
+        }
     }
 
     /// Takes keys that were changed. Where they are of no use, those in use stay, and the next change may be better.

@@ -127,6 +127,12 @@ impl Keys {
         Ok(Self { algorithm: AeadKey::best_algorithm(), mode: Mode::Pairwise(pairwise) })
     }
 
+    /// No keys: nothing is opened, nothing sealed.
+    pub fn none() -> Self {
+        let mode = Mode::Domain { roots: Vec::new(), sealing: 0 };
+        Self { algorithm: AeadKey::best_algorithm(), mode }
+    }
+
     /// The same with another algorithm for what is sealed here.
     #[must_use]
     pub fn with_algorithm(self, algorithm: Algorithm) -> Self {

@@ -5,6 +5,7 @@
 //! speaks to those on the list). `keys` derives what packets are sealed with, `aead` seals.
 
 mod aead;
+mod floor;
 mod freshness;
 mod keyfile;
 mod keys;
@@ -13,6 +14,7 @@ mod secret;
 pub mod speed;
 pub mod stream;
 mod suite;
+mod term;
 
 pub use aead::AeadKey;
 pub use freshness::Freshness;
@@ -21,6 +23,7 @@ pub use keyfile::{KeyError, KeyFile, Kind, Step};
 pub use keys::Keys;
 pub use roster::{Authority, Member, Roster, RosterError};
 pub use suite::{HopSuite, ReloadError, Security, Sources};
+pub use term::Term;
 
 /// Lower-case hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {

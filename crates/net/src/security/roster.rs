@@ -2,6 +2,7 @@
 
 use super::keyfile::{KeyError, check_private, write_private};
 use super::secret::Secret;
+use super::term::Term;
 use super::{hex, unhex};
 use crate::sys::replace::replace;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
@@ -17,6 +18,9 @@ use zeroize::Zeroizing;
 pub struct Roster {
     version: u32,
     domain: String,
+    /// Grows with each signature; 0 in a roster that was never signed.
+    #[serde(default)]
+    serial: u64,
     /// Seconds since 1970; 0 in a roster that was not signed.
     #[serde(default)]
     expires: u64,
@@ -42,12 +46,16 @@ pub struct Member {
 const VERSION: u32 = 1;
 const MAX_LEN: u64 = 4 << 20;
 
+/// A node that runs goes on with a roster for so many seconds after its end: an authority may be away for a night.
+pub(super) const GRACE: u64 = 86_400;
+
 impl Roster {
     /// An empty one, unsigned.
     pub fn new(domain: &str) -> Self {
         Self {
             version: VERSION,
             domain: domain.to_owned(),
+            serial: 0,
             expires: 0,
             node: Vec::new(),
             signature: String::new(),
@@ -57,6 +65,16 @@ impl Roster {
     /// The name of its domain.
     pub fn domain(&self) -> &str {
         &self.domain
+    }
+
+    /// Its number: of two rosters of a domain the newer one has the greater.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Number and end.
+    pub fn term(&self) -> Term {
+        Term { serial: self.serial, expires: self.expires }
     }
 
     /// When it ends, in seconds since 1970.
@@ -132,8 +150,10 @@ impl Roster {
         replace(path, text.as_bytes(), 0o644).map_err(failed)
     }
 
-    /// Signs it, to be believed until `expires` (seconds since 1970).
-    pub fn sign(&mut self, authority: &Authority, expires: u64) {
+    /// Signs it at `unix`, to be believed until `expires` (seconds since 1970).
+    pub fn sign(&mut self, authority: &Authority, unix: u64, expires: u64) {
+        // Of two copies that are signed one after the other, the later one is newer, whatever each counted before.
+        self.serial = unix.max(self.serial + 1);
         self.expires = expires;
         self.signature = hex(authority.pair.sign(&self.signed_bytes()).as_ref());
     }
@@ -156,7 +176,7 @@ impl Roster {
 
     /// One form for one meaning: no field may hold what ends it.
     fn signed_bytes(&self) -> Vec<u8> {
-        let mut text = format!("starhop 2026 roster v1\n{}\n{}\n", self.domain, self.expires);
+        let mut text = format!("starhop 2026 roster v2\n{}\n{} {}\n", self.domain, self.serial, self.expires);
         for member in &self.node {
             let address = member.address.as_deref().unwrap_or("-");
             // Writing to a string cannot fail.
@@ -300,6 +320,28 @@ pub enum RosterError {
         /// How long ago.
         hours: u64,
     },
+    /// A newer one was seen.
+    #[error(
+        "the roster's serial is {serial}, and this node has seen {seen}: it is an old one, which may let nodes back in \
+         that were put out. Give the node the newest"
+    )]
+    Older {
+        /// The roster's.
+        serial: u64,
+        /// The greatest that was seen.
+        seen: u64,
+    },
+    /// What was remembered of rosters cannot be read.
+    #[error(
+        "cannot read `{}`, which tells an old roster from a new one: {cause}. Remove it if nobody else can have \
+         changed it", .path.display()
+    )]
+    Seen {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: std::io::Error,
+    },
     /// It is another domain's.
     #[error("the roster is of the domain `{roster}`, the key of `{key}`")]
     Domain {
@@ -337,13 +379,14 @@ mod tests {
         let authority = Authority::new().unwrap();
         let mut roster = roster();
         assert!(matches!(roster.verify(&authority.public(), 5), Err(RosterError::Unsigned)));
-        roster.sign(&authority, 1000);
+        roster.sign(&authority, 1, 1000);
         assert!(roster.verify(&authority.public(), 999).is_ok());
         let expired = roster.verify(&authority.public(), 1000 + 7200).expect_err("it expired").to_string();
         assert!(expired.contains("2 hours ago"), "{expired}");
         let another = Authority::new().unwrap();
         assert!(matches!(roster.verify(&another.public(), 5), Err(RosterError::Signature { .. })));
-        let changes: [fn(&mut Roster); 4] = [
+        let changes: [fn(&mut Roster); 5] = [
+            |roster| roster.serial += 1,
             |roster| roster.expires += 1,
             |roster| roster.domain.push('x'),
             |roster| roster.node[0].public[0] = hex(&[9; 32]),
@@ -373,9 +416,20 @@ mod tests {
         assert_eq!(Authority::load(&key).unwrap().public(), authority.public());
         assert!(!format!("{authority:?}").contains(&*authority.seed.to_hex()));
         let mut roster = roster();
-        roster.sign(&authority, 1000);
+        roster.sign(&authority, 1, 1000);
         roster.save(&path).unwrap();
         assert_eq!(Roster::load(&path).unwrap(), roster);
+    }
+
+    #[test]
+    fn a_serial_grows_with_each_signature_whatever_the_clock_says() {
+        let authority = Authority::new().unwrap();
+        let mut roster = roster();
+        let serials = [50, 40, 41, 90].map(|unix| {
+            roster.sign(&authority, unix, 1000);
+            roster.serial()
+        });
+        assert_eq!(serials, [50, 51, 52, 90]);
     }
 
     #[test]

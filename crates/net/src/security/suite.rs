@@ -1,13 +1,15 @@
+use super::floor;
 use super::keyfile::{KeyError, KeyFile, Kind};
 use super::keys::Keys;
 use super::roster::{Roster, RosterError};
+use super::term::{Notice, Term, Told};
 use crate::clock;
 use serde::Serialize;
 use starhop_proto::security::{Limits, Seal, SealStats, WallClock};
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::wire::{Plain, Refused, Suite};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How often the time of day is looked up: it changes when somebody sets the clock.
 const WALL_CHECK: Duration = Duration::from_secs(1);
@@ -43,6 +45,9 @@ pub struct Security {
     /// The id of the key that seals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// Which roster is believed, and until when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roster: Option<Term>,
 }
 
 /// The suite of a real program: sealed, or plain where the operator insists.
@@ -59,6 +64,7 @@ pub struct Sealed {
     next_wall_check: Instant,
     sources: Sources,
     security: Security,
+    term_told: Told,
     /// What the operator was told, and when there may be news.
     told: SealStats,
     next_news: Instant,
@@ -113,6 +119,7 @@ impl HopSuite {
             next_wall_check: now + WALL_CHECK,
             sources: sources.clone(),
             security,
+            term_told: Told::default(),
             told: SealStats::default(),
             next_news: now,
         })))
@@ -126,6 +133,10 @@ impl HopSuite {
         if let Self::Sealed(sealed) = self
             && let Some((keys, security)) = load(&sealed.sources)?
         {
+            // What was seen may not be on the disk.
+            if let Some((before, now)) = sealed.security.roster.zip(security.roster) {
+                floor::refuse_older(now.serial, before.serial)?;
+            }
             sealed.seal.set_keys(keys);
             sealed.security = security;
         }
@@ -135,7 +146,7 @@ impl HopSuite {
     /// What protects the packets.
     pub fn security(&self) -> Security {
         match self {
-            Self::Plain(_) => Security { packets: "plain", domain: None, key: None },
+            Self::Plain(_) => Security { packets: "plain", domain: None, key: None, roster: None },
             Self::Sealed(sealed) => sealed.security.clone(),
         }
     }
@@ -179,8 +190,29 @@ impl HopSuite {
         if matches!(self, Self::Plain(_)) { 0 } else { (senders + neighbours) as u64 * SENDER }
     }
 
-    /// What was refused since the operator was last told, at most every ten seconds: a flood must not fill the log.
+    /// What the operator should hear: that the roster ends, and what was refused since the last time, at most every ten
+    /// seconds, because a flood must not fill the log.
     pub fn news(&mut self, now: Instant) -> Option<String> {
+        self.end_of_roster().or_else(|| self.refusals(now))
+    }
+
+    /// What the operator should hear of the roster's end. After its grace nobody is believed any more.
+    pub fn end_of_roster(&mut self) -> Option<String> {
+        self.end_of_roster_at(clock::unix_nanos() / 1_000_000_000)
+    }
+
+    fn end_of_roster_at(&mut self, unix: u64) -> Option<String> {
+        let Self::Sealed(sealed) = self else { return None };
+        match sealed.term_told.news(sealed.security.roster?, unix)? {
+            Notice::Warning(text) => Some(text),
+            Notice::Over(text) => {
+                sealed.seal.set_keys(Keys::none());
+                Some(text)
+            }
+        }
+    }
+
+    fn refusals(&mut self, now: Instant) -> Option<String> {
         let stats = self.stats();
         let Self::Sealed(sealed) = self else { return None };
         if now < sealed.next_news {
@@ -225,26 +257,31 @@ fn complain(stats: SealStats, domain: &str) -> Option<String> {
 fn load(sources: &Sources) -> Result<Option<(Keys, Security)>, ReloadError> {
     let Sources::Files { key: path, roster } = sources else { return Ok(None) };
     let file = KeyFile::load(path)?;
-    let keys = match (file.kind(), roster) {
-        (Kind::Domain, None) => Keys::domain(&file),
+    let (keys, term) = match (file.kind(), roster) {
+        (Kind::Domain, None) => (Keys::domain(&file), None),
         (Kind::Domain, Some(_)) => return Err(ReloadError::RosterUseless(path.clone())),
         (Kind::Node, None) => return Err(ReloadError::RosterMissing(path.clone())),
-        (Kind::Node, Some(roster)) => pairwise(&file, path, roster)?,
+        (Kind::Node, Some(roster)) => {
+            let (keys, term) = pairwise(&file, path, roster)?;
+            (keys, Some(term))
+        }
     };
     let id = file.ids().find(|(_, seals, _)| *seals).map(|(id, ..)| id);
-    let security = Security { packets: "sealed", domain: Some(file.domain().to_owned()), key: id };
+    let security =
+        Security { packets: "sealed", domain: Some(file.domain().to_owned()), key: id, roster: term };
     Ok(Some((keys, security)))
 }
 
-fn pairwise(file: &KeyFile, path: &std::path::Path, roster: &std::path::Path) -> Result<Keys, ReloadError> {
-    let roster = Roster::load(roster)?;
+fn pairwise(file: &KeyFile, path: &Path, roster_path: &Path) -> Result<(Keys, Term), ReloadError> {
+    let roster = Roster::load(roster_path)?;
     if roster.domain() != file.domain() {
         let (roster, key) = (roster.domain().to_owned(), file.domain().to_owned());
         return Err(RosterError::Domain { roster, key }.into());
     }
     let authority = file.authority.ok_or_else(|| ReloadError::AuthorityMissing(path.to_owned()))?;
     roster.verify(&authority, clock::unix_nanos() / 1_000_000_000)?;
-    Ok(Keys::pairwise(file, &roster)?)
+    floor::check(roster_path, &roster, &authority)?;
+    Ok((Keys::pairwise(file, &roster)?, roster.term()))
 }
 
 impl Sealed {
@@ -304,8 +341,9 @@ impl Suite for HopSuite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::security::{Authority, Member};
 
-    fn suite(directory: &std::path::Path) -> (HopSuite, PathBuf) {
+    fn suite(directory: &Path) -> (HopSuite, PathBuf) {
         let path = directory.join("key");
         KeyFile::new(Kind::Domain, "home", None, 0).unwrap().create(&path).unwrap();
         (HopSuite::new(&Sources::Files { key: path.clone(), roster: None }).unwrap(), path)
@@ -338,5 +376,66 @@ mod tests {
         KeyFile::new(Kind::Domain, "home", None, 0).unwrap().create(&path).unwrap();
         let after = suite.reload().unwrap();
         assert!(after.key.is_some() && after.key != before.key);
+    }
+
+    /// A node and a server on a roster of `directory`, signed now for an hour; the node's sources.
+    fn on_a_roster(directory: &Path) -> (Sources, Authority, Roster) {
+        let at = |name: &str| directory.join(name);
+        let authority = Authority::new().unwrap();
+        let mut roster = Roster::new("home");
+        for name in ["node", "server"] {
+            let key = KeyFile::new(Kind::Node, "home", Some(authority.public()), 0).unwrap();
+            key.create(&at(name)).unwrap();
+            let address = (name == "server").then(|| "192.0.2.1:4433".to_owned());
+            roster.add(Member { name: name.to_owned(), public: key.public_keys(), address }).unwrap();
+        }
+        let now = clock::unix_nanos() / 1_000_000_000;
+        roster.sign(&authority, now, now + 3600);
+        roster.save(&at("roster")).unwrap();
+        (Sources::Files { key: at("node"), roster: Some(at("roster")) }, authority, roster)
+    }
+
+    #[test]
+    fn an_older_roster_is_refused_by_who_runs_and_by_who_starts_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (sources, authority, old) = on_a_roster(directory.path());
+        let mut suite = HopSuite::new(&sources).unwrap();
+        let mut newer = old.clone();
+        newer.sign(&authority, 0, old.expires());
+        newer.save(&directory.path().join("roster")).unwrap();
+        assert_eq!(suite.reload().unwrap().roster, Some(newer.term()));
+        old.save(&directory.path().join("roster")).unwrap();
+        let mut errors = vec![suite.reload().map(drop), HopSuite::new(&sources).map(drop)];
+        // The one that runs remembers it even if the disk does not.
+        std::fs::remove_file(directory.path().join("roster.seen")).unwrap();
+        errors.push(suite.reload().map(drop));
+        for error in errors {
+            assert!(error.is_err_and(|error| error.to_string().contains("an old one")));
+        }
+        assert_eq!(suite.security().roster, Some(newer.term()));
+    }
+
+    #[test]
+    fn after_the_grace_of_an_expired_roster_nothing_is_sealed_until_there_is_a_new_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let (sources, authority, mut roster) = on_a_roster(directory.path());
+        let mut suite = HopSuite::new(&sources).unwrap();
+        let server = SocketAddr::from(([192, 0, 2, 1], 4433));
+        let seals = |suite: &mut HopSuite| suite.overhead() > 0 && sealed_for(suite, server);
+        let end = roster.expires() + crate::security::roster::GRACE;
+        assert!(suite.end_of_roster_at(end - 1).is_some_and(|told| told.contains("1 more hours")));
+        assert!(seals(&mut suite));
+        assert!(suite.end_of_roster_at(end).is_some_and(|told| told.contains("believes nobody")));
+        assert!(!seals(&mut suite));
+        roster.sign(&authority, end, end + 86_400);
+        roster.save(&directory.path().join("roster")).unwrap();
+        suite.reload().unwrap();
+        assert!(seals(&mut suite));
+    }
+
+    fn sealed_for(suite: &mut HopSuite, to: SocketAddr) -> bool {
+        let mut out = vec![0; suite.room()];
+        out.extend_from_slice(b"packet");
+        suite.seal(clock::now(), to, &mut out, 0).is_ok()
     }
 }

@@ -50,6 +50,7 @@ enum Verb {
     Figure(verb::figure::Args),
     Orbit(verb::orbit::Args),
     Tcp(verb::tcp::Args),
+    XcpRouter(verb::xcp_router::Args),
 }
 
 /// The version, and what this program was built from and as, for reports of what went wrong.
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         Verb::Figure(args) => verb::figure::run(args),
         Verb::Orbit(args) => verb::orbit::run(args),
         Verb::Tcp(args) => verb::tcp::run(args),
+        Verb::XcpRouter(args) => verb::xcp_router::run(args),
     };
     done.unwrap_or_else(|error| {
         if let Some(usage) = error.downcast_ref::<clap::Error>() {

@@ -2,7 +2,7 @@
 
 use crate::control::{Control, Options};
 use crate::error::KernelError;
-use crate::state::{Lifetime, Registered};
+use crate::state::{Lifetime, Registered, RouterSettings, RouterState};
 
 /// A loaded control: there is none in this build.
 #[derive(Debug)]
@@ -30,4 +30,26 @@ pub fn registered() -> Result<Vec<Registered>, KernelError> {
 /// [`KernelError::NotBuilt`].
 pub fn unload(_: &'static Control) -> Result<u64, KernelError> {
     Err(KernelError::NotBuilt)
+}
+
+/// An XCP router: there is none in this build.
+#[derive(Debug)]
+pub enum Router {}
+
+impl Router {
+    /// Would attach a router.
+    ///
+    /// # Errors
+    /// [`KernelError::NotBuilt`].
+    pub fn attach(_: &str, _: &RouterSettings) -> Result<Self, KernelError> {
+        Err(KernelError::NotBuilt)
+    }
+
+    /// Would say what it has seen.
+    ///
+    /// # Errors
+    /// None: there is no router.
+    pub fn state(&self) -> Result<RouterState, KernelError> {
+        match *self {}
+    }
 }

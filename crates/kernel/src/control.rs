@@ -13,6 +13,9 @@ pub struct Control {
     pub summary: &'static str,
     /// Its options, in the order of `options[]` in its program.
     pub options: &'static [OptionSpec],
+    /// It has XCP as one half: the option's program must be there, too.
+    #[cfg_attr(not(feature = "loader"), allow(dead_code, reason = "nothing loads it"))]
+    pub(crate) speaks_xcp: bool,
     #[cfg_attr(not(feature = "loader"), allow(dead_code, reason = "nothing loads it"))]
     pub(crate) object: &'static [u8],
 }
@@ -49,6 +52,18 @@ const fn segments(name: &'static str, default: u64, summary: &'static str) -> Op
     OptionSpec { name, unit: "segments", scale: 1, default, range: (0, 1 << 20), summary }
 }
 
+const FAST: &[OptionSpec] = &[
+    segments("alpha", 20, "kept in queues"),
+    OptionSpec {
+        name: "gamma",
+        unit: "%",
+        scale: 1,
+        default: 50,
+        range: (1, 100),
+        summary: "how far a round trip moves the window towards its aim",
+    },
+];
+
 /// Every control that can be loaded.
 pub const CONTROLS: &[Control] = &[
     Control {
@@ -60,6 +75,7 @@ pub const CONTROLS: &[Control] = &[
             segments("beta1", 3, "with fewer waiting segments a loss is taken for random"),
             segments("beta2", 6, "from this many waiting segments on a loss is taken for congestion"),
         ],
+        speaks_xcp: false,
         object: include_bytes!("../objects/hybla_veno.o"),
     },
     Control {
@@ -67,6 +83,7 @@ pub const CONTROLS: &[Control] = &[
         kernel_name: "sh_hybla",
         summary: "grows as a connection with a short round trip would",
         options: &[rtt0(25)],
+        speaks_xcp: false,
         object: include_bytes!("../objects/hybla.o"),
     },
     Control {
@@ -74,6 +91,7 @@ pub const CONTROLS: &[Control] = &[
         kernel_name: "sh_veno",
         summary: "Reno that takes a fifth for a loss while queues are short",
         options: &[segments("beta", 3, "from this many waiting segments on a loss is taken for congestion")],
+        speaks_xcp: false,
         object: include_bytes!("../objects/veno.o"),
     },
     Control {
@@ -81,7 +99,40 @@ pub const CONTROLS: &[Control] = &[
         kernel_name: "sh_westwood",
         summary: "Westwood+: Reno that falls to what the path was seen to carry",
         options: &[],
+        speaks_xcp: false,
         object: include_bytes!("../objects/westwood.o"),
+    },
+    Control {
+        name: "fast",
+        kernel_name: "fast",
+        summary: "FAST: keeps a number of segments in queues, by the round trip's growth",
+        options: FAST,
+        speaks_xcp: false,
+        object: include_bytes!("../objects/fast.o"),
+    },
+    Control {
+        name: "xcp",
+        kernel_name: "xcp",
+        summary: "the window is what XCP routers allow; reno where nobody answers",
+        options: &[],
+        speaks_xcp: true,
+        object: include_bytes!("../objects/xcp.o"),
+    },
+    Control {
+        name: "cubic-xcp",
+        kernel_name: "cubic_xcp",
+        summary: "SatERN: the smaller window of the kernel's cubic and of XCP",
+        options: &[],
+        speaks_xcp: true,
+        object: include_bytes!("../objects/cubic_xcp.o"),
+    },
+    Control {
+        name: "fast-xcp",
+        kernel_name: "fast_xcp",
+        summary: "SatERN: the smaller window of FAST and of XCP",
+        options: FAST,
+        speaks_xcp: true,
+        object: include_bytes!("../objects/fast_xcp.o"),
     },
 ];
 

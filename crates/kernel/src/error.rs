@@ -93,6 +93,26 @@ pub enum KernelError {
         /// Those that there are.
         offered: String,
     },
+    /// XCP's option is there as long as another process.
+    #[error(
+        "XCP's TCP option is bound to process {pid}: end that process (kill {pid}), or load all controls that speak XCP by \
+         one command, or with --persist"
+    )]
+    OptionBoundTo {
+        /// The process.
+        pid: u32,
+    },
+    /// Programs of sockets are attached to control groups.
+    #[error(
+        "no control groups of version 2 are mounted: mount -t cgroup2 none /sys/fs/cgroup/unified, or another directory"
+    )]
+    NoControlGroups,
+    /// No such device.
+    #[error("there is no network device `{name}` in this namespace: `ip link` shows those that there are")]
+    NoDevice {
+        /// What was asked for.
+        name: String,
+    },
     /// Built without libbpf.
     #[error(
         "this build cannot load programs: it was made without the feature `kernel`; build it with libelf-dev, zlib1g-dev \

@@ -49,6 +49,27 @@ pub(crate) fn release() -> String {
         .map_or_else(|_| "?".to_owned(), |names| names.release().to_string_lossy().into_owned())
 }
 
+/// Whether this is at least Linux `major.minor`.
+#[cfg(feature = "loader")]
+pub(crate) fn is_at_least(major: u32, minor: u32) -> bool {
+    let release = release();
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= (major, minor)
+}
+
+/// The root of the control groups of version 2.
+#[cfg(feature = "loader")]
+pub(crate) fn control_groups() -> Result<fs::File, KernelError> {
+    let mounts = read("/proc/self/mounts")?;
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut roots =
+        fields.filter(|fields| fields.get(2) == Some(&"cgroup2")).filter_map(|fields| fields.get(1).copied());
+    let root = roots.next().ok_or(KernelError::NoControlGroups)?;
+    fs::File::open(root).map_err(KernelError::system(format!("cannot open {root}")))
+}
+
 /// Where loaded controls are pinned: bpffs, mounted where it is not.
 #[cfg(feature = "loader")]
 pub(crate) fn pin_directory() -> Result<std::path::PathBuf, KernelError> {

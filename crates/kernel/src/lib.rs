@@ -7,10 +7,12 @@
 //! |---|---|
 //! | `control` | the controls by name, their options and counters |
 //! | `load` | loading a control, keeping it, taking it away |
+//! | `option` | the program that writes XCP's header into segments, shared by all controls that speak XCP |
+//! | `router` | XCP's router at the egress of a device |
 //! | `registry` | what is loaded now, by whom, and how many sockets use it |
 //! | `host` | what the kernel offers, by its files; where things are pinned |
 //!
-//! `load` and `registry` need libbpf (feature `loader`).
+//! `load`, `option`, `router` and `registry` need libbpf (feature `loader`).
 
 mod control;
 mod error;
@@ -21,11 +23,18 @@ mod load;
 #[path = "absent.rs"]
 mod load;
 #[cfg(feature = "loader")]
+mod option;
+#[cfg(feature = "loader")]
 mod registry;
+#[cfg(feature = "loader")]
+mod router;
+#[cfg(not(feature = "loader"))]
+use load as router;
 mod state;
 
 pub use control::{CONTROLS, Control, OptionSpec, Options};
 pub use error::KernelError;
 pub use host::{default_control, offered, set_default};
 pub use load::{Loaded, load, registered, unload};
-pub use state::{Counters, Lifetime, Registered};
+pub use router::Router;
+pub use state::{Counters, Lifetime, Registered, RouterSettings, RouterState};

@@ -3,6 +3,7 @@
 use crate::control::{Control, Options};
 use crate::error::KernelError;
 use crate::host;
+use crate::option::XcpOption;
 use crate::state::Lifetime;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
@@ -27,6 +28,7 @@ const LOG_LINES: usize = 12;
 pub struct Loaded {
     object: Object,
     _link: Link,
+    _option: Option<XcpOption>,
 }
 
 impl Loaded {
@@ -55,9 +57,11 @@ pub fn load(control: &'static Control, options: &Options, lifetime: Lifetime) ->
     if host::offered()?.iter().any(|name| name == control.kernel_name) {
         return Err(in_use(control));
     }
+    let option = if control.speaks_xcp { Some(XcpOption::acquire(lifetime)?) } else { None };
     let log = Log::begin();
-    let open = prepare(control, options).map_err(|error| refused(control, &error, &log))?;
-    let mut object = open.load().map_err(|error| refused(control, &error, &log))?;
+    let open = prepare(control, options, option.as_ref());
+    let open = open.map_err(|error| refused(control.name, &error, &log))?;
+    let mut object = open.load().map_err(|error| refused(control.name, &error, &log))?;
     let mut maps = object.maps_mut();
     let mut map = maps.find(|map| map.map_type() == MapType::StructOps).ok_or(KernelError::Bpf {
         what: format!("the object of `{}`", control.name),
@@ -65,14 +69,14 @@ pub fn load(control: &'static Control, options: &Options, lifetime: Lifetime) ->
     })?;
     let mut link = map.attach_struct_ops().map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => in_use(control),
-        _ => refused(control, &error, &log),
+        _ => refused(control.name, &error, &log),
     })?;
     drop(maps);
     if lifetime == Lifetime::Persistent {
         let path = pin_of(control)?;
         link.pin(&path).map_err(bpf(format!("cannot pin `{}` at {}", control.name, path.display())))?;
     }
-    Ok(Loaded { object, _link: link })
+    Ok(Loaded { object, _link: link, _option: option })
 }
 
 /// Takes a pinned control away; how many connections go on with it until they close.
@@ -90,6 +94,9 @@ pub fn unload(control: &'static Control) -> Result<u64, KernelError> {
         return Err(KernelError::IsDefault { name: control.name });
     }
     fs::remove_file(&path).map_err(KernelError::system(format!("cannot remove {}", path.display())))?;
+    if !registered()?.iter().any(|left| left.control.speaks_xcp) {
+        XcpOption::unpin()?;
+    }
     Ok(loaded.counters.sockets)
 }
 
@@ -107,7 +114,7 @@ pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> K
 }
 
 /// Types, and the link that takes a control away with its last holder (Linux 6.4).
-fn require_types() -> Result<(), KernelError> {
+pub(crate) fn require_types() -> Result<(), KernelError> {
     if !Path::new(TYPES).exists() {
         return Err(KernelError::NoTypes);
     }
@@ -122,9 +129,21 @@ fn require_types() -> Result<(), KernelError> {
     }
 }
 
-fn prepare(control: &Control, options: &Options) -> libbpf_rs::Result<OpenObject> {
+fn prepare(
+    control: &Control,
+    options: &Options,
+    option: Option<&XcpOption>,
+) -> libbpf_rs::Result<OpenObject> {
     let mut open = ObjectBuilder::default().name(control.kernel_name)?.open_memory(control.object)?;
-    let values = options.values(control);
+    set_options(&mut open, &options.values(control));
+    if let Some(option) = option {
+        option.share(&mut open)?;
+    }
+    Ok(open)
+}
+
+/// Writes the constants of a program.
+pub(crate) fn set_options(open: &mut OpenObject, values: &[u64]) {
     let map = open.maps_mut().find(|map| map.name() == OPTIONS);
     // A program without options has no such map.
     if let Some(mut map) = map
@@ -134,7 +153,6 @@ fn prepare(control: &Control, options: &Options) -> libbpf_rs::Result<OpenObject
             slot.copy_from_slice(&value.to_ne_bytes());
         }
     }
-    Ok(open)
 }
 
 fn in_use(control: &'static Control) -> KernelError {
@@ -151,22 +169,24 @@ fn in_use(control: &'static Control) -> KernelError {
     KernelError::NameInUse { kernel_name: control.kernel_name, by }
 }
 
-fn refused(control: &Control, error: &libbpf_rs::Error, log: &Log) -> KernelError {
-    if error.kind() == ErrorKind::PermissionDenied {
+pub(crate) fn refused(name: &'static str, error: &libbpf_rs::Error, log: &Log) -> KernelError {
+    let mut lines = log.last_lines();
+    // The verifier refuses with the same number as the kernel does whoever may not load; but it says why.
+    let has_reason = lines.iter().any(|line| line.starts_with("processed "));
+    if error.kind() == ErrorKind::PermissionDenied && !has_reason {
         return KernelError::NotPermitted;
     }
-    let mut lines = log.last_lines();
     lines.push(format!("{error:#}"));
-    KernelError::Refused { name: control.name, release: host::release(), log: lines.join("\n") }
+    KernelError::Refused { name, release: host::release(), log: lines.join("\n") }
 }
 
 /// libbpf's messages of warning, which hold the verifier's log, while one thing is loaded.
-struct Log;
+pub(crate) struct Log;
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 impl Log {
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         LINES.lock().unwrap_or_else(PoisonError::into_inner).clear();
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
             let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -54,3 +54,52 @@ impl Counters {
         Self { sockets, random, unclear, congestion, timeouts }
     }
 }
+
+/// What an XCP router is told.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RouterSettings {
+    /// What the link behind the device carries, bits of IP packets per second.
+    pub rate_bps: u64,
+    /// Share of the spare bandwidth that is handed out per control interval.
+    pub alpha: f64,
+    /// Share of the standing queue that is taken back per control interval.
+    pub beta: f64,
+    /// Share of the traffic that is shuffled from flow to flow.
+    pub gamma: f64,
+    /// Only traffic with XCP's header counts.
+    pub own: bool,
+    /// Bytes that the queue of the link holds, where that is not the device's own; 0: no bound.
+    pub queue_limit: u64,
+}
+
+impl RouterSettings {
+    /// The paper's constants.
+    pub fn of_rate(rate_bps: u64) -> Self {
+        Self { rate_bps, alpha: 0.4, beta: 0.226, gamma: 0.1, own: false, queue_limit: 0 }
+    }
+
+    /// As `struct xcp_settings` of the program.
+    #[cfg(feature = "loader")]
+    pub(crate) fn values(&self) -> [u64; 6] {
+        let q16 = |value: f64| (value * 65_536.0).round() as u64;
+        let constants = [self.alpha, self.beta, self.gamma].map(q16);
+        [self.rate_bps / 8, constants[0], constants[1], constants[2], u64::from(self.own), self.queue_limit]
+    }
+}
+
+/// What an XCP router has seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RouterState {
+    /// The control interval, µs: the mean round trip of the traffic.
+    pub interval_us: u64,
+    /// Bits per second that came in the last interval.
+    pub input_bps: u64,
+    /// Bytes that did not drain from the queue.
+    pub standing_bytes: u64,
+    /// Packets, those with XCP's header, and control intervals since the start.
+    pub packets: u64,
+    /// Of them with the header.
+    pub headers: u64,
+    /// Control intervals.
+    pub intervals: u64,
+}

@@ -33,15 +33,22 @@ impl Signals {
     }
 }
 
-/// Waits for SIGINT or SIGTERM.
+/// Waits for SIGINT or SIGTERM, and calls `tick` every so often.
 ///
 /// # Errors
 /// When signals cannot be listened to.
-pub fn wait_for_end() -> io::Result<()> {
+pub fn wait_for_end(every: Option<Duration>, mut tick: impl FnMut()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        Signals::new()?.recv().await;
-        Ok(())
+        let mut signals = Signals::new()?;
+        let mut interval = tokio::time::interval(every.unwrap_or(Duration::from_secs(3600)));
+        interval.tick().await;
+        loop {
+            tokio::select! {
+                () = signals.recv() => return Ok(()),
+                _ = interval.tick() => tick(),
+            }
+        }
     })
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod split_proxy;
 pub(crate) mod status;
 pub(crate) mod sweep;
 pub(crate) mod tcp;
+pub(crate) mod xcp_router;
 
 use starhop_proto::config::{Controller, Settings};
 use starhop_proto::units::Rate;

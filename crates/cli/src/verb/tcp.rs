@@ -97,7 +97,7 @@ fn load(names: &[String], persist: bool, options: &[String], json: bool) -> anyh
         }
     }
     if !persist {
-        daemon::wait_for_end()?;
+        daemon::wait_for_end(None, || {})?;
     }
     Ok(())
 }

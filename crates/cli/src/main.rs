@@ -36,6 +36,8 @@ enum Verb {
     Get(verb::get::Args),
     Status(verb::status::Args),
     Check(verb::check::Args),
+    #[command(hide = true)]
+    Generate(verb::generate::Args),
     Key(verb::key::Args),
     Roster(verb::roster::Args),
     Demo(verb::demo::Args),
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Get(args) => verb::get::run(args),
+        Verb::Generate(args) => verb::generate::run(args),
         Verb::Check(args) => verb::check::run(args),
         Verb::Status(args) => verb::status::run(args),
         Verb::Key(args) => verb::key::run(args),

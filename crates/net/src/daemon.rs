@@ -1,6 +1,7 @@
 //! Runs a role until a signal ends it.
 
 use crate::driver::Driver;
+use crate::operate::notify::Notifier;
 use crate::operate::{Desk, Status};
 use starhop_proto::Node;
 use std::io;
@@ -82,10 +83,12 @@ pub async fn run<N: Node>(
     let mut interval = tokio::time::interval(every);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval.tick().await;
+    let mut notifier = Notifier::ready();
     loop {
         tokio::select! {
             biased;
             () = signals.recv() => return Ok(()),
+            () = notifier.beat() => {}
             _ = hangup.recv() => chores.reload(driver),
             _ = interval.tick() => chores.tick(driver),
             inquiry = desk.next() => inquiry.answer(chores.status(driver)),

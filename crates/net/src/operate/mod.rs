@@ -9,6 +9,7 @@ mod history;
 mod http;
 pub mod log;
 mod metrics;
+pub mod notify;
 mod socket;
 mod status;
 pub mod transfers;

@@ -18,6 +18,7 @@ pub use watchdog::watch;
 use crate::clock;
 use crate::daemon::Signals;
 use crate::driver::{DriverStats, Timer};
+use crate::operate::notify::Notifier;
 use crate::operate::{Desk, Peer, Status};
 use crate::security::HopSuite;
 use firewall::Firewall;
@@ -188,12 +189,14 @@ impl Transparent {
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ticks = tokio::time::interval(every.unwrap_or(std::time::Duration::from_secs(3600)));
         ticks.tick().await;
+        let mut notifier = Notifier::ready();
         loop {
             let deadline = self.node.poll_timeout().map(|at| at.max(self.fired_at + COALESCE));
             self.timer.arm(deadline)?;
             tokio::select! {
                 biased;
                 () = self.orders.end.recv() => return Ok(()),
+                () = notifier.beat() => {}
                 _ = beats.tick() => self.watchdog.beat(divert)?,
                 _ = self.orders.aside.recv() => { divert = false; self.watchdog.beat(divert)?; }
                 _ = self.orders.back.recv() => { divert = true; self.watchdog.beat(divert)?; }

@@ -1,0 +1,62 @@
+//! The package: installed into a copy of this system that nobody else sees, and its units' command lines run there.
+//!
+//! The copy is an overlay in a mount namespace of its own. Where the kernel or the user may not make one, or dpkg is
+//! missing, the tests say so.
+
+mod local;
+
+use local::Place;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn main() {
+    let has_dpkg = Command::new("dpkg-deb").arg("--version").output().is_ok_and(|out| out.status.success());
+    let is_root = nix::unistd::geteuid().is_root();
+    if !has_dpkg || !is_root {
+        println!("skipped 1 tests: they need root and dpkg-deb");
+        return;
+    }
+    let place = Place::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace");
+    let built = Command::new(root.join("scripts/package.sh"))
+        .args([env!("CARGO_BIN_EXE_starhop").as_ref(), place.path("out").as_path()])
+        .output()
+        .expect("the script");
+    succeed("the package is built", &built);
+    units_are_confined(root);
+    println!("test units_are_confined ... ok");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/package/install.sh");
+    let mut install = Command::new("unshare");
+    install.args(["--mount", "--net", "bash"]).arg(script).arg(place.path("out")).arg(place.path("."));
+    let output = install.output().expect("unshare");
+    if output.status.code() == Some(77) {
+        println!("skipped 1 tests: {}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    succeed("it is installed and its units' commands run", &output);
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn succeed(what: &str, output: &Output) {
+    let said = [output.stdout.as_slice(), &output.stderr].concat();
+    assert!(output.status.success(), "{what}:\n{}", String::from_utf8_lossy(&said));
+}
+
+/// `systemd-analyze security` counts what a unit may still do, from 0 to 10.
+fn units_are_confined(root: &Path) {
+    for (unit, most) in [("starhop-relay", 2.5), ("starhop-serve", 2.5), ("starhop-relay-transparent", 4.0)] {
+        let path = root.join(format!("packaging/systemd/{unit}.service"));
+        let analyze =
+            Command::new("systemd-analyze").args(["security", "--offline=true"]).arg(&path).output();
+        let Ok(output) = analyze else {
+            println!("skipped 1 tests: systemd-analyze is not here");
+            return;
+        };
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.contains("Overall exposure level"));
+        let line = line.unwrap_or_else(|| panic!("{unit}: {}", String::from_utf8_lossy(&output.stderr)));
+        let level = line.split(": ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
+        assert!(level <= Some(most) && level.is_some(), "{unit}: {line}");
+        println!("{unit}: exposure {}", level.unwrap_or_default());
+    }
+}

@@ -33,6 +33,15 @@ enum Verb {
     },
     #[command(hide = true)]
     SplitProxy(verb::split_proxy::Args),
+    Gateway(verb::gateway::Args),
+    /// Hold the firewall open for a gateway as long as that lives
+    #[command(hide = true)]
+    GatewayWatchdog {
+        /// Its TCP port
+        port: u16,
+        /// The firewall's rules
+        rules: String,
+    },
     Get(verb::get::Args),
     Status(verb::status::Args),
     Check(verb::check::Args),
@@ -82,6 +91,10 @@ fn main() -> ExitCode {
             starhop_net::transparent::watch(*port).map(|()| ExitCode::SUCCESS).map_err(anyhow::Error::from)
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
+        Verb::Gateway(args) => verb::gateway::run(args),
+        Verb::GatewayWatchdog { port, rules } => starhop_net::transparent::watch_gateway(*port, rules)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(anyhow::Error::from),
         Verb::Get(args) => verb::get::run(args),
         Verb::Generate(args) => verb::generate::run(args),
         Verb::Check(args) => verb::check::run(args),

@@ -15,6 +15,7 @@ pub mod emu;
 pub mod endpoint;
 pub mod fetch;
 pub mod files;
+pub mod gateway;
 pub mod operate;
 pub mod outboard;
 pub mod proofs;

@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod desk;
 pub(crate) mod emulate;
 pub(crate) mod figure;
+pub(crate) mod gateway;
 pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod key;

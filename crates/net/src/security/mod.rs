@@ -5,6 +5,7 @@
 //! speaks to those on the list). `keys` derives what packets are sealed with, `aead` seals.
 
 mod aead;
+mod bond;
 mod floor;
 mod freshness;
 mod keyfile;
@@ -17,6 +18,7 @@ mod suite;
 mod term;
 
 pub use aead::AeadKey;
+pub use bond::GatewayBond;
 pub use freshness::Freshness;
 pub(crate) use keyfile::holds_a_secret;
 pub use keyfile::{KeyError, KeyFile, Kind, Step};

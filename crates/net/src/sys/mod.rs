@@ -4,4 +4,5 @@ pub(crate) mod mtu;
 pub(crate) mod replace;
 pub(crate) mod schedule;
 pub(crate) mod spawn;
+pub(crate) mod syn;
 pub(crate) mod tun;

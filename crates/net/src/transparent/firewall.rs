@@ -8,56 +8,63 @@ use std::process::{Command, Stdio};
 
 /// Marks diverted packets, and names the routing table that delivers them here: "SH", and the port.
 const MARK: u32 = 0x5348_0000;
+/// As [`MARK`], for gateways: "SG", and the port.
+pub(crate) const GATEWAY_MARK: u32 = 0x5347_0000;
 
-/// The firewall of a relay for one UDP port.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Firewall {
-    port: u16,
+/// Rules that divert what `matches` to the port `port` here, one for each IP version.
+pub(crate) fn divert(matches: &str, port: u16, mark: u32) -> [String; 2] {
+    INTERCEPTED.map(|address| {
+        let (version, family, to) = match address {
+            IpAddr::V4(v4) => ("ipv4", "ip", v4.to_string()),
+            IpAddr::V6(v6) => ("ipv6", "ip6", format!("[{v6}]")),
+        };
+        format!("    meta nfproto {version} {matches} tproxy {family} to {to}:{port} meta mark set {mark} accept\n")
+    })
+}
+
+/// One table of rules, and the mark of what they divert.
+#[derive(Clone, Debug)]
+pub(crate) struct Firewall {
+    table: String,
+    mark: u32,
+    rules: String,
 }
 
 impl Firewall {
-    pub(super) fn new(port: u16) -> Self {
-        Self { port }
-    }
-
-    fn mark(self) -> u32 {
-        MARK | u32::from(self.port)
-    }
-
-    fn table(self) -> String {
-        format!("inet starhop_relay_{}", self.port)
-    }
-
-    /// The table. A datagram is diverted if it comes from or goes to the port and begins as a packet of ours: plain
-    /// (the first bits of PROTOCOL.md's header: 01, then 00, 01 or 10, which is 4 to 6) or sealed (10, then any: 8 to
-    /// 11). The relay itself looks closer, and passes on what is not Starhop's, or not for it. Without a socket that takes it, `tproxy` lets a packet pass.
-    fn script(self) -> String {
-        let (Self { port }, mark) = (self, self.mark());
-        let mut rules = String::new();
+    /// The firewall of a relay for one UDP port. A datagram is diverted if it comes from or goes to the port and begins
+    /// as a packet of ours: plain (the first bits of PROTOCOL.md's header: 01, then 00, 01 or 10, which is 4 to 6) or
+    /// sealed (10, then any: 8 to 11). The relay itself looks closer, and passes on what is not Starhop's, or not for it.
+    /// Without a socket that takes it, `tproxy` lets a packet pass.
+    pub(super) fn relay(port: u16) -> Self {
+        let mut rules = "    fib daddr type local return\n".to_owned();
         for side in ["dport", "sport"] {
-            for address in INTERCEPTED {
-                let (family, to) = match address {
-                    IpAddr::V4(v4) => ("ip", v4.to_string()),
-                    IpAddr::V6(v6) => ("ip6", format!("[{v6}]")),
-                };
-                let version = if address.is_ipv4() { "ipv4" } else { "ipv6" };
-                rules += &format!(
-                    "    meta nfproto {version} udp {side} {port} @th,64,4 4-11 tproxy {family} to {to}:{port} \
-                     meta mark set {mark} accept\n"
-                );
-            }
+            let divert = divert(&format!("udp {side} {port} @th,64,4 4-11"), port, MARK | u32::from(port));
+            rules.extend(divert);
         }
-        let table = self.table();
+        Self { table: format!("inet starhop_relay_{port}"), mark: MARK | u32::from(port), rules }
+    }
+
+    /// The firewall of a gateway that listens on the TCP port `port`: the lines of `rules`, behind one that brings back
+    /// the answers to whom it speaks to in its clients' names.
+    pub(crate) fn gateway(port: u16, rules: &str) -> Self {
+        let mark = GATEWAY_MARK | u32::from(port);
+        let answers = format!("    meta l4proto tcp socket transparent 1 meta mark set {mark} accept\n");
+        let rules = answers + "    fib daddr type local return\n" + rules;
+        Self { table: format!("inet starhop_gateway_{port}"), mark, rules }
+    }
+
+    fn script(&self) -> String {
+        let Self { table, rules, .. } = self;
         format!(
-            "table {table} {{\n  chain divert {{\n    type filter hook prerouting priority mangle; policy accept;\n    \
-             fib daddr type local return\n{rules}  }}\n}}\n"
+            "table {table} {{\n  chain divert {{\n    type filter hook prerouting priority mangle; policy accept;\n\
+             {rules}  }}\n}}\n"
         )
     }
 
     /// Diverts packets from now on.
-    pub(super) fn install(self) -> io::Result<()> {
+    pub(super) fn install(&self) -> io::Result<()> {
         self.remove()?;
-        rules::add(self.mark())?;
+        rules::add(self.mark)?;
         nft(&self.script())
     }
 
@@ -65,26 +72,26 @@ impl Firewall {
     ///
     /// # Errors
     /// When that cannot be found out now.
-    pub(super) fn is_installed(self) -> io::Result<bool> {
+    pub(super) fn is_installed(&self) -> io::Result<bool> {
         let mut command = Command::new("nft");
-        command.args(["list", "table"]).args(self.table().split(' '));
+        command.args(["list", "table"]).args(self.table.split(' '));
         let output = command.stdin(Stdio::null()).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         // ENOENT, as nft says it in every version.
         if !output.status.success() && !said.contains("No such file or directory") {
             return Err(io::Error::other(said.into_owned()));
         }
-        let count = |text: &str| text.matches("tproxy").count();
+        let count = |text: &str| text.matches("mark set").count();
         let is_whole = count(&String::from_utf8_lossy(&output.stdout)) == count(&self.script());
-        Ok(is_whole && rules::are_there(self.mark())?)
+        Ok(is_whole && rules::are_there(self.mark)?)
     }
 
     /// Lets packets pass. What is not there need not be removed.
-    pub(super) fn remove(self) -> io::Result<()> {
-        let table = self.table();
+    pub(super) fn remove(&self) -> io::Result<()> {
+        let table = &self.table;
         // Adding what is there already changes nothing, and makes the deletion succeed.
         nft(&format!("add table {table}\ndelete table {table}\n"))?;
-        rules::remove(self.mark())
+        rules::remove(self.mark)
     }
 }
 
@@ -111,7 +118,7 @@ fn nft(script: &str) -> io::Result<()> {
 /// Whether packets can be diverted here: `nft` is there, and the kernel knows `tproxy`. Leaves nothing behind.
 pub fn can_divert() -> io::Result<()> {
     // A port that nobody sends from.
-    let firewall = Firewall::new(1);
+    let firewall = Firewall::relay(1);
     let done = firewall.install();
     firewall.remove().and(done)
 }

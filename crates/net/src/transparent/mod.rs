@@ -4,16 +4,16 @@
 //! the server as the client, and keeps both end points' addresses, so that IP routes everything. Whatever is not
 //! Starhop's, or not for it, or sealed with a key that it has not, goes on as it came. A watchdog sees to it that packets pass when the relay does not work.
 
-mod firewall;
+pub(crate) mod firewall;
 mod news;
 mod node;
 mod pairs;
 mod rules;
-mod socket;
-mod watchdog;
+pub(crate) mod socket;
+pub(crate) mod watchdog;
 
 pub use firewall::can_divert;
-pub use watchdog::watch;
+pub use watchdog::{watch, watch_gateway};
 
 use crate::clock;
 use crate::daemon::Signals;
@@ -125,7 +125,7 @@ impl Transparent {
         let listeners = [v4?, v6?];
         let orders = Orders::new()?;
         let (program, arguments) = &options.watchdog;
-        let watchdog = Watchdog::start(program, arguments, Firewall::new(options.port))?;
+        let watchdog = Watchdog::start(program, arguments, Firewall::relay(options.port))?;
         Ok(Self {
             node: Interceptor::new(relay, clock::now()),
             listeners,

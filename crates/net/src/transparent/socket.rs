@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use tokio::io::Interest;
 
 /// Where intercepted packets are delivered: no address that a packet on a wire could have.
-pub(super) const INTERCEPTED: [IpAddr; 2] =
+pub(crate) const INTERCEPTED: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// Receives intercepted packets of one IP version.

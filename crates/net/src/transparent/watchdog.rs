@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Between two signs of life.
-pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
+pub(crate) const HEARTBEAT: Duration = Duration::from_millis(250);
 /// Silence that means that the relay hangs.
 const SILENCE: Duration = Duration::from_millis(1000);
 /// Between two tries to change the rules.
@@ -29,7 +29,7 @@ const LET_PASS: u8 = b'0';
 
 /// The relay's end of its watchdog. Dropping it lets packets pass.
 #[derive(Debug)]
-pub(super) struct Watchdog {
+pub(crate) struct Watchdog {
     child: Child,
     heart: Option<ChildStdin>,
     firewall: Firewall,
@@ -37,7 +37,7 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// Starts the watchdog, `program` with the arguments `arguments`, and waits until packets are diverted.
-    pub(super) fn start(program: &Path, arguments: &[String], firewall: Firewall) -> io::Result<Self> {
+    pub(crate) fn start(program: &Path, arguments: &[String], firewall: Firewall) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         // A terminal's Ctrl-C is for the relay, which then ends its watchdog.
@@ -65,7 +65,7 @@ impl Watchdog {
     ///
     /// # Errors
     /// When the watchdog is gone.
-    pub(super) fn beat(&mut self, divert: bool) -> io::Result<()> {
+    pub(crate) fn beat(&mut self, divert: bool) -> io::Result<()> {
         let sign = if divert { DIVERT } else { LET_PASS };
         let told = self.heart.as_mut().map(|heart| heart.write_all(&[sign]));
         told.and_then(Result::ok).ok_or_else(|| io::Error::other(self.obituary()))
@@ -100,8 +100,19 @@ impl Drop for Watchdog {
 /// # Errors
 /// When the firewall cannot be changed.
 pub fn watch(port: u16) -> io::Result<()> {
-    let firewall = Firewall::new(port);
-    let mut guard = Guard::new(firewall)?;
+    hold_open(&Firewall::relay(port))
+}
+
+/// As [`watch`], for the firewall of a gateway.
+///
+/// # Errors
+/// When the firewall cannot be changed.
+pub fn watch_gateway(port: u16, rules: &str) -> io::Result<()> {
+    hold_open(&Firewall::gateway(port, rules))
+}
+
+fn hold_open(firewall: &Firewall) -> io::Result<()> {
+    let mut guard = Guard::new(firewall.clone())?;
     let done = guard.run();
     // Whoever holds the rules now lets go of them at some time, and nobody else removes what is ours.
     let tries = if guard.has_diverted { MOST_FAILURES } else { 1 };

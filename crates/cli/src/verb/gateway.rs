@@ -1,0 +1,88 @@
+use super::logging::LogArgs;
+use super::say;
+use anyhow::Context;
+use serde_json::json;
+use starhop_net::gateway::{self, FlowEnd, GatewayConfig, Told};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+/// Carry users' TCP connections over Starhop, between two gateways
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "gateway.toml")]
+    config: PathBuf,
+    /// Events as JSON, one per line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Say what is wrong with a configuration, with its line and field
+    Check {
+        /// The configuration
+        file: PathBuf,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(Action::Check { file }) = &args.action {
+        let config = GatewayConfig::load(file)?;
+        say(&format!(
+            "`{}` is right. The firewall would have these rules:\n{}",
+            file.display(),
+            config.rules()
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    args.log.start(args.json)?;
+    let config = GatewayConfig::load(&args.config)?;
+    if config.sources() == starhop_net::security::Sources::Insecure {
+        super::sealing::warn_insecure();
+    }
+    let program = std::env::current_exe().context("cannot find this program itself")?;
+    let arguments = ["gateway-watchdog".to_owned(), config.port().to_string(), config.rules().to_owned()];
+    let is_json = args.json;
+    let (listen, intercepts) = (config.listen(), config.intercepts());
+    let tell = move |told: &Told| match (told, is_json) {
+        (Told::Ready, true) => {
+            say(&json!({"event": "ready", "role": "gateway", "listen": listen, "intercepts": intercepts})
+                .to_string());
+        }
+        (Told::Ready, false) => say(&format!("ready: gateway on {listen} (UDP)")),
+        (Told::Peer { peer, is_up }, true) => {
+            say(&json!({"event": "peer", "peer": peer, "up": is_up}).to_string());
+        }
+        (Told::Peer { peer, is_up }, false) => {
+            say(&format!(
+                "peer {peer} {}",
+                if *is_up { "answers" } else { "does not answer: new connections pass by" }
+            ));
+        }
+        (Told::Flow(flow), true) => {
+            let mut line = json!(flow);
+            line["event"] = "flow".into();
+            say(&line.to_string());
+        }
+        (Told::Flow(flow), false) => say(&text(flow)),
+    };
+    let stats = gateway::run_alone(config, (program, arguments.to_vec()), Rc::new(tell))?;
+    if args.json {
+        say(&json!({"event": "end", "role": "gateway", "opened": stats.opened, "accepted": stats.accepted,
+            "resets": stats.resets, "streams": stats.streams, "sent_bytes": stats.sent_bytes,
+            "bad_records": stats.bad_records, "bad_datagrams": stats.bad_datagrams})
+        .to_string());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(flow: &FlowEnd) -> String {
+    let FlowEnd { from, to, carried, up_bytes, down_bytes, seconds, reason, .. } = flow;
+    format!("{from} -> {to}: {carried}, {up_bytes} B up, {down_bytes} B down, {seconds:.3} s, {reason}")
+}

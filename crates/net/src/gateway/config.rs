@@ -1,0 +1,417 @@
+//! The gateway's configuration file.
+
+use crate::security::{GatewayBond, KeyError, KeyFile, Sources};
+use crate::transparent::firewall::{GATEWAY_MARK, divert};
+use serde::Deserialize;
+use starhop_proto::config::{Config, ConfigError, Controller, Profile, Settings};
+use starhop_proto::gateway::GatewaySettings;
+use starhop_proto::time::Duration;
+use starhop_proto::units::Rate;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+/// What the file says, checked.
+#[derive(Clone, Debug)]
+pub struct GatewayConfig {
+    written: Written,
+    /// Rules of the firewall, one a line.
+    pub(super) rules: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    #[serde(default = "default_listen")]
+    listen: SocketAddr,
+    #[serde(default = "default_port")]
+    port: u16,
+    key: Option<PathBuf>,
+    roster: Option<PathBuf>,
+    end_key: Option<PathBuf>,
+    #[serde(default)]
+    insecure: bool,
+    #[serde(default)]
+    intercept: Vec<String>,
+    #[serde(default)]
+    nat: bool,
+    congestion: Option<String>,
+    #[serde(default = "default_hold")]
+    hold_seconds: u64,
+    #[serde(default = "default_window")]
+    window_bytes: u64,
+    #[serde(default = "default_connections")]
+    max_connections: usize,
+    #[serde(default = "default_memory")]
+    max_waiting_bytes: u64,
+    link_rate_in_bits: Option<u64>,
+    link_rate_out_bits: Option<u64>,
+    payload: Option<usize>,
+    peer: Vec<WrittenPeer>,
+    #[serde(default)]
+    policy: Vec<Policy>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenPeer {
+    name: String,
+    address: String,
+}
+
+/// What is done with connections of some kind; the first that matches wins.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Policy {
+    action: Action,
+    #[serde(default)]
+    from: Vec<String>,
+    #[serde(default)]
+    to: Vec<String>,
+    #[serde(default)]
+    ports: Vec<u16>,
+    dscp: Option<u8>,
+    interface: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    Split,
+    Pass,
+}
+
+fn default_listen() -> SocketAddr {
+    SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 4433))
+}
+
+fn default_port() -> u16 {
+    4434
+}
+
+fn default_hold() -> u64 {
+    60
+}
+
+fn default_window() -> u64 {
+    GatewaySettings::default().window
+}
+
+fn default_connections() -> usize {
+    20_000
+}
+
+fn default_memory() -> u64 {
+    GatewaySettings::default().max_waiting
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayConfigError {
+    /// The file.
+    #[error("cannot read `{}`: {cause}", .path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// Its form; the message shows the line.
+    #[error("`{}`: {cause}", .path.display())]
+    Form {
+        /// Which.
+        path: PathBuf,
+        /// Where and what.
+        cause: toml::de::Error,
+    },
+    /// A value.
+    #[error("`{}`: `{field}` {problem}", .path.display())]
+    Value {
+        /// Which file.
+        path: PathBuf,
+        /// Which field.
+        field: String,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// A key file.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A setting of the protocol.
+    #[error(transparent)]
+    Setting(#[from] ConfigError),
+}
+
+impl GatewayConfig {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`GatewayConfigError`] names the line or the field.
+    pub fn load(path: &Path) -> Result<Self, GatewayConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| GatewayConfigError::Read { path: path.to_owned(), cause })?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, GatewayConfigError> {
+        let written: Written = toml::from_str(text)
+            .map_err(|cause| GatewayConfigError::Form { path: path.to_owned(), cause })?;
+        let wrong = |(field, problem): (String, String)| GatewayConfigError::Value {
+            path: path.to_owned(),
+            field,
+            problem,
+        };
+        check(&written).map_err(wrong)?;
+        let rules = rules(&written).map_err(wrong)?;
+        let config = Self { written, rules };
+        config.protocol()?;
+        Ok(config)
+    }
+
+    /// Where datagrams of peers and relays arrive.
+    pub fn listen(&self) -> SocketAddr {
+        self.written.listen
+    }
+
+    /// The TCP port to which the firewall diverts connections.
+    pub fn port(&self) -> u16 {
+        self.written.port
+    }
+
+    /// Whether connections are intercepted here.
+    pub fn intercepts(&self) -> bool {
+        !self.written.intercept.is_empty()
+    }
+
+    /// Whether targets see this host's address instead of the client's.
+    pub(super) fn nat(&self) -> bool {
+        self.written.nat
+    }
+
+    pub(super) fn max_connections(&self) -> usize {
+        self.written.max_connections
+    }
+
+    /// The kernel's congestion control of connections with users; `None` leaves the system's.
+    pub(super) fn congestion(&self) -> Option<&str> {
+        self.written.congestion.as_deref()
+    }
+
+    /// The lines of the firewall, for the watchdog.
+    pub fn rules(&self) -> &str {
+        &self.rules
+    }
+
+    /// What packets are sealed with on the hops.
+    ///
+    /// # Errors
+    /// When no key is named, and plain packets are not allowed either.
+    pub fn sources(&self) -> Sources {
+        match &self.written.key {
+            Some(key) => Sources::Files { key: key.clone(), roster: self.written.roster.clone() },
+            None => Sources::Insecure,
+        }
+    }
+
+    /// The gateway's settings.
+    pub(super) fn settings(&self) -> GatewaySettings {
+        GatewaySettings {
+            window: self.written.window_bytes,
+            hold: Duration::from_secs(self.written.hold_seconds),
+            max_streams: self.written.max_connections,
+            max_waiting: self.written.max_waiting_bytes,
+        }
+    }
+
+    /// The protocol's settings.
+    pub(super) fn protocol(&self) -> Result<Config, ConfigError> {
+        let standard = Profile::Starhop.settings();
+        let controller = self.written.link_rate_in_bits.map(|bits| Controller::Fixed(Rate::from_bps(bits)));
+        Config::new(Settings {
+            payload: self.written.payload.unwrap_or(standard.payload),
+            controller: controller.unwrap_or(standard.controller),
+            max_rate: self.written.link_rate_out_bits.map_or(standard.max_rate, Rate::from_bps),
+            ..standard
+        })
+    }
+
+    /// The peers: the address of each, and what is shared with it.
+    pub(super) fn peers(&self) -> Result<Vec<(SocketAddr, GatewayBond)>, GatewayConfigError> {
+        let path = self.written.end_key.as_ref().or(self.written.key.as_ref());
+        let file = path.map(|path| KeyFile::load(path)).transpose()?;
+        let bond = |peer: &WrittenPeer| GatewayBond::new(file.as_ref(), &self.written.name, &peer.name);
+        let found = |peer: &WrittenPeer| resolve(&peer.address).map(|address| (address, bond(peer)));
+        Ok(self.written.peer.iter().filter_map(found).collect())
+    }
+}
+
+fn resolve(address: &str) -> Option<SocketAddr> {
+    address.to_socket_addrs().ok().and_then(|mut found| found.next())
+}
+
+type Wrong = (String, String);
+
+fn check(written: &Written) -> Result<(), Wrong> {
+    let wrong = |field: &str, problem: &str| Err((field.to_owned(), problem.to_owned()));
+    if written.name.is_empty() {
+        return wrong("name", "is empty: peers know this gateway by it");
+    }
+    if written.key.is_none() && !written.insecure {
+        return wrong("key", "is missing: name a key file, or say `insecure = true` for plain packets");
+    }
+    if written.peer.is_empty() {
+        return wrong("peer", "is missing: a gateway needs at least one [[peer]]");
+    }
+    if written.window_bytes < 65_536 || written.window_bytes > 256 << 20 {
+        return wrong("window_bytes", "must lie between 65536 and 268435456");
+    }
+    if written.link_rate_in_bits == Some(0) || written.link_rate_out_bits == Some(0) {
+        return wrong("link_rate_in_bits, link_rate_out_bits", "cannot be 0: nothing would ever be sent");
+    }
+    for (n, peer) in written.peer.iter().enumerate() {
+        if peer.name == written.name {
+            return Err((format!("peer[{n}].name"), "is this gateway's own name".to_owned()));
+        }
+        if resolve(&peer.address).is_none() {
+            let problem = format!("is `{}`, which is no HOST:PORT with an address", peer.address);
+            return Err((format!("peer[{n}].address"), problem));
+        }
+    }
+    Ok(())
+}
+
+/// The firewall's rules: the policies in turn, and then that TCP of the interfaces is split.
+fn rules(written: &Written) -> Result<String, Wrong> {
+    let mut lines = String::new();
+    let Some(interfaces) = interfaces(&written.intercept)? else { return Ok(lines) };
+    let mark = GATEWAY_MARK | u32::from(written.port);
+    for (n, policy) in written.policy.iter().enumerate() {
+        let on = match &policy.interface {
+            Some(name) => interfaces_of(std::slice::from_ref(name), &format!("policy[{n}].interface"))?,
+            None => interfaces.clone(),
+        };
+        for matches in matches(policy, n)? {
+            let matches = format!("{on} meta l4proto tcp{matches}");
+            match policy.action {
+                Action::Pass => lines += &format!("    {matches} return\n"),
+                Action::Split => lines.extend(divert(&matches, written.port, mark)),
+            }
+        }
+    }
+    lines.extend(divert(&format!("{interfaces} meta l4proto tcp"), written.port, mark));
+    Ok(lines)
+}
+
+fn interfaces(names: &[String]) -> Result<Option<String>, Wrong> {
+    if names.is_empty() { Ok(None) } else { interfaces_of(names, "intercept").map(Some) }
+}
+
+fn interfaces_of(names: &[String], field: &str) -> Result<String, Wrong> {
+    let is_name = |name: &String| {
+        (1..=15).contains(&name.len())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_@".contains(c))
+    };
+    if let Some(name) = names.iter().find(|name| !is_name(name)) {
+        return Err((field.to_owned(), format!("names `{name}`, which is no name of a network interface")));
+    }
+    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    Ok(format!("iifname {{ {} }}", quoted.join(", ")))
+}
+
+/// What a policy looks for, once for each IP version that it speaks of.
+fn matches(policy: &Policy, n: usize) -> Result<Vec<String>, Wrong> {
+    let mut rest = String::new();
+    if !policy.ports.is_empty() {
+        let ports: Vec<String> = policy.ports.iter().map(u16::to_string).collect();
+        rest += &format!(" tcp dport {{ {} }}", ports.join(", "));
+    }
+    let prefixes = |list: &[String], field: &str, is_v4: bool| -> Result<Option<String>, Wrong> {
+        let mut of_version = Vec::new();
+        for prefix in list {
+            let address = prefix.split('/').next().unwrap_or_default();
+            let length = prefix.split_once('/').map_or(Some(0), |(_, bits)| bits.parse::<u8>().ok());
+            let parsed: Option<std::net::IpAddr> = address.parse().ok();
+            let (Some(ip), Some(bits)) = (parsed, length) else {
+                return Err((
+                    format!("policy[{n}].{field}"),
+                    format!("has `{prefix}`, which is no prefix such as 192.0.2.0/24"),
+                ));
+            };
+            if bits > if ip.is_ipv4() { 32 } else { 128 } {
+                return Err((
+                    format!("policy[{n}].{field}"),
+                    format!("has `{prefix}`, whose length is too long"),
+                ));
+            }
+            if ip.is_ipv4() == is_v4 {
+                of_version.push(prefix.clone());
+            }
+        }
+        Ok(Some(of_version.join(", ")).filter(|joined| !joined.is_empty()))
+    };
+    if policy.dscp.is_some_and(|dscp| dscp > 63) {
+        return Err((format!("policy[{n}].dscp"), "must lie between 0 and 63".to_owned()));
+    }
+    let mut all = Vec::new();
+    for (is_v4, family, version) in [(true, "ip", "ipv4"), (false, "ip6", "ipv6")] {
+        let (from, to) = (prefixes(&policy.from, "from", is_v4)?, prefixes(&policy.to, "to", is_v4)?);
+        let is_other = |list: &[String], found: &Option<String>| !list.is_empty() && found.is_none();
+        if is_other(&policy.from, &from) || is_other(&policy.to, &to) {
+            continue;
+        }
+        let mut line = format!(" meta nfproto {version}");
+        from.iter().for_each(|from| line += &format!(" {family} saddr {{ {from} }}"));
+        to.iter().for_each(|to| line += &format!(" {family} daddr {{ {to} }}"));
+        policy.dscp.iter().for_each(|dscp| line += &format!(" {family} dscp {dscp}"));
+        all.push(line + &rest);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "name = \"site\"\ninsecure = true\nintercept = [\"lan0\"]\n\
+                        [[peer]]\nname = \"hub\"\naddress = \"192.0.2.1:4433\"\n";
+
+    fn problem(text: &str) -> String {
+        GatewayConfig::parse(text, Path::new("gateway.toml")).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_short_file_is_enough() {
+        let config = GatewayConfig::parse(GOOD, Path::new("gateway.toml")).unwrap();
+        assert_eq!((config.listen().port(), config.port(), config.intercepts()), (4433, 4434, true));
+        assert_eq!(config.rules.lines().count(), 2);
+    }
+
+    #[test]
+    fn the_example_of_the_guide_is_right() {
+        let text = include_str!("../../../../docs/guide/gateway.toml");
+        GatewayConfig::parse(text, Path::new("gateway.toml")).unwrap();
+    }
+
+    #[test]
+    fn policies_come_before_the_rule_for_all() {
+        let text = GOOD.to_owned()
+            + "[[policy]]\naction = \"pass\"\nto = [\"10.0.0.0/8\", \"fd00::/8\"]\nports = [22, 25]\n";
+        let rules = GatewayConfig::parse(&text, Path::new("gateway.toml")).unwrap().rules;
+        let lines: Vec<&str> = rules.lines().collect();
+        assert_eq!(lines.len(), 4);
+        assert!(lines[0].contains("ip daddr { 10.0.0.0/8 } tcp dport { 22, 25 } return"), "{}", lines[0]);
+        assert!(lines[1].contains("ip6 daddr { fd00::/8 }"), "{}", lines[1]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        assert!(problem(&GOOD.replace("name = \"site\"", "nam = \"site\"")).contains("line 1"));
+        assert!(problem(&GOOD.replace("insecure = true", "")).contains("`key` is missing"));
+        assert!(problem(&GOOD.replace("192.0.2.1:4433", "nowhere")).contains("`peer[0].address`"));
+        assert!(problem(&GOOD.replace("lan0", "lan0; drop")).contains("`intercept`"));
+        let policy = |line: &str| problem(&format!("{GOOD}[[policy]]\naction = \"pass\"\n{line}\n"));
+        assert!(policy("to = [\"10.0.0.0/40\"]").contains("`policy[0].to`"));
+        assert!(policy("dscp = 64").contains("`policy[0].dscp`"));
+        assert!(policy("action2 = 1").contains("line 9"));
+    }
+}

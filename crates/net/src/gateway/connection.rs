@@ -1,0 +1,175 @@
+use super::shared::{Door, Shared};
+use socket2::SockRef;
+use starhop_proto::gateway::{Reason, StreamId};
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+
+/// Bytes taken from a user at once.
+const CHUNK: usize = 64 * 1024;
+
+/// What came of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ended {
+    /// Bytes from the user to the far end.
+    pub(super) sent: u64,
+    /// Bytes from the far end to the user.
+    pub(super) received: u64,
+    /// Until the far end's first byte.
+    pub(super) first_byte: Option<Duration>,
+    /// `None`: both directions ended in order.
+    pub(super) reason: Option<Reason>,
+}
+
+/// Carries bytes between a user's connection and its stream until both directions have ended, or one of them breaks.
+pub(super) struct Connection<'a> {
+    shared: &'a Shared,
+    stream: StreamId,
+    socket: TcpStream,
+    began: Instant,
+    buffer: Vec<u8>,
+    /// The user has no more to say.
+    is_read: bool,
+    /// The far end has no more to say, and the user was told so.
+    is_written: bool,
+    ended: Ended,
+}
+
+/// Makes the end of a process, or of a stream that broke, a reset, until the stream has ended in order.
+pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO))?;
+    SockRef::from(socket).set_keepalive(true)?;
+    socket.set_nodelay(true)
+}
+
+impl<'a> Connection<'a> {
+    pub(super) fn new(shared: &'a Shared, stream: StreamId, socket: TcpStream, began: Instant) -> Self {
+        let ended = Ended { sent: 0, received: 0, first_byte: None, reason: None };
+        let (is_read, is_written, buffer) = (false, false, Vec::new());
+        Self { shared, stream, socket, began, buffer, is_read, is_written, ended }
+    }
+
+    pub(super) async fn run(mut self) -> Ended {
+        let door = self.shared.enter(self.stream);
+        let done = self.carry(&door).await;
+        self.shared.leave(self.stream);
+        match (door.reset.get(), done) {
+            (Some(reason), _) => self.ended.reason = Some(reason),
+            (None, Ok(())) => {
+                // What the user has not read yet is the kernel's to deliver.
+                let _ = SockRef::from(&self.socket).set_linger(None);
+            }
+            (None, Err(error)) => {
+                let reason = reason_of(&error);
+                self.shared.change(|_, gateway| gateway.reset(self.stream, reason));
+                self.ended.reason = Some(reason);
+            }
+        }
+        self.ended
+    }
+
+    async fn carry(&mut self, door: &Door) -> io::Result<()> {
+        loop {
+            if door.reset.get().is_some() {
+                return Ok(());
+            }
+            let is_blocked = self.deliver()?;
+            let has_room = self.collect()?;
+            if self.is_read && self.is_written {
+                return Ok(());
+            }
+            tokio::select! {
+                () = door.knock.notified() => {}
+                ready = self.socket.writable(), if is_blocked => ready?,
+                ready = self.socket.readable(), if has_room => ready?,
+                // A reset of a user who is not read from shows as an error of the socket.
+                failed = self.socket.ready(tokio::io::Interest::ERROR), if !has_room => {
+                    failed?;
+                    if let Some(error) = self.socket.take_error()? {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// Writes to the user what came for it; whether more waits than it takes.
+    fn deliver(&mut self) -> io::Result<bool> {
+        let Self { shared, stream, socket, began, ended, is_written, .. } = self;
+        if *is_written {
+            return Ok(false);
+        }
+        loop {
+            let written = shared.look(|_, gateway| {
+                let (front, back) = gateway.readable(*stream);
+                if front.is_empty() {
+                    return Ok((0, true));
+                }
+                let written = socket.try_write_vectored(&[IoSlice::new(front), IoSlice::new(back)])?;
+                Ok((written, written == front.len() + back.len()))
+            });
+            let (written, is_all) = match written {
+                Ok(written) => written,
+                Err(error) if io::Error::kind(&error) == ErrorKind::WouldBlock => return Ok(true),
+                Err(error) => return Err(error),
+            };
+            if written > 0 {
+                ended.first_byte.get_or_insert_with(|| began.elapsed());
+            }
+            ended.received += written as u64;
+            if shared.change(|now, gateway| gateway.consume(now, *stream, written)) {
+                *is_written = true;
+                match SockRef::from(&*socket).shutdown(Shutdown::Write) {
+                    Err(error) if error.kind() != ErrorKind::NotConnected => return Err(error),
+                    _ => return Ok(false),
+                }
+            }
+            if is_all {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Takes from the user what the far end has room for; whether it would take more.
+    fn collect(&mut self) -> io::Result<bool> {
+        while !self.is_read {
+            let room = self.shared.look(|_, gateway| gateway.room(self.stream)).min(CHUNK);
+            if room == 0 {
+                return Ok(false);
+            }
+            self.buffer.resize(room, 0);
+            match self.socket.try_read(&mut self.buffer) {
+                Ok(0) => {
+                    self.is_read = true;
+                    self.shared.change(|_, gateway| gateway.finish(self.stream));
+                }
+                Ok(count) => {
+                    self.ended.sent += count as u64;
+                    let bytes = &self.buffer[..count];
+                    self.shared.change(|_, gateway| gateway.write(self.stream, bytes));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    // An idle connection keeps no buffer.
+                    self.buffer = Vec::new();
+                    return Ok(true);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What to tell the far end of an error here.
+pub(super) fn reason_of(error: &io::Error) -> Reason {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => Reason::Refused,
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::AddrNotAvailable => {
+            Reason::Unreachable
+        }
+        ErrorKind::TimedOut => Reason::TimedOut,
+        _ => Reason::Reset,
+    }
+}

@@ -1,0 +1,311 @@
+//! A gateway at work: users' TCP connections, intercepted here or opened at the other end in their names.
+//!
+//! One thread does everything: the driver of `starhop_proto::gateway`, and a task for each connection. A firewall rule
+//! diverts connections to a transparent listener, which is closed while the peer does not answer: without a listener
+//! the rule lets new connections pass, and established ones stay. A watchdog takes the rules away when the gateway hangs.
+
+mod config;
+mod connection;
+mod shared;
+mod sockets;
+
+pub use config::{GatewayConfig, GatewayConfigError};
+
+use crate::clock;
+use crate::daemon::Signals;
+use crate::driver::Driver;
+use crate::endpoint::{BindError, Endpoint};
+use crate::security::{HopSuite, ReloadError};
+use crate::transparent::firewall::Firewall;
+use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
+use connection::{Connection, Ended, prepare, reason_of};
+use shared::{Shared, SharedNode};
+use starhop_proto::gateway::{Gateway, GatewayEvent, GatewayStats, Opening, PeerSpec, StreamId};
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::MissedTickBehavior;
+
+/// How long a new connection may take to say its first bytes, so that they travel with the opening.
+const FIRST_BYTES: Duration = Duration::from_millis(2);
+
+/// The end of a user's connection, for whoever writes it down.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct FlowEnd {
+    /// The client.
+    pub from: std::net::SocketAddr,
+    /// The target.
+    pub to: std::net::SocketAddr,
+    /// Whether it was intercepted here, or opened by the other gateway.
+    pub intercepted: bool,
+    /// How it was carried: `split`, or `plain` when that was not possible.
+    pub carried: &'static str,
+    /// Bytes from the client to the target.
+    pub up_bytes: u64,
+    /// Bytes from the target to the client.
+    pub down_bytes: u64,
+    /// From the connection's beginning until the first byte to the user at this gateway.
+    pub first_byte_ms: Option<f64>,
+    /// From its beginning to its end.
+    pub seconds: f64,
+    /// `done`, or why it ended before its time.
+    pub reason: &'static str,
+}
+
+/// What a gateway tells whoever runs it.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// It works.
+    Ready,
+    /// A peer answers, or no longer does.
+    Peer {
+        /// Its place in the configuration.
+        peer: u16,
+        /// Whether it answers.
+        is_up: bool,
+    },
+    /// A connection ended.
+    Flow(FlowEnd),
+}
+
+/// Who is told.
+pub type Tell = Rc<dyn Fn(&Told)>;
+
+/// As [`run`], on a runtime of its own.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_alone(
+    config: GatewayConfig,
+    watchdog: (PathBuf, Vec<String>),
+    tell: Tell,
+) -> Result<GatewayStats, GatewayError> {
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&crate::daemon::runtime()?, run(config, watchdog, tell))
+}
+
+/// Runs a gateway until SIGINT or SIGTERM. `watchdog` is the program, and its arguments, that watches the firewall.
+/// Call within a tokio `LocalSet`.
+///
+/// # Errors
+/// When this is not permitted here, a key or an address is missing, or a socket fails.
+pub async fn run(
+    config: GatewayConfig,
+    watchdog: (PathBuf, Vec<String>),
+    tell: Tell,
+) -> Result<GatewayStats, GatewayError> {
+    let mut site = Site::start(config, &watchdog, tell)?;
+    site.run().await?;
+    Ok(site.shared.look(|_, gateway| gateway.stats()))
+}
+
+/// Why a gateway cannot work, or works no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] GatewayConfigError),
+    /// A setting of the protocol.
+    #[error(transparent)]
+    Setting(#[from] starhop_proto::config::ConfigError),
+    /// No keys.
+    #[error(transparent)]
+    Security(#[from] ReloadError),
+    /// No socket.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A socket failed, or the firewall cannot be changed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+struct Site {
+    config: Rc<GatewayConfig>,
+    shared: Rc<Shared>,
+    driver: Driver<SharedNode>,
+    signals: Signals,
+    watchdog: Watchdog,
+    /// Open while the peer answers.
+    listeners: Option<[TcpListener; 2]>,
+    tell: Tell,
+}
+
+impl Site {
+    fn start(
+        config: GatewayConfig,
+        watchdog: &(PathBuf, Vec<String>),
+        tell: Tell,
+    ) -> Result<Self, GatewayError> {
+        let suite = HopSuite::new(&config.sources())?;
+        let endpoint = Endpoint::bind(config.listen())?;
+        let known = |(address, bond)| {
+            let address = endpoint.address_of(address).unwrap_or(address);
+            PeerSpec { address, bond }
+        };
+        let peers = config.peers()?.into_iter().map(known).collect();
+        let (settings, protocol) = (config.settings(), config.protocol()?);
+        let gateway = Gateway::new(clock::now(), protocol, settings, peers, suite, clock::seed());
+        let shared = Rc::new(Shared::new(gateway));
+        let driver = Driver::new(SharedNode(shared.clone()), endpoint)?;
+        let signals = Signals::new()?;
+        let firewall = Firewall::gateway(config.port(), config.rules());
+        let watchdog = Watchdog::start(&watchdog.0, &watchdog.1, firewall)?;
+        Ok(Self { config: Rc::new(config), shared, driver, signals, watchdog, listeners: None, tell })
+    }
+
+    async fn run(&mut self) -> io::Result<()> {
+        let mut beats = tokio::time::interval(HEARTBEAT);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        (self.tell)(&Told::Ready);
+        loop {
+            let Self { driver, listeners, shared, signals, watchdog, .. } = self;
+            let accepted = tokio::select! {
+                biased;
+                () = signals.recv() => return Ok(()),
+                _ = beats.tick() => { watchdog.beat(true)?; None }
+                done = driver.turn() => { done?; None }
+                accepted = accept(listeners.as_ref()) => Some(accepted),
+                () = shared.changed.notified() => None,
+            };
+            match accepted {
+                Some(Ok((socket, _))) => self.take(socket),
+                // The client is gone already, or descriptors are scarce: the others go on.
+                Some(Err(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
+                None => {}
+            }
+            while let Some(event) = self.driver.poll_event() {
+                self.on_event(event)?;
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: GatewayEvent) -> io::Result<()> {
+        match event {
+            GatewayEvent::Opened { stream, opening } => self.connect(stream, opening),
+            GatewayEvent::Connected { stream }
+            | GatewayEvent::Readable { stream }
+            | GatewayEvent::Writable { stream }
+            | GatewayEvent::Reset { stream, .. } => self.shared.tell(stream, event),
+            GatewayEvent::Peer { peer, is_up } => {
+                (self.tell)(&Told::Peer { peer, is_up });
+                if peer == 0 && self.config.intercepts() {
+                    self.listeners = if is_up { Some(sockets::listeners(&self.config)?) } else { None };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A user's connection was diverted here.
+    fn take(&self, socket: TcpStream) {
+        let (config, shared, tell) = (self.config.clone(), self.shared.clone(), self.tell.clone());
+        tokio::task::spawn_local(async move {
+            let began = Instant::now();
+            // A client that is gone by now has no address any more.
+            let Ok(opening) = sockets::opening(&socket) else { return };
+            if prepare(&socket).is_err() {
+                return;
+            }
+            // Of a class that the kernel does not grant, the connection goes on without.
+            let _ = sockets::mark(&socket2::SockRef::from(&socket), opening);
+            let _ = tokio::time::timeout(FIRST_BYTES, socket.readable()).await;
+            let is_full = shared.connections() >= config.max_connections();
+            let opened = shared.change(|now, gateway| gateway.open(now, 0, opening));
+            let (ended, carried) = match opened {
+                Ok(stream) if !is_full => {
+                    (Connection::new(&shared, stream, socket, began).run().await, "split")
+                }
+                _ => (plain(&config, socket, opening, began).await, "plain"),
+            };
+            tell(&Told::Flow(flow_end(opening, began, ended, (true, carried))));
+        });
+    }
+
+    /// The other gateway opened a stream: its target is asked.
+    fn connect(&self, stream: StreamId, opening: Opening) {
+        let (config, shared, tell) = (self.config.clone(), self.shared.clone(), self.tell.clone());
+        let door = shared.enter(stream);
+        tokio::task::spawn_local(async move {
+            let began = Instant::now();
+            let connected = tokio::select! {
+                connected = sockets::connect(&config, opening) => connected,
+                () = gone(&door) => Err(io::ErrorKind::ConnectionReset.into()),
+            };
+            let prepared = connected.and_then(|socket| prepare(&socket).map(|()| socket));
+            let ended = match prepared {
+                Ok(socket) => {
+                    shared.change(|_, gateway| gateway.connected(stream));
+                    // What came meanwhile knocked while nobody was at the door.
+                    door.knock.notify_one();
+                    Connection::new(&shared, stream, socket, began).run().await
+                }
+                Err(error) => {
+                    let reason = reason_of(&error);
+                    shared.change(|_, gateway| gateway.reset(stream, reason));
+                    shared.leave(stream);
+                    Ended { sent: 0, received: 0, first_byte: None, reason: Some(reason) }
+                }
+            };
+            tell(&Told::Flow(flow_end(opening, began, ended, (false, "split"))));
+        });
+    }
+}
+
+/// Returns when the stream of `door` was reset.
+async fn gone(door: &shared::Door) {
+    while door.reset.get().is_none() {
+        door.knock.notified().await;
+    }
+}
+
+/// The next connection, of either IP version; none while there is no listener.
+async fn accept(listeners: Option<&[TcpListener; 2]>) -> io::Result<(TcpStream, std::net::SocketAddr)> {
+    match listeners {
+        Some([v4, v6]) => tokio::select! {
+            accepted = v4.accept() => accepted,
+            accepted = v6.accept() => accepted,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// Carries a connection past the gateway's peer: a connection of our own to the target, in the client's name.
+async fn plain(config: &GatewayConfig, mut socket: TcpStream, opening: Opening, began: Instant) -> Ended {
+    let carried = async {
+        let mut far = sockets::connect(config, opening).await?;
+        prepare(&far)?;
+        let carried = tokio::io::copy_bidirectional(&mut socket, &mut far).await?;
+        for socket in [&socket, &far] {
+            socket2::SockRef::from(socket).set_linger(None)?;
+        }
+        Ok(carried)
+    };
+    match carried.await {
+        Ok((sent, received)) => Ended { sent, received, first_byte: Some(began.elapsed()), reason: None },
+        Err(error) => Ended { sent: 0, received: 0, first_byte: None, reason: Some(reason_of(&error)) },
+    }
+}
+
+fn flow_end(
+    opening: Opening,
+    began: Instant,
+    ended: Ended,
+    (intercepted, carried): (bool, &'static str),
+) -> FlowEnd {
+    // At the far end, the user is the target.
+    let (up_bytes, down_bytes) =
+        if intercepted { (ended.sent, ended.received) } else { (ended.received, ended.sent) };
+    FlowEnd {
+        from: opening.from,
+        to: opening.to,
+        intercepted,
+        carried,
+        up_bytes,
+        down_bytes,
+        first_byte_ms: ended.first_byte.map(|span| span.as_secs_f64() * 1e3),
+        seconds: began.elapsed().as_secs_f64(),
+        reason: ended.reason.map_or("done", |reason| reason.word()),
+    }
+}

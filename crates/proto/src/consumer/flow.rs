@@ -237,7 +237,6 @@ impl<S: Sink> Flow<S> {
         self.progress.received.insert(asked);
         self.window.on_bytes(now, new_bytes);
         self.silence.on_bytes(now);
-        self.rto.on_progress();
         if let Some(congestion) = &mut self.congestion {
             congestion.on_bytes(new_bytes);
         }

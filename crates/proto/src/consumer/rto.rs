@@ -7,7 +7,7 @@ const MAX_BACK_OFF: u32 = 10;
 #[derive(Debug)]
 pub(super) struct Rto {
     smoothed: Option<(Duration, Duration)>,
-    /// How often the estimate was made longer since the last new byte.
+    /// How often the estimate was made longer since the last sample.
     backed_off: u32,
     initial: Duration,
     min: Duration,
@@ -21,6 +21,7 @@ impl Rto {
 
     /// A sample of a range that was asked for once (Karn's rule). RFC 6298 section 2.3.
     pub(super) fn on_sample(&mut self, sample: Duration) {
+        self.backed_off = 0;
         self.smoothed = Some(match self.smoothed {
             None => (sample, sample.scaled(1, 2)),
             Some((mean, deviation)) => {
@@ -30,15 +31,9 @@ impl Rto {
         });
     }
 
-    /// New bytes arrived.
-    pub(super) fn on_progress(&mut self) {
-        self.backed_off = 0;
-    }
-
     /// Requests have timed out: until the next sample, the estimate is a tenth larger. Without this, a path that has become
     /// longer than the timeout would never be measured again. (RFC 6298 section 5.5 doubles; a tenth is what LEOTP's
-    /// program takes, which has a timer for each request, and does so at most ten times without a
-    /// new byte.)
+    /// program takes, which has a timer for each request, and does so at most ten times.)
     pub(super) fn back_off(&mut self) {
         if self.backed_off == MAX_BACK_OFF {
             return;
@@ -47,6 +42,9 @@ impl Rto {
         let longer =
             |(mean, deviation): (Duration, Duration)| (mean.scaled(11, 10), deviation.scaled(11, 10));
         self.smoothed = self.smoothed.map(longer);
+        if self.smoothed.is_none() {
+            self.initial = self.initial.scaled(11, 10);
+        }
     }
 
     /// The timeout of a request that has timed out `tries` times.

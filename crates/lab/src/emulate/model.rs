@@ -1,6 +1,6 @@
 //! The simulator's link in the hands of the emulator.
 
-use starhop_net::emu;
+use starhop_net::emu::{self, Departures, TcpSegment};
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::link::{Link, LinkConfig, LinkCounters, Verdict};
@@ -8,7 +8,7 @@ use starhop_sim::run::Tuning;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A packet that a link lost: when, and its bytes.
 pub(super) type Lost = (Instant, Vec<u8>);
@@ -89,7 +89,7 @@ impl emu::Link for Model {
         if !self.is_link_up || !self.is_node_up {
             return self.lose(at, packet);
         }
-        self.tally.count(packet);
+        self.tally.count(at, packet);
         match self.link.send(at, packet.len() as u32 + self.header, &mut self.rng) {
             Verdict::Dropped => emu::Verdict::Dropped,
             Verdict::Lost => self.lose(at, packet),
@@ -109,6 +109,8 @@ pub(super) struct TcpBytes {
     pub(super) source: AtomicU64,
     /// IP packets that the client sent.
     pub(super) back: AtomicU64,
+    /// When which bytes left the server for the first time, in the scenario's time.
+    pub(super) departures: Mutex<Departures>,
 }
 
 /// The flows of TCP that begin or end at the near end of a direction, by the port of their server.
@@ -119,31 +121,19 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    fn count(&self, packet: &[u8]) {
+    fn count(&self, at: Instant, packet: &[u8]) {
         if self.served.is_empty() && self.fetched.is_empty() {
             return;
         }
-        let Some((segment, len)) = tcp_of(packet) else { return };
-        let port = |at: usize| u16::from_be_bytes([segment[at], segment[at + 1]]);
-        if let Some(bytes) = self.served.get(&port(0)) {
-            let header = usize::from(segment[12] >> 4) * 4;
-            bytes.source.fetch_add(len.saturating_sub(header) as u64, Ordering::Relaxed);
+        let Some(segment) = TcpSegment::parse(packet) else { return };
+        if let Some(bytes) = self.served.get(&segment.from) {
+            bytes.source.fetch_add(u64::from(segment.payload), Ordering::Relaxed);
+            bytes.departures.lock().unwrap_or_else(PoisonError::into_inner).on_segment(at, &segment);
         }
-        if let Some(bytes) = self.fetched.get(&port(2)) {
+        if let Some(bytes) = self.fetched.get(&segment.to) {
             bytes.back.fetch_add(packet.len() as u64, Ordering::Relaxed);
         }
     }
-}
-
-/// The TCP segment of an IP packet, and its length (RFC 791, RFC 8200 without extension headers).
-fn tcp_of(packet: &[u8]) -> Option<(&[u8], usize)> {
-    const TCP: u8 = 6;
-    let (header, protocol) = match packet.first()? >> 4 {
-        4 => (usize::from(packet[0] & 15) * 4, *packet.get(9)?),
-        _ => (40, *packet.get(6)?),
-    };
-    let segment = packet.get(header..).filter(|segment| protocol == TCP && segment.len() >= 20)?;
-    Some((segment, segment.len()))
 }
 
 #[cfg(test)]
@@ -151,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payload_is_what_lies_behind_both_headers() {
+    fn the_server_is_told_of_payload_and_the_client_of_packets() {
         let mut packet = vec![0; 20 + 32 + 100];
         packet[0] = 0x45;
         packet[9] = 6;
@@ -161,9 +151,9 @@ mod tests {
         let bytes = [5001, 5002].map(|port| (port, Arc::new(TcpBytes::default())));
         let both = BTreeMap::from(bytes.clone());
         let tally = Tally { served: both.clone(), fetched: both };
-        tally.count(&packet);
+        tally.count(Instant::ZERO, &packet);
         packet[9] = 17;
-        tally.count(&packet);
+        tally.count(Instant::ZERO, &packet);
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         assert_eq!((read(&bytes[0].1.source), read(&bytes[0].1.back)), (100, 0));
         assert_eq!((read(&bytes[1].1.source), read(&bytes[1].1.back)), (0, 152));

@@ -19,6 +19,7 @@ use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::{IP_HEADER, UDP_HEADER};
 use starhop_sim::run::Simulation;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 /// A run with larger errors than these says so: delay in milliseconds (p99), rate as a share.
@@ -90,11 +91,14 @@ impl Run<'_> {
         if received.is_wrong {
             self.problems.push(format!("flow {}: wrong bytes arrived", self.scenario.flows[index].name));
         }
-        for &(sent, had, range) in &received.pieces {
-            events.push(Event { at: self.at(sent), what: What::Sent, flow: index, range });
+        let departures = connection.bytes.departures.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let sent =
+            departures.into_iter().map(|(at, range)| Event { at, what: What::Sent, flow: index, range });
+        events.extend(sent);
+        for &(had, range) in &received.pieces {
             events.push(Event { at: self.at(had), what: What::Arrived, flow: index, range });
         }
-        let last = received.pieces.last().map(|&(_, had, _)| self.at(had));
+        let last = received.pieces.last().map(|&(had, _)| self.at(had));
         Ok(last.filter(|_| received.is_whole))
     }
 

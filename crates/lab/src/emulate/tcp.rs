@@ -1,5 +1,5 @@
-//! Flows of the kernel's own TCP: real sockets in the nodes, their congestion control set per socket, and a time
-//! stamp in every record, so that their delay means what it means for the others.
+//! Flows of the kernel's own TCP: real sockets in the nodes, their congestion control set per socket. Delays
+//! count from the first transmission at the source's link ([`TcpBytes`]), as for the other transports.
 
 use super::model::TcpBytes;
 use super::world::Node;
@@ -27,8 +27,6 @@ pub(super) fn port(flow: usize) -> u16 {
 pub(super) const RECORD: usize = 1448;
 /// Headers of IPv4 and TCP with time stamps, bytes.
 pub(super) const HEADERS: u32 = 52;
-/// Its first bytes: when it was given to the kernel, in nanoseconds.
-const STAMP: usize = 8;
 
 /// The names of scenarios for congestion controls that the kernel calls otherwise.
 const NAMES: [(&str, &str); 1] = [("newreno", "reno")];
@@ -47,8 +45,8 @@ pub(super) fn offered() -> String {
         .map_or_else(|_| "unknown".to_owned(), |text| text.trim().replace(' ', ", "))
 }
 
-/// A record that arrived: when it was given to the kernel, when its last byte was had, its bytes in the stream.
-pub(super) type Piece = (Instant, Instant, ByteRange);
+/// A record that arrived: when its last byte was had, its bytes in the stream.
+pub(super) type Piece = (Instant, ByteRange);
 
 /// A flow of TCP.
 pub(super) struct Connection {
@@ -119,10 +117,8 @@ impl Connection {
 
 fn listen(at: SocketAddr, control: &str) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
-    // Accepted connections inherit both.
+    // Accepted connections inherit it.
     socket.set_tcp_congestion(control.as_bytes())?;
-    // No more than this waits unsent in the kernel, so that a stamp is close to the first transmission.
-    socket.set_tcp_notsent_lowat(2 * RECORD as u32)?;
     socket.set_reuse_address(true)?;
     socket.bind(&at.into())?;
     socket.listen(1)?;
@@ -138,9 +134,9 @@ fn word(place: u64) -> [u8; 8] {
     (z ^ (z >> 31)).to_le_bytes()
 }
 
-/// The record at `start` of the stream, its stamp left open.
+/// The record at `start` of the stream.
 fn fill(record: &mut [u8], start: u64) {
-    for (index, chunk) in record.chunks_mut(8).enumerate().skip(1) {
+    for (index, chunk) in record.chunks_mut(8).enumerate() {
         let word = word(start + 8 * index as u64);
         chunk.copy_from_slice(&word[..chunk.len()]);
     }
@@ -153,9 +149,6 @@ fn send(listener: &TcpListener, length: u64) -> io::Result<()> {
     while at < length {
         let part = (length - at).min(RECORD as u64) as usize;
         fill(&mut record[..part], at);
-        let stamp = clock::now().as_nanos().to_be_bytes();
-        let stamped = part.min(STAMP);
-        record[..stamped].copy_from_slice(&stamp[..stamped]);
         stream.write_all(&record[..part])?;
         at += part as u64;
     }
@@ -224,11 +217,10 @@ impl Records {
     fn end_record(&mut self, now: Instant) {
         let len = self.record.len();
         let start = self.end - len as u64;
-        if let Some((stamp, payload)) = self.record.split_first_chunk::<STAMP>() {
+        if len > 0 {
             fill(&mut self.expected[..len], start);
-            self.received.is_wrong |= *payload != self.expected[STAMP..len];
-            let sent = Instant::from_nanos(u64::from_be_bytes(*stamp));
-            self.received.pieces.push((sent, now, ByteRange::new(start, self.end)));
+            self.received.is_wrong |= self.record != self.expected[..len];
+            self.received.pieces.push((now, ByteRange::new(start, self.end)));
         }
         self.record.clear();
     }
@@ -243,7 +235,6 @@ mod tests {
         while (stream.len() as u64) < length {
             let mut record = vec![0; RECORD.min(length as usize - stream.len())];
             fill(&mut record, stream.len() as u64);
-            record[..STAMP].copy_from_slice(&7_000_000u64.to_be_bytes());
             stream.extend_from_slice(&record);
         }
         stream
@@ -262,8 +253,7 @@ mod tests {
             let received = received(&stream(5000), cut);
             assert!(!received.is_wrong, "{cut}");
             assert_eq!(received.pieces.len(), 4);
-            assert_eq!(received.pieces[3].2, ByteRange::new(4344, 5000));
-            assert!(received.pieces.iter().all(|(sent, had, _)| had.since(*sent).as_millis_f64() == 2.0));
+            assert_eq!(received.pieces[3].1, ByteRange::new(4344, 5000));
         }
     }
 

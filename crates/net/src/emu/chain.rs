@@ -1,8 +1,11 @@
+use super::departures::Departures;
 use super::link::PlainLink;
 use super::{EmuError, Emulator, Namespace, Running};
-use starhop_proto::time::Duration;
+use starhop_proto::name::ByteRange;
+use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One hop of a chain, the same in both directions.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +27,7 @@ pub struct Chain {
     links: Option<Running>,
     /// From the server to the client.
     pub hosts: Vec<Namespace>,
+    departures: Arc<Mutex<Departures>>,
 }
 
 impl Chain {
@@ -43,6 +47,11 @@ impl Chain {
     /// The links.
     pub fn links(&self) -> Option<&Running> {
         self.links.as_ref()
+    }
+
+    /// When the bytes of the server's TCP connection left its host for the first time, and which.
+    pub fn departures(&self) -> Vec<(Instant, ByteRange)> {
+        self.departures.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Takes the links, to stop them and to read their report.
@@ -72,10 +81,12 @@ pub fn chain(hops: &[Hop], seed: u64) -> Result<Chain, EmuError> {
     };
     let hosts = (0..=last).map(|index| Namespace::new(&name(index))).collect::<Result<Vec<_>, _>>()?;
     let mut emulator = Emulator::default();
+    let departures = Arc::<Mutex<Departures>>::default();
     for (index, hop) in hops.iter().enumerate() {
         let model = |way: u64| {
             let seed = seed.wrapping_mul(1000) + 2 * index as u64 + way;
-            PlainLink::new(hop.rate, hop.delay, hop.loss, hop.queue, seed)
+            let link = PlainLink::new(hop.rate, hop.delay, hop.loss, hop.queue, seed);
+            if index == 0 && way == 0 { link.watched(departures.clone()) } else { link }
         };
         let (near, far) = (&hosts[index], &hosts[index + 1]);
         emulator.join((near, "down"), (far, "up"), model(0), model(1))?;
@@ -89,7 +100,7 @@ pub fn chain(hops: &[Hop], seed: u64) -> Result<Chain, EmuError> {
         route(host, index, last)?;
     }
     let links = emulator.start().map_err(EmuError::system("cannot start the links"))?;
-    Ok(Chain { links: Some(links), hosts })
+    Ok(Chain { links: Some(links), hosts, departures })
 }
 
 /// Routes from host `index` to every link that it does not touch.

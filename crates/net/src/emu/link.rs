@@ -1,7 +1,9 @@
+use super::departures::{Departures, TcpSegment};
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,17 +50,28 @@ pub struct PlainLink {
     rng: Rng,
     /// When each queued packet has left, ascending.
     departures: VecDeque<Instant>,
+    /// Who is told of the TCP that enters.
+    watch: Option<Arc<Mutex<Departures>>>,
 }
 
 impl PlainLink {
     /// A link with room for `queue` packets, the one being sent included.
     pub fn new(rate: Rate, delay: Duration, loss: f64, queue: usize, seed: u64) -> Self {
-        Self { rate, delay, loss, queue, rng: Rng::new(seed), departures: VecDeque::new() }
+        Self { rate, delay, loss, queue, rng: Rng::new(seed), departures: VecDeque::new(), watch: None }
+    }
+
+    /// The same, noting when the bytes of a TCP connection enter it.
+    #[must_use]
+    pub fn watched(self, by: Arc<Mutex<Departures>>) -> Self {
+        Self { watch: Some(by), ..self }
     }
 }
 
 impl Link for PlainLink {
     fn send(&mut self, now: Instant, packet: &[u8]) -> Verdict {
+        if let (Some(watch), Some(segment)) = (&self.watch, TcpSegment::parse(packet)) {
+            watch.lock().unwrap_or_else(PoisonError::into_inner).on_segment(now, &segment);
+        }
         while self.departures.front().is_some_and(|&at| at <= now) {
             self.departures.pop_front();
         }

@@ -8,6 +8,7 @@
 mod accuracy;
 mod capture;
 mod chain;
+mod departures;
 mod forward;
 mod link;
 mod links;
@@ -17,6 +18,7 @@ mod privilege;
 
 pub use accuracy::Accuracy;
 pub use chain::{Chain, Hop, chain};
+pub use departures::{Departures, TcpSegment};
 pub use forward::{Emulator, LinkReport, Report, Running};
 pub use link::{Arrival, Link, PlainLink, Verdict};
 pub use links::{Counters, Links};

@@ -36,6 +36,7 @@ fn main() {
         ("a_file_that_changes_while_it_is_fetched_is_told", a_file_that_changes_while_it_is_fetched_is_told),
         ("names_as_long_as_a_disk_takes_them", names_as_long_as_a_disk_takes_them),
         ("a_timeout_names_what_was_seen", a_timeout_names_what_was_seen),
+        ("a_relay_says_that_its_upstream_is_silent", a_relay_says_that_its_upstream_is_silent),
         ("the_demo_shows_every_transport", the_demo_shows_every_transport),
         ("the_bench_measures_every_process", the_bench_measures_every_process),
         ("a_killed_parent_leaves_no_process", a_killed_parent_leaves_no_process),
@@ -297,6 +298,19 @@ fn a_timeout_names_what_was_seen() {
     assert_eq!(code, 4, "{result}");
     let told = result["error"].as_str().unwrap_or_default();
     assert!(told.contains("another key") && !told.contains("hashed"), "{result}");
+}
+
+fn a_relay_says_that_its_upstream_is_silent() {
+    let site = Site::new(&[LOSSY; 2]);
+    let mut command = site.plain_command("relay");
+    command.args(["--upstream", &site.server()]);
+    let relay = site.chain.hosts[1].spawn(command).expect("a process");
+    std::thread::sleep(Span::from_millis(300));
+    assert_eq!(site.get("file", 1, &["--timeout", "5s"]).0, 4);
+    relay.signal(nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    let said = relay.output().expect("its end").stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("the upstream does not answer") && said.contains(&site.server()), "{said}");
 }
 
 fn the_demo_shows_every_transport() {

@@ -117,3 +117,31 @@ fn a_node_is_taken_off_a_roster_and_spans_are_told_in_units_that_they_fill() {
     assert!(run(&["roster", "sign", "r", "--authority", "a", "--valid", "12h"]).contains("for 12 hours"));
     assert!(run(&["key", "new", "k"]).contains("seconds old"));
 }
+
+#[test]
+fn a_relay_says_that_its_upstream_is_itself_not_on_the_roster_or_silent() {
+    use std::io::{BufRead, BufReader};
+    let here = scratch();
+    let (code, text) = said(here.path(), &["relay", "--upstream", "127.0.0.1:4433", "--insecure"]);
+    assert!(code == Some(1) && text.contains("this relay itself"), "{text}");
+    said(here.path(), &["roster", "init", "r", "--authority", "a", "--domain", "d"]);
+    said(here.path(), &["key", "new", "k", "--node", "--authority", "a", "--domain", "d"]);
+    let (_, shown) = said(here.path(), &["key", "show", "k", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("a document");
+    let public = shown["public"][0].as_str().expect("a key");
+    said(here.path(), &["roster", "add", "r", "--name", "n", "--public", public]);
+    said(here.path(), &["roster", "sign", "r", "--authority", "a"]);
+    let lines_of = |arguments: &[&str], word: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_starhop"));
+        command.args(["relay", "--listen", "127.0.0.1:0"]).args(arguments).current_dir(here.path());
+        let mut child = command.stderr(std::process::Stdio::piped()).spawn().expect("it runs");
+        let lines = BufReader::new(child.stderr.take().expect("its words")).lines();
+        let mut heard = lines.map_while(Result::ok);
+        let found = heard.any(|line| line.contains(word));
+        let _ = child.kill().and_then(|()| child.wait());
+        assert!(found, "{word}");
+    };
+    lines_of(&["--upstream", "127.0.0.1:9", "--key", "k", "--roster", "r"], "no node of the roster");
+    // At boot a name may not be known yet.
+    lines_of(&["--upstream", "no-such-host.invalid:9", "--insecure"], "tried again");
+}

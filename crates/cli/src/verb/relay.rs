@@ -15,6 +15,7 @@ use indicatif::HumanBytes;
 use serde_json::json;
 use starhop_net::content::ContentName;
 use starhop_net::operate::failover::{Failover, Switch};
+use starhop_net::operate::names::{Place, Resolver, is_itself, not_on_roster};
 use starhop_net::operate::transfers::{self, Record};
 use starhop_net::operate::{Accounts, Cache, Peer, Status};
 use starhop_net::outboard::outboard_flow;
@@ -45,8 +46,8 @@ pub(crate) struct Args {
     #[arg(long, default_value = "[::]:4433", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
     /// The next relay, or the server; given several times, the first of them that answers
-    #[arg(long, value_parser = address, value_name = "ADDR", required_unless_present = "transparent")]
-    upstream: Vec<SocketAddr>,
+    #[arg(long, value_name = "ADDR", required_unless_present = "transparent")]
+    upstream: Vec<Place>,
     /// Relay what passes this router, unasked: packets from and to the UDP port of `--listen` are diverted by nftables
     #[arg(long, conflicts_with_all = ["upstream", "routes"])]
     transparent: bool,
@@ -125,11 +126,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return transparent(args, config);
     }
     let suite = args.seal.suite()?;
+    // Before there are handlers for signals: whoever waits for a name can be ended.
+    let find = |place: &Place| place.resolve_patiently(|problem| tracing::warn!("{problem}"));
+    let upstreams: Vec<SocketAddr> = args.upstream.iter().map(find).collect();
+    check_upstreams(args, &upstreams)?;
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());
         let reachable = |address: SocketAddr| reachable(&endpoint, address);
-        let upstreams = args.upstream.iter().copied().map(reachable).collect::<anyhow::Result<Vec<_>>>()?;
+        let upstreams = upstreams.iter().copied().map(reachable).collect::<anyhow::Result<Vec<_>>>()?;
         let failover = Failover::new(&upstreams).context("no upstream is given")?;
         let upstream = failover.current();
         let memory = memory_bound(args, &config, &suite);
@@ -150,7 +155,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let next_look = clock::now();
         let cache = args.cache;
         let lies = Lies::default();
-        let mut chores = Chores { lies, record, cache, tells_stats, failover, next_look, reread };
+        let names = Names { places: args.upstream.clone(), ..Names::default() };
+        let mut chores = Chores { lies, record, cache, tells_stats, failover, names, next_look, reread };
         daemon::run(&mut driver, every, &mut chores, &mut desk).await?;
         finish(args, &driver);
         Ok(ExitCode::SUCCESS)
@@ -174,6 +180,7 @@ struct Chores {
     cache: u64,
     tells_stats: bool,
     failover: Failover,
+    names: Names,
     next_look: Instant,
     reread: Option<Reread>,
 }
@@ -189,6 +196,11 @@ impl Chores {
             return;
         }
         self.next_look = now + LOOK;
+        let found = self.names.look(self.failover.current(), self.failover.is_silent(now));
+        let endpoint = driver.endpoint();
+        let found = found.into_iter().flatten().filter_map(|address| endpoint.address_of(address));
+        let elsewhere = self.failover.replace(&found.collect::<Vec<_>>());
+        self.turn(driver, elsewhere);
         let switch = self.failover.judge(now, driver.node().upstreams());
         self.turn(driver, switch);
     }
@@ -209,13 +221,57 @@ impl Chores {
         let Some((changed, args)) = again::<Args>(reread, "relay")? else { return Ok(()) };
         args.log.reload()?;
         let endpoint = driver.endpoint();
-        let upstreams = args.upstream.iter().map(|&address| reachable(endpoint, address));
+        let upstreams = args.upstream.iter().map(|place| {
+            let address = place.resolve().map_err(|problem| anyhow!(problem))?;
+            reachable(endpoint, address)
+        });
         let upstreams = upstreams.collect::<anyhow::Result<Vec<_>>>()?;
+        self.names.places.clone_from(&args.upstream);
         let switch = self.failover.replace(&upstreams);
         self.turn(driver, switch);
         needs_restart(&changed, &["upstream", "log-level"]);
         Ok(())
     }
+}
+
+/// The names of the upstreams, and whether the one that is asked is silent.
+#[derive(Default)]
+struct Names {
+    places: Vec<Place>,
+    resolver: Resolver,
+    is_silent: bool,
+}
+
+impl Names {
+    /// Says when the upstream falls silent or answers again. While it is silent its name may lead elsewhere by now: the
+    /// addresses of all names, once they are found.
+    fn look(&mut self, upstream: SocketAddr, is_silent: bool) -> Option<Vec<SocketAddr>> {
+        let upstream = SocketAddr::new(upstream.ip().to_canonical(), upstream.port());
+        match (std::mem::replace(&mut self.is_silent, is_silent), is_silent) {
+            (false, true) => tracing::warn!(
+                %upstream,
+                "the upstream does not answer: is it running, with the same key, and is UDP to it open?"
+            ),
+            (true, false) => tracing::info!(%upstream, "the upstream answers again"),
+            _ => {}
+        }
+        if is_silent {
+            self.resolver.start(&self.places);
+        }
+        self.resolver.take()
+    }
+}
+
+/// Refuses a relay that asks itself, and says what else can be seen beforehand.
+fn check_upstreams(args: &Args, upstreams: &[SocketAddr]) -> anyhow::Result<()> {
+    let sources = args.seal.sources()?;
+    for &upstream in upstreams {
+        if is_itself(upstream, args.listen) {
+            bail!("--upstream {upstream} is this relay itself: name the next node towards the server");
+        }
+        warn(not_on_roster(upstream, &sources));
+    }
+    Ok(())
 }
 
 /// `address` as the socket knows it.
@@ -356,8 +412,10 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
 fn announce(args: &Args, driver: &Node, memory: u64) {
     let listen = driver.endpoint().local();
     if args.json {
-        tell(json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream.first(),
-            "security": driver.node().suite().security(), "memory_bound": memory}));
+        tell(
+            json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream.first().map(Place::to_string),
+            "security": driver.node().suite().security(), "memory_bound": memory}),
+        );
     } else {
         let upstream = args.upstream.first().map_or_else(String::new, |upstream| format!(" for {upstream}"));
         say(&format!(

@@ -65,6 +65,11 @@ impl Failover {
         Some(Self { candidates: upstreams.iter().copied().map(Candidate::new).collect(), current })
     }
 
+    /// Whether the one that is asked has not answered for a while.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        self.candidates.iter().any(|candidate| candidate.address == self.current && candidate.is_silent(now))
+    }
+
     /// The one that is asked.
     pub fn current(&self) -> SocketAddr {
         self.current

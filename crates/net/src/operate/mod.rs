@@ -9,6 +9,7 @@ mod history;
 mod http;
 pub mod log;
 mod metrics;
+pub mod names;
 pub mod notify;
 mod socket;
 mod status;

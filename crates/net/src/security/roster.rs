@@ -9,6 +9,7 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::io::Read;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -85,6 +86,13 @@ impl Roster {
     /// Its nodes.
     pub fn members(&self) -> &[Member] {
         &self.node
+    }
+
+    /// Whether a node of it listens at `address`, whose IPv4 form may be mapped to IPv6.
+    pub fn has_address(&self, address: SocketAddr) -> bool {
+        let wanted = (address.ip().to_canonical(), address.port());
+        let addresses = self.node.iter().filter_map(|member| member.address.as_ref()?.to_socket_addrs().ok());
+        addresses.flatten().any(|listed| (listed.ip().to_canonical(), listed.port()) == wanted)
     }
 
     /// Adds a node, or replaces the one of that name. The signature is void then.

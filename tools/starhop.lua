@@ -10,10 +10,14 @@
 local starhop = Proto("starhop", "Starhop")
 
 local KINDS = { [0] = "Interest", [1] = "Data", [2] = "Notice" }
-local ALGORITHMS = { [0] = "AES-128-GCM", [1] = "ChaCha20-Poly1305" }
+local ALGORITHMS = { [0] = "AES-128-GCM", [1] = "ChaCha20-Poly1305", [2] = "AES-256-GCM", [3] = "AES-256-GCM-SIV" }
+local DIRECTIONS = { [0] = "Request", [1] = "Reply" }
 local VERSION_PLAIN = 1
-local VERSION_SEALED = 2
-local HEADER = 23
+local HEADER = 22
+-- Bytes behind a plain packet: the incarnations of its sender and, in a reply, of the asker.
+local TRAILER = 2
+local FLAG_TOKEN = 4
+local NEWS_TOKEN = 1
 local SEAL = 16
 local TAG = 16
 local UNBOUNDED = 0xffff
@@ -31,9 +35,13 @@ f.unknown = ProtoField.bool("starhop.no_such_name", "No such name", 8, nil, 0x02
 f.backlog = ProtoField.bool("starhop.backlog", "Backlog", 8, nil, 0x04)
 f.volatile = ProtoField.bool("starhop.volatile", "Volatile", 8, nil, 0x08)
 f.counter = ProtoField.uint16("starhop.counter", "Counter")
-f.time = ProtoField.uint32("starhop.time", "Time (µs)")
-f.echo = ProtoField.uint32("starhop.echo", "Echo (µs)")
+f.time = ProtoField.uint24("starhop.time", "Time (µs)")
+f.echo = ProtoField.uint24("starhop.echo", "Echo (µs)")
 f.flow = ProtoField.bytes("starhop.flow", "Flow id")
+f.turn = ProtoField.uint16("starhop.turn", "Turn")
+f.token = ProtoField.uint32("starhop.token", "Token", base.HEX)
+f.sender = ProtoField.uint8("starhop.sender", "Sender's incarnation")
+f.asker = ProtoField.uint8("starhop.asker", "Asker's incarnation")
 f.hop_limit = ProtoField.uint8("starhop.hop_limit", "Hop limit")
 f.link_rate = ProtoField.uint64("starhop.link_rate", "Link rate (bit/s)")
 f.flow_rate = ProtoField.uint64("starhop.flow_rate", "Flow rate (bit/s)")
@@ -43,8 +51,9 @@ f.length = ProtoField.uint64("starhop.length", "Length")
 f.offset = ProtoField.uint64("starhop.offset", "Offset")
 f.payload = ProtoField.bytes("starhop.payload", "Payload")
 f.payload_length = ProtoField.uint32("starhop.payload_length", "Payload length")
-f.algorithm = ProtoField.uint8("starhop.seal.algorithm", "Algorithm", base.DEC, ALGORITHMS, 0x20)
-f.hint = ProtoField.uint8("starhop.seal.hint", "Key hint", base.DEC, nil, 0x1f)
+f.algorithm = ProtoField.uint8("starhop.seal.algorithm", "Algorithm", base.DEC, ALGORITHMS, 0x30)
+f.direction = ProtoField.uint8("starhop.seal.direction", "Direction", base.DEC, DIRECTIONS, 0x40)
+f.hint = ProtoField.uint8("starhop.seal.hint", "Key hint", base.DEC, nil, 0x0f)
 f.boot = ProtoField.bytes("starhop.seal.boot", "Boot id")
 f.link = ProtoField.uint16("starhop.seal.link", "Link")
 f.epoch = ProtoField.uint16("starhop.seal.epoch", "Epoch (4 s)")
@@ -98,11 +107,17 @@ end
 local function interest(buffer, tree)
     tree:add(f.repair, buffer(0, 1))
     tree:add(f.cold, buffer(0, 1))
-    if buffer:len() < HEADER + 5 then return nil end
+    if buffer:len() < HEADER + 7 then return nil end
     tree:add(f.hop_limit, buffer(HEADER, 1))
-    add_rate(tree, f.link_rate, buffer(HEADER + 1, 2))
-    add_rate(tree, f.flow_rate, buffer(HEADER + 3, 2))
-    local at, texts = HEADER + 5, {}
+    tree:add(f.turn, buffer(HEADER + 1, 2))
+    add_rate(tree, f.link_rate, buffer(HEADER + 3, 2))
+    add_rate(tree, f.flow_rate, buffer(HEADER + 5, 2))
+    local at, texts = HEADER + 7, {}
+    if bit.band(buffer(0, 1):uint(), FLAG_TOKEN) ~= 0 then
+        if buffer:len() < at + 4 then return nil end
+        tree:add(f.token, buffer(at, 4))
+        at = at + 4
+    end
     while at < buffer:len() do
         local text, after = add_range(tree, buffer, at)
         if not text then return nil end
@@ -127,36 +142,46 @@ local function data(buffer, tree)
     return string.format("[%s, %s)", tostring(offset), tostring(offset + UInt64(count)))
 end
 
-local function plain(buffer, tree, pinfo)
-    if buffer:len() < HEADER then return false end
+local function notice(buffer, tree)
+    if bit.band(buffer(0, 1):uint(), 0x0f) ~= NEWS_TOKEN then return add_range(tree, buffer, HEADER) end
+    if buffer:len() < HEADER + 4 then return nil end
+    tree:add(f.token, buffer(HEADER, 4))
+    return "token"
+end
+
+local function plain(datagram, tree, pinfo)
+    if datagram:len() < HEADER + TRAILER then return false end
+    local buffer = datagram(0, datagram:len() - TRAILER):tvb()
+    tree:add(f.sender, datagram(datagram:len() - 2, 1))
+    tree:add(f.asker, datagram(datagram:len() - 1, 1))
     local kind = bit.band(bit.rshift(buffer(0, 1):uint(), 4), 3)
     if not KINDS[kind] then return false end
     tree:add(f.version, buffer(0, 1))
     tree:add(f.kind, buffer(0, 1))
     tree:add(f.flags, buffer(0, 1))
     tree:add(f.counter, buffer(1, 2))
-    tree:add(kind == 0 and f.time or f.echo, buffer(3, 4))
-    tree:add(f.flow, buffer(7, 16))
+    tree:add(kind == 0 and f.time or f.echo, buffer(3, 3))
+    tree:add(f.flow, buffer(6, 16))
     local what
     if kind == 0 then
         what = interest(buffer, tree)
     elseif kind == 1 then
         what = data(buffer, tree)
     else
-        what = add_range(tree, buffer, HEADER)
+        what = notice(buffer, tree)
     end
     if not what then
         tree:add_proto_expert_info(malformed)
         what = "malformed"
     end
-    local flow = tostring(buffer(7, 4):bytes()):lower()
+    local flow = tostring(buffer(6, 4):bytes()):lower()
     pinfo.cols.info = string.format("%s %d flow %s %s", KINDS[kind], buffer(1, 2):uint(), flow, what)
     return true
 end
 
 local function sealed(buffer, tree, pinfo)
     if buffer:len() <= SEAL + TAG then return false end
-    tree:add(f.version, buffer(0, 1))
+    tree:add(f.direction, buffer(0, 1))
     tree:add(f.algorithm, buffer(0, 1))
     tree:add(f.hint, buffer(0, 1))
     tree:add(f.boot, buffer(1, 8))
@@ -173,8 +198,8 @@ end
 
 function starhop.dissector(buffer, pinfo, root)
     if buffer:len() == 0 then return 0 end
-    local version = bit.rshift(buffer(0, 1):uint(), 6)
-    local dissect = version == VERSION_PLAIN and plain or version == VERSION_SEALED and sealed
+    local first = buffer(0, 1):uint()
+    local dissect = bit.rshift(first, 6) == VERSION_PLAIN and plain or first >= 0x80 and sealed
     if not dissect then return 0 end
     local tree = root:add(starhop, buffer())
     if not dissect(buffer, tree, pinfo) then

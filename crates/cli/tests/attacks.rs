@@ -104,7 +104,12 @@ fn a_request_that_is_played_back_is_not_answered_again() {
     let mut insider = Attacker::insider(&site, 2, node(&site, 1));
     let other = Attacker::insider(&site, 2, node(&site, 1));
     let asked = 40_000;
-    let recorded = insider.seal(&interest(flow, ByteRange::new(0, asked), Rate::UNLIMITED));
+    let stranger = insider.seal(&interest(flow, ByteRange::new(0, asked), Rate::UNLIMITED));
+    insider.send([&stranger[..]]);
+    let told = insider.received();
+    assert!(told > 0 && told <= 3 * stranger.len() as u64, "{told} bytes to an address that proved nothing");
+    insider.prove(flow);
+    let recorded = insider.request(flow, ByteRange::new(0, asked), Rate::UNLIMITED);
     insider.send([&recorded[..]]);
     let answer = insider.received();
     let most = asked + (asked / 1350 + 10) * 60;
@@ -123,7 +128,8 @@ fn a_request_that_is_played_back_is_not_answered_again() {
     drop(relay);
     let _relay = site.relay(1);
     assert_eq!(play(), 0, "after a restart");
-    let fresh = insider.seal(&interest(flow, ByteRange::new(0, asked), Rate::UNLIMITED));
+    insider.prove(flow);
+    let fresh = insider.request(flow, ByteRange::new(0, asked), Rate::UNLIMITED);
     insider.send([&fresh[..]]);
     assert!(insider.received() >= asked, "it answers whoever has the key");
 }
@@ -150,15 +156,15 @@ fn share_beside_an_insider() -> f64 {
     let mut insider = Attacker::insider(&site, 1, SocketAddr::from(([127, 0, 0, 1], 4433)));
     let get = site.start_get("file", 1, &["--output", "again"]);
     let flow = FlowId::of_content(blake3::hash(&content(3_000_000, 7)).as_bytes());
+    insider.prove(flow);
     let (start, mut sent) = (std::time::Instant::now(), 0u64);
     while start.elapsed() < Span::from_millis(2500) {
         let mut name = [0; 16];
         name[..8].copy_from_slice(&sent.to_be_bytes());
-        let packet = match sent % 4 {
-            0 => interest(flow, ByteRange::new(0, 1350), Rate::from_mbps(1)),
-            _ => interest(FlowId(name), ByteRange::new(0, 65_536), Rate::UNLIMITED),
+        let datagram = match sent % 4 {
+            0 => insider.request(flow, ByteRange::new(0, 1350), Rate::from_mbps(1)),
+            _ => insider.request(FlowId(name), ByteRange::new(0, 65_536), Rate::UNLIMITED),
         };
-        let datagram = insider.seal(&packet);
         sent += insider.send([&datagram[..]]);
         if sent.is_multiple_of(10) {
             std::thread::sleep(Span::from_millis(1));

@@ -193,7 +193,7 @@ fn what_is_not_ours_is_not_touched() {
     }
     let end = relay.end();
     assert_eq!(end["interests_in"], 0, "{end}");
-    assert_eq!(end["passed_on"], 4, "two each way looked like ours: {end}");
+    assert_eq!(end["passed_on"], 6, "three each way looked like ours: {end}");
 }
 
 fn a_relay_can_step_aside() {

@@ -1,6 +1,7 @@
 //! The driver on the loopback device, with toy nodes: what it must do whatever the protocol is.
 
 use starhop_net::{Driver, Endpoint, clock, daemon};
+use starhop_proto::peer::Face;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::{Node, Transmit};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -66,7 +67,7 @@ impl Toy {
 impl Node for Toy {
     type Event = ();
 
-    fn handle_datagram(&mut self, _now: Instant, _from: SocketAddr, datagram: &mut [u8]) {
+    fn handle_datagram(&mut self, _now: Instant, _face: Face, datagram: &mut [u8]) {
         let number = u64::from_be_bytes(datagram[..8].try_into().expect("8 bytes"));
         assert_eq!(number, self.next_expected, "datagrams come apart as they were put together");
         assert_eq!(datagram.len(), length(number));
@@ -88,7 +89,7 @@ impl Node for Toy {
         out.extend_from_slice(&self.sent.to_be_bytes());
         out.resize(start + length(self.sent), 0);
         self.sent += 1;
-        Some(Transmit { to, len: out.len() - start })
+        Some(Transmit { to: to.into(), len: out.len() - start })
     }
 
     fn poll_event(&mut self) -> Option<()> {

@@ -145,7 +145,9 @@ fn a_sealed_relay_stays_silent_whatever_an_outsider_sends() {
     let seal = || Seal::new(Keys::domain(&file), NOW, WallClock::new(NOW, UNIX), Limits::default(), 1);
     let peer = SocketAddr::from(([10, 0, 0, 1], 4433));
     let mut true_one = vec![0x50; 80];
-    seal().seal(NOW, peer, &mut true_one, 0).expect("it seals");
+    seal()
+        .seal(NOW, &starhop_proto::peer::Addressee::Asked(peer.into()), &mut true_one, 0)
+        .expect("it seals");
     assert!(SealHeader::parse(&true_one).is_some());
     let bytes = produce::<Vec<u8>>().with().len(0..100usize);
     let change = (produce::<bool>(), produce::<u8>(), 1u8..=255, bytes);
@@ -157,7 +159,7 @@ fn a_sealed_relay_stays_silent_whatever_an_outsider_sends() {
             datagram[at] ^= flip;
         }
         let mut relay = relay.lock().expect("no other thread");
-        relay.handle_datagram(NOW, peer, &mut datagram);
+        relay.handle_datagram(NOW, peer.into(), &mut datagram);
         assert!(relay.poll_transmit(NOW, &mut Vec::new()).is_none(), "it answered");
         let stats = relay.stats();
         assert_eq!((stats.flows, stats.neighbours, stats.data_in, stats.interests_in), (0, 0, 0, 0));

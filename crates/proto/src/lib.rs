@@ -18,6 +18,7 @@ pub mod gateway;
 pub mod hop;
 pub mod name;
 pub mod node;
+pub mod peer;
 pub mod producer;
 pub mod relay;
 pub mod rng;

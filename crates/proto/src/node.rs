@@ -1,14 +1,14 @@
 //! The one surface of every role, for the simulator and for the real drivers.
 
+use crate::peer::Face;
 use crate::time::Instant;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
 
 /// Where a datagram that a node appended to the driver's buffer goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {
     /// The neighbour.
-    pub to: SocketAddr,
+    pub to: Face,
     /// Bytes of the datagram.
     pub len: usize,
 }
@@ -24,8 +24,8 @@ pub trait Node {
     /// What the role tells its application.
     type Event;
 
-    /// A datagram arrived from the neighbour `from`. Its bytes may be changed (opened in place).
-    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]);
+    /// A datagram arrived at `face`. Its bytes may be changed (opened in place).
+    fn handle_datagram(&mut self, now: Instant, face: Face, datagram: &mut [u8]);
 
     /// Time passed.
     fn handle_timeout(&mut self, now: Instant);

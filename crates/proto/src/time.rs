@@ -160,33 +160,44 @@ impl fmt::Debug for Duration {
     }
 }
 
-/// A microsecond clock of 32 bits as it stands in a packet: wraps every 71.6 minutes.
+/// A reading of a node's clock on the wire: microseconds modulo 2^24, which is 16.8 s.
 ///
-/// Two readings are compared as a signed difference, right as long as they lie within 35.8 minutes of each
-/// other. Clocks of different nodes may be any distance apart: a value is only ever compared with readings of
-/// the clock that wrote it (see `hop::rtt`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct WireTime(pub u32);
+/// A reading is only ever compared with others of the same clock, at most one round trip old.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WireTime(u32);
 
 impl WireTime {
+    const MASK: u32 = (1 << 24) - 1;
+
+    /// The reading of `micros` microseconds.
+    pub const fn from_micros(micros: u32) -> Self {
+        Self(micros & Self::MASK)
+    }
+
     /// The reading of a node's clock at `now`.
     pub const fn at(now: Instant) -> Self {
-        Self((now.as_nanos() / 1_000) as u32)
+        Self::from_micros((now.as_nanos() / 1_000) as u32)
     }
 
-    /// `self - earlier` in microseconds, negative when `earlier` is the later one.
-    pub const fn micros_since(self, earlier: Self) -> i32 {
-        self.0.wrapping_sub(earlier.0) as i32
+    /// The bytes that travel.
+    pub const fn to_be_bytes(self) -> [u8; 3] {
+        let [_, a, b, c] = self.0.to_be_bytes();
+        [a, b, c]
     }
 
-    /// What a clock shows at `now` that showed this at the start of time.
-    pub const fn after(self, now: Instant) -> Self {
-        Self(self.0.wrapping_add(Self::at(now).0))
+    /// Reads the bytes that travel.
+    pub const fn from_be_bytes([a, b, c]: [u8; 3]) -> Self {
+        Self(u32::from_be_bytes([0, a, b, c]))
+    }
+
+    /// The time since `earlier`, of which at most 16.8 s have passed.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros((self.0.wrapping_sub(earlier.0) & Self::MASK) as u64)
     }
 
     /// The reading `by` later.
     pub const fn plus(self, by: Duration) -> Self {
-        Self(self.0.wrapping_add(by.as_micros() as u32))
+        Self::from_micros(self.0.wrapping_add(by.as_micros() as u32))
     }
 }
 
@@ -196,10 +207,11 @@ mod tests {
 
     #[test]
     fn wire_time_differences_survive_the_wrap() {
-        let before = Instant::from_nanos((u32::MAX as u64 - 5) * 1_000);
+        let before = Instant::from_nanos(((1 << 24) - 5) * 1_000);
         let after = before + Duration::from_micros(20);
-        assert_eq!(WireTime::at(after).micros_since(WireTime::at(before)), 20);
-        assert_eq!(WireTime::at(before).micros_since(WireTime::at(after)), -20);
+        assert_eq!(WireTime::at(after).since(WireTime::at(before)), Duration::from_micros(20));
+        assert_eq!(WireTime::at(before).plus(Duration::from_micros(20)), WireTime::at(after));
+        assert_eq!(WireTime::from_be_bytes(WireTime::at(before).to_be_bytes()), WireTime::at(before));
     }
 
     #[test]

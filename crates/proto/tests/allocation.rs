@@ -61,16 +61,16 @@ fn allocations_in(rig: &mut Rig, from: Instant, span: Duration) -> u64 {
                 };
                 inside += ALLOCATIONS.get() - before;
                 let Some(sent) = sent else { break };
-                let to = (0..3).find(|i| addr(*i) == sent.to).expect("a node");
+                let to = (0..3).find(|i| addr(*i) == sent.to.remote).expect("a node");
                 mail.push((index, to, out.clone()));
             }
         }
         for (sender, to, mut bytes) in mail.drain(..) {
             let before = ALLOCATIONS.get();
             match &mut rig.roles[to] {
-                Role::Server(node) => node.handle_datagram(now, addr(sender), &mut bytes),
-                Role::Relay(node) => node.handle_datagram(now, addr(sender), &mut bytes),
-                Role::Client(node) => node.handle_datagram(now, addr(sender), &mut bytes),
+                Role::Server(node) => node.handle_datagram(now, addr(sender).into(), &mut bytes),
+                Role::Relay(node) => node.handle_datagram(now, addr(sender).into(), &mut bytes),
+                Role::Client(node) => node.handle_datagram(now, addr(sender).into(), &mut bytes),
                 Role::Dead => {}
             }
             inside += ALLOCATIONS.get() - before;

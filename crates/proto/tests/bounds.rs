@@ -10,9 +10,9 @@ use starhop_proto::producer::Producer;
 use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet, Plain};
+use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet};
 use std::net::SocketAddr;
-use support::{Content, FLOW, addr, content, ms};
+use support::{Content, FLOW, addr, content, datagram, ms, packet, plain};
 
 const UPSTREAM: usize = 0;
 const START: Instant = Instant::from_nanos(1_000_000_000);
@@ -24,12 +24,12 @@ fn config(change: impl FnOnce(&mut Settings)) -> Config {
 }
 
 fn relay(config: Config) -> Relay {
-    Relay::new(config, addr(UPSTREAM), Plain, 1)
+    Relay::new(config, addr(UPSTREAM), plain(1), 1)
 }
 
 fn producer(config: Config) -> Producer<Content> {
     let content = Content { length: None, reads: 0, first_reads: Vec::new() };
-    Producer::new(config, content, Plain, 1)
+    Producer::new(config, content, plain(1), 1)
 }
 
 fn flow(n: u16) -> FlowId {
@@ -39,7 +39,7 @@ fn flow(n: u16) -> FlowId {
 }
 
 fn interest(flow: FlowId, ranges: &[ByteRange]) -> Interest {
-    let mut interest = Interest::feedback(flow, WireTime(1), Rate::UNLIMITED);
+    let mut interest = Interest::feedback(flow, WireTime::from_micros(1), Rate::UNLIMITED);
     for &range in ranges {
         assert!(interest.ranges.push(range));
     }
@@ -55,7 +55,8 @@ fn give(
 ) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut bytes = Vec::new();
     write(&mut bytes);
-    node.handle_datagram(now, addr(from), &mut bytes);
+    let mut bytes = datagram(bytes, plain(1));
+    node.handle_datagram(now, addr(from).into(), &mut bytes);
     take(node, now)
 }
 
@@ -63,14 +64,15 @@ fn take(node: &mut impl Node, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut sent = Vec::new();
     let mut out = Vec::new();
     while let Some(transmit) = node.poll_transmit(now, &mut out) {
-        sent.push((transmit.to, std::mem::take(&mut out)));
+        sent.push((transmit.to.remote, packet(&out).to_vec()));
+        out.clear();
     }
     sent
 }
 
 fn data(from: u64, len: usize, byte: Option<u8>) -> impl FnOnce(&mut Vec<u8>) {
     move |out| {
-        let (echo, flags) = (WireTime(1), DataFlags::default());
+        let (echo, flags) = (WireTime::from_micros(1), DataFlags::default());
         DataHeader { counter: 1, flow: FLOW, offset: from, echo, flags }.emit(out);
         out.extend((from..from + len as u64).map(|at| byte.unwrap_or_else(|| content(at))));
     }
@@ -106,7 +108,7 @@ fn data_of_a_stranger_is_neither_kept_nor_passed_on() {
     }
     let gone = give(&mut relay, START, 2, |out| {
         let flags = DataFlags { no_such_name: true, ..DataFlags::default() };
-        DataHeader { counter: 1, flow: FLOW, offset: 0, echo: WireTime(1), flags }.emit(out);
+        DataHeader { counter: 1, flow: FLOW, offset: 0, echo: WireTime::from_micros(1), flags }.emit(out);
     });
     assert!(gone.is_empty(), "a stranger cannot say that the flow is none: {gone:?}");
     assert_eq!((relay.stats().cache_bytes, relay.stats().unasked), (0, 3));
@@ -167,7 +169,7 @@ fn a_lie_in_the_cache_is_forgotten_before_it_is_told_again() {
         // The proof passes first, as every client asks for it first.
         give(&mut relay, START, 1, |out| interest(PROOF, &[ByteRange::new(0, 64)]).emit(out));
         give(&mut relay, START, UPSTREAM, |out| {
-            let (echo, flags) = (WireTime(1), DataFlags { end: true, ..DataFlags::default() });
+            let (echo, flags) = (WireTime::from_micros(1), DataFlags { end: true, ..DataFlags::default() });
             DataHeader { counter: 1, flow: PROOF, offset: 0, echo, flags }.emit(out);
             out.extend([5; 64]);
         });
@@ -219,7 +221,7 @@ fn a_neighbour_that_fell_silent_leaves_nothing_to_the_next() {
     let sent = give(&mut relay, now, UPSTREAM, data(0, 1000, None));
     assert_eq!(payload_for(&sent, 3) + payload_for(&take(&mut relay, now + ms(100)), 3), 0);
     let mut turned = interest(FLOW, &[ByteRange::at(60_000_100, 10)]);
-    turned.epoch = 1;
+    turned.turn = 1;
     give(&mut relay, now, 3, |out| turned.emit(out));
     assert_eq!(relay.stats().neighbours, 2);
 }

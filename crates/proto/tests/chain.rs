@@ -6,11 +6,9 @@ use starhop_proto::config::{Config, Profile};
 use starhop_proto::consumer::ConsumerEvent;
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::node::Node;
-use starhop_proto::relay::Relay;
-use starhop_proto::time::{Duration, Instant, WireTime};
-use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet, Plain};
-use support::{FLOW, Path, Rig, addr, ms};
+use starhop_proto::time::Instant;
+use starhop_proto::wire::Packet;
+use support::{FLOW, Path, Rig, addr, ms, packet};
 
 const MB: u64 = 1_000_000;
 
@@ -143,75 +141,6 @@ fn a_flow_that_stops_is_asked_about_once_and_soon() {
     assert_eq!(rig.fetched().stats().timeouts, 0);
 }
 
-/// A relay of which 60 kB are wanted, on a path that another one will take the place of.
-struct Alone {
-    relay: Relay<Plain>,
-    now: Instant,
-}
-
-impl Alone {
-    fn new() -> Self {
-        let now = Instant::ZERO + Duration::from_secs(10);
-        let mut alone = Self { relay: Relay::new(Config::default(), addr(0), Plain, 1), now };
-        let mut interest = Interest::feedback(FLOW, WireTime(1), Rate::from_mbps(20));
-        interest.ranges.push(ByteRange::new(0, 60_000));
-        let mut bytes = Vec::new();
-        interest.emit(&mut bytes);
-        alone.relay.handle_datagram(now, addr(2), &mut bytes);
-        assert_eq!(alone.asked(), [ByteRange::new(0, 60_000)]);
-        alone
-    }
-
-    /// What it asks for now.
-    fn asked(&mut self) -> Vec<ByteRange> {
-        let (mut out, mut ranges) = (Vec::new(), Vec::new());
-        while let Some(transmit) = self.relay.poll_transmit(self.now, &mut out) {
-            if let Ok(Packet::Interest(interest)) = Packet::parse(&out[..transmit.len]) {
-                ranges.extend(interest.ranges.iter().copied());
-            }
-            out.clear();
-        }
-        ranges
-    }
-
-    /// What it asks for when a packet of 1 kB arrives.
-    fn hears(&mut self, counter: u16, offset: u64) -> Vec<ByteRange> {
-        let header =
-            DataHeader { counter, flow: FLOW, offset, echo: WireTime(1), flags: DataFlags::default() };
-        let mut bytes = Vec::new();
-        header.emit(&mut bytes);
-        bytes.extend_from_slice(&[1; 1000]);
-        self.relay.handle_datagram(self.now, addr(0), &mut bytes);
-        self.asked()
-    }
-}
-
-#[test]
-fn a_relay_that_the_flow_went_past_does_not_ask_for_what_was_wanted_of_it() {
-    let mut relay = Alone::new();
-    relay.now += ms(20);
-    relay.hears(1, 0);
-    // A second later the path leads past the relay again, in the middle of the flow.
-    relay.now += ms(980);
-    for n in 0..20 {
-        assert_eq!(relay.hears(700 + n as u16, 900_000 + n * 1000), [], "packet {n}");
-        relay.now += ms(1);
-    }
-}
-
-#[test]
-fn a_relay_that_hears_by_a_new_path_what_came_by_the_old_one_asks_for_the_rest() {
-    let mut relay = Alone::new();
-    relay.now += ms(20);
-    relay.hears(1, 0);
-    relay.now += ms(980);
-    relay.hears(700, 0);
-    let asked: Vec<ByteRange> =
-        (1..30).flat_map(|n| relay.hears(700 + n, 30_000 + u64::from(n) * 1000)).collect();
-    let missing = ByteRange::new(1000, 30_000);
-    assert!(asked.iter().any(|range| range.contains(missing)), "{asked:?}");
-}
-
 #[test]
 fn a_name_that_nobody_has_is_refused_within_a_round_trip() {
     let mut rig =
@@ -266,7 +195,7 @@ fn ranges_asked_of_a_new_upstream(epochs: bool) -> usize {
     rig.client().set_upstream(now, FLOW, addr(1));
     let (mut out, mut ranges) = (Vec::new(), 0);
     while rig.client().poll_transmit(now, &mut out).is_some() {
-        if let Ok(Packet::Interest(interest)) = Packet::parse(&out) {
+        if let Ok(Packet::Interest(interest)) = Packet::parse(packet(&out)) {
             ranges += interest.ranges.iter().count();
         }
         out.clear();

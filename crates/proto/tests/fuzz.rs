@@ -8,14 +8,17 @@ use starhop_proto::config::{Config, Profile, Settings};
 use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, MAX_OFFSET, RangeSet};
 use starhop_proto::node::Node;
+use starhop_proto::peer::{Addressee, Face, Incarnation, Member};
 use starhop_proto::producer::{Lookup, Producer, Source};
 use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
 use starhop_proto::security::{
-    Algorithm, HEADER_LEN, Keyring, Limits, Seal, SealHeader, SealKey, SenderId, TAG_LEN, WallClock,
+    Algorithm, HEADER_LEN, Keyring, Limits, Seal, SealHeader, SealKey, TAG_LEN, WallClock,
 };
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataFlags, DataHeader, Interest, Notice, Packet, Plain, Ranges, Suite, varint};
+use starhop_proto::wire::{
+    DataFlags, DataHeader, Interest, News, Notice, Packet, Plain, Ranges, Suite, varint,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -68,7 +71,7 @@ fn a_relay_keeps_its_bounds_whatever_it_is_sent() {
     let ops = produce::<Vec<Op>>().with().len(0..=160usize);
     check!().with_generator((produce::<u8>(), ops)).with_test_time(TEST_TIME).for_each(|(profile, ops)| {
         let config = config(*profile);
-        let mut relay = Relay::new(config.clone(), peer(0), Plain, 1);
+        let mut relay = Relay::new(config.clone(), peer(0), Plain::new(1), 1);
         match *profile / 4 % 3 {
             0 => relay.set_verifier(Box::new(Picky { known: false }), Scrutiny::Full, 1),
             1 => relay.set_verifier(Box::new(Picky { known: false }), Scrutiny::Sample, 1),
@@ -108,7 +111,7 @@ fn a_producer_keeps_its_bounds_whatever_it_is_sent() {
     let ops = produce::<Vec<Op>>().with().len(0..=160usize);
     check!().with_generator((produce::<u8>(), ops)).with_test_time(TEST_TIME).for_each(|(profile, ops)| {
         let config = config(*profile);
-        let producer = Producer::new(config.clone(), Shelf, Plain, 1);
+        let producer = Producer::new(config.clone(), Shelf, Plain::new(1), 1);
         Bench::new(producer, &config, None).run(ops);
     });
 }
@@ -129,7 +132,7 @@ fn a_consumer_takes_each_byte_once_and_only_what_it_asked_for_whatever_it_is_sen
                 length: length.map(|packets| u64::from(packets) * 100),
                 have: set.clone(),
             };
-            let consumer = Consumer::new(config.clone(), Plain, 1);
+            let consumer = Consumer::new(config.clone(), Plain::new(1), 1);
             let mut bench = Bench::new(consumer, &config, Some(peer(0)));
             let sink = Once { got: set, ..Once::default() };
             assert!(bench.node.open(bench.now, request, sink));
@@ -190,6 +193,7 @@ fn a_seal_takes_each_packet_at_most_once_and_none_that_was_changed_whatever_it_i
             let limits = Limits { senders: 4, neighbours: 2 };
             Seal::new(ToyKeys(boot), now, WallClock::new(now, unix + now.as_nanos()), limits, 1)
         };
+        let face = Face { remote: peer(1), local: peer(0) };
         let (mut senders, mut receiver) = ([begin(now, 1), begin(now, 2)], begin(now, 3));
         let (mut sent, mut boots): (Vec<Vec<u8>>, u64) = (Vec::new(), 3);
         let (mut nonces, mut taken) = (BTreeSet::new(), BTreeSet::new());
@@ -197,10 +201,15 @@ fn a_seal_takes_each_packet_at_most_once_and_none_that_was_changed_whatever_it_i
             match *op {
                 Delivery::Seal { sender } => {
                     let mut out = vec![0; HEADER_LEN];
-                    // Unlike any other, and no Interest, which a restart refuses.
-                    out.push(0x50);
+                    // Unlike any other.
+                    out.push(0x40);
                     out.extend_from_slice(&(sent.len() as u64).to_be_bytes());
-                    let sealed = senders[usize::from(sender)].seal(now, peer(0), &mut out, 0);
+                    let sealed = senders[usize::from(sender)].seal(
+                        now,
+                        &Addressee::Asked(peer(0).into()),
+                        &mut out,
+                        0,
+                    );
                     assert!(sealed.is_ok());
                     assert!(nonces.insert(out[..HEADER_LEN].to_vec()), "key and nonce were used before");
                     sent.push(out);
@@ -210,15 +219,15 @@ fn a_seal_takes_each_packet_at_most_once_and_none_that_was_changed_whatever_it_i
                     let mut bytes = sent[index].clone();
                     let at = usize::from(at) % bytes.len();
                     bytes[at] ^= flip;
-                    if let Ok(packet) = receiver.open(now, peer(1), &mut bytes) {
+                    if let Ok(opened) = receiver.open(now, face, &mut bytes) {
                         assert_eq!(flip, 0, "byte {at} was changed and nobody noticed");
-                        assert_eq!(packet[1..], (index as u64).to_be_bytes());
+                        assert_eq!(opened.packet[1..], (index as u64).to_be_bytes());
                         assert!(taken.insert(index), "packet {index} was taken twice");
                     }
                 }
                 Delivery::Junk { first, len } => {
                     let mut bytes = vec![first; usize::from(len)];
-                    assert!(receiver.open(now, peer(1), &mut bytes).is_err());
+                    assert!(receiver.open(now, face, &mut bytes).is_err());
                 }
                 Delivery::Pass { millis } => now += Duration::from_millis(u64::from(millis)),
                 Delivery::Clock { receiver: is_receiver, seconds } => {
@@ -256,13 +265,23 @@ impl Keyring for ToyKeys {
         self.0
     }
 
-    fn sealing(&mut self, _to: SocketAddr, sender: SenderId, epoch: u64) -> Option<(Algorithm, u8, ToyKey)> {
+    fn sealing(
+        &mut self,
+        _to: &Addressee,
+        sender: Incarnation,
+        epoch: u64,
+    ) -> Option<(Algorithm, u8, ToyKey)> {
         Some((Algorithm::Aes128Gcm, 1, ToyKey(sender.boot ^ u64::from(sender.link) << 48 ^ epoch << 20)))
     }
 
-    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<ToyKey> {
+    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<(ToyKey, Member)> {
         let fits = nth == 0 && header.hint == 1 && header.algorithm == Algorithm::Aes128Gcm;
-        fits.then(|| ToyKey(header.sender.boot ^ u64::from(header.sender.link) << 48 ^ epoch << 20))
+        let key = || ToyKey(header.sender.boot ^ u64::from(header.sender.link) << 48 ^ epoch << 20);
+        fits.then(|| (key(), Member::default()))
+    }
+
+    fn token(&mut self, _secret: u64, _remote: SocketAddr) -> Option<u32> {
+        None
     }
 }
 
@@ -386,7 +405,7 @@ impl Bound {
 struct Asking {
     repair: bool,
     cold: bool,
-    epoch: u8,
+    turn: u8,
     hop_limit: u8,
     link_rate: Bound,
     flow_rate: Bound,
@@ -614,7 +633,9 @@ impl<N: Role> Bench<N> {
             let asked: u64 = interest.ranges.iter().map(|range| range.len().min(limit)).sum();
             *self.owed.entry(from).or_default() += asked.min(limit);
         }
-        self.node.handle_datagram(self.now, from, &mut bytes);
+        // As the incarnation 9 to that of the node.
+        bytes.extend_from_slice(&[9, Plain::new(1).own()]);
+        self.node.handle_datagram(self.now, from.into(), &mut bytes);
     }
 
     fn deliver_packet(&mut self, from: SocketAddr, id: FlowId, counter: Counter, clock: Clock, body: &Body) {
@@ -627,7 +648,7 @@ impl<N: Role> Bench<N> {
         *last = counter;
         let time = match clock {
             Clock::Ago(micros) => WireTime::at(self.now.before(Duration::from_micros(u64::from(micros)))),
-            Clock::Any(micros) => WireTime(micros),
+            Clock::Any(micros) => WireTime::from_micros(micros),
         };
         let data = |flow, offset, flags| DataHeader { counter, flow, offset, echo: time, flags };
         match body {
@@ -656,12 +677,12 @@ impl<N: Role> Bench<N> {
                 self.deliver(to, emit(&Packet::Data(data(id, part.start, flags), &payload)));
             }
             Body::Notice(span) => {
-                let notice = Notice { counter, flow: id, echo: time, range: span.range() };
+                let notice = Notice { counter, flow: id, echo: time, news: News::Coming(span.range()) };
                 self.deliver(from, emit(&Packet::Notice(notice)));
             }
             Body::Mark(at) => {
-                let range = ByteRange::at(at.offset(), 0);
-                self.deliver(from, emit(&Packet::Notice(Notice { counter, flow: id, echo: time, range })));
+                let news = News::Coming(ByteRange::at(at.offset(), 0));
+                self.deliver(from, emit(&Packet::Notice(Notice { counter, flow: id, echo: time, news })));
             }
         }
     }
@@ -685,7 +706,7 @@ impl<N: Role> Bench<N> {
         for _ in 0..MAX_BURST {
             let Some(transmit) = self.node.poll_transmit(self.now, &mut out) else { return };
             assert_eq!(transmit.len, out.len(), "a datagram is as long as was said");
-            self.take(transmit.to, &out);
+            self.take(transmit.to.remote, &out[..out.len() - Plain::TRAILER]);
             out.clear();
         }
         panic!("{MAX_BURST} datagrams at one instant, and no end");
@@ -727,7 +748,8 @@ impl Asking {
             sent,
             repair: self.repair,
             cold: self.cold,
-            epoch: self.epoch % Interest::EPOCHS,
+            turn: u16::from(self.turn),
+            token: None,
             hop_limit: self.hop_limit,
             link_rate: self.link_rate.rate(),
             flow_rate: self.flow_rate.rate(),

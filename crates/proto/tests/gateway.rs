@@ -77,7 +77,7 @@ struct World {
 fn gateway(now: Instant, side: u8, seed: u64) -> Gateway<Pair> {
     let peer = PeerSpec { address: addr(usize::from(1 - side)), bond: Pair { side } };
     let settings = GatewaySettings::default();
-    Gateway::new(now, Config::default(), settings, vec![peer], Plain, seed)
+    Gateway::new(now, Config::default(), settings, vec![peer], Plain::new(seed), seed)
 }
 
 impl World {
@@ -150,7 +150,7 @@ impl World {
                     break;
                 }
                 let Some(Reverse((_, _, to, mut bytes))) = self.flights.pop() else { break };
-                self.gateways[to].handle_datagram(next, addr(1 - to), &mut bytes);
+                self.gateways[to].handle_datagram(next, addr(1 - to).into(), &mut bytes);
             }
             for side in 0..2 {
                 self.gateways[side].handle_timeout(next);

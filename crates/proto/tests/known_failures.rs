@@ -8,7 +8,7 @@ use starhop_proto::node::Node;
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet};
-use support::{FLOW, Path, Rig, addr, ms};
+use support::{FLOW, Path, Rig, addr, datagram, ms, packet, plain};
 
 const MB: u64 = 1_000_000;
 const GIB: u64 = 1 << 30;
@@ -21,7 +21,7 @@ fn drained_payload(node: &mut impl Node, from: Instant, span: Duration) -> (u64,
     loop {
         while node.poll_transmit(now, &mut out).is_some() {
             packets += 1;
-            if let Ok(Packet::Data(_, bytes)) = Packet::parse(&out) {
+            if let Ok(Packet::Data(_, bytes)) = Packet::parse(packet(&out)) {
                 payload += bytes.len() as u64;
             }
             out.clear();
@@ -37,11 +37,11 @@ fn drained_payload(node: &mut impl Node, from: Instant, span: Duration) -> (u64,
 }
 
 fn interest(range: ByteRange) -> Vec<u8> {
-    let mut interest = Interest::feedback(FLOW, WireTime(1), Rate::from_mbps(1000));
+    let mut interest = Interest::feedback(FLOW, WireTime::from_micros(1), Rate::from_mbps(1000));
     interest.ranges.push(range);
     let mut bytes = Vec::new();
     interest.emit(&mut bytes);
-    bytes
+    datagram(bytes, plain(0))
 }
 
 #[test]
@@ -49,10 +49,10 @@ fn one_small_interest_for_a_huge_range_causes_bounded_work() {
     let now = Instant::ZERO + Duration::from_secs(5);
     let mut rig = Rig::chain(2, Config::default(), None, Path::default());
     let mut huge = interest(ByteRange::new(0, 1 << 50));
-    rig.server().handle_datagram(now, addr(9), &mut huge.clone());
+    rig.server().handle_datagram(now, addr(9).into(), &mut huge.clone());
     let (_, payload) = drained_payload(rig.server(), now, Duration::from_secs(10));
     assert!(payload > 0 && payload <= 64 * 1024, "the producer sent {payload} bytes");
-    rig.relay(1).handle_datagram(now, addr(9), &mut huge);
+    rig.relay(1).handle_datagram(now, addr(9).into(), &mut huge);
     let (packets, _) = drained_payload(rig.relay(1), now, Duration::from_secs(1));
     assert!(packets <= 2, "the relay sent {packets} packets");
 }
@@ -63,7 +63,7 @@ fn the_same_interest_twice_is_answered_once() {
     let mut rig = Rig::chain(1, Config::default(), None, Path::default());
     let ask = interest(ByteRange::new(0, 20_000));
     for _ in 0..10 {
-        rig.server().handle_datagram(now, addr(1), &mut ask.clone());
+        rig.server().handle_datagram(now, addr(1).into(), &mut ask.clone());
     }
     let (_, payload) = drained_payload(rig.server(), now, Duration::from_secs(10));
     assert_eq!(payload, 20_000);
@@ -92,7 +92,8 @@ fn ranges_do_not_wrap_at_four_gibibytes() {
 fn offsets_beyond_two_to_the_sixty_two_are_refused() {
     let mut bytes = Vec::new();
     let flags = DataFlags::default();
-    DataHeader { counter: 0, flow: FLOW, offset: (1 << 62) - 2, echo: WireTime(0), flags }.emit(&mut bytes);
+    DataHeader { counter: 0, flow: FLOW, offset: (1 << 62) - 2, echo: WireTime::default(), flags }
+        .emit(&mut bytes);
     bytes.extend_from_slice(b"abc");
     assert!(Packet::parse(&bytes).is_err());
 }
@@ -101,7 +102,7 @@ fn offsets_beyond_two_to_the_sixty_two_are_refused() {
 fn a_payload_is_not_overwritten_by_a_later_packet_of_the_same_range() {
     let now = Instant::ZERO + Duration::from_secs(5);
     let mut rig = Rig::chain(2, Config::default(), None, Path::default());
-    rig.relay(1).handle_datagram(now, addr(2), &mut interest(ByteRange::new(0, 4)));
+    rig.relay(1).handle_datagram(now, addr(2).into(), &mut interest(ByteRange::new(0, 4)));
     drained_payload(rig.relay(1), now, Duration::ZERO);
     for (counter, payload) in [(1, b"good"), (2, b"evil")] {
         let header = DataHeader {
@@ -114,15 +115,18 @@ fn a_payload_is_not_overwritten_by_a_later_packet_of_the_same_range() {
         let mut bytes = Vec::new();
         header.emit(&mut bytes);
         bytes.extend_from_slice(payload);
-        rig.relay(1).handle_datagram(now, addr(0), &mut bytes);
+        let mut bytes = datagram(bytes, plain(1));
+        rig.relay(1).handle_datagram(now, addr(0).into(), &mut bytes);
     }
     let mut out = Vec::new();
-    rig.relay(1).handle_datagram(now, addr(3), &mut interest(ByteRange::new(0, 4)));
+    rig.relay(1).handle_datagram(now, addr(3).into(), &mut interest(ByteRange::new(0, 4)));
     let mut later = now;
     let payload = loop {
         out.clear();
         if let Some(sent) = rig.relay(1).poll_transmit(later, &mut out) {
-            if let (true, Ok(Packet::Data(_, payload))) = (sent.to == addr(3), Packet::parse(&out)) {
+            if let (true, Ok(Packet::Data(_, payload))) =
+                (sent.to.remote == addr(3), Packet::parse(packet(&out)))
+            {
                 break payload.to_vec();
             }
         } else {
@@ -149,8 +153,8 @@ fn foreign_datagrams_are_counted_and_never_answered() {
     let now = Instant::ZERO + Duration::from_secs(5);
     let mut rig = Rig::chain(2, Config::default(), None, Path::default());
     for junk in [&b""[..], b"\x16\x03\x01 a TLS hello", &[0xc0; 1200], &[0x4f; 23], b"\x12\x34\x01\x00 dns"] {
-        rig.relay(1).handle_datagram(now, addr(8), &mut junk.to_vec());
-        rig.server().handle_datagram(now, addr(8), &mut junk.to_vec());
+        rig.relay(1).handle_datagram(now, addr(8).into(), &mut junk.to_vec());
+        rig.server().handle_datagram(now, addr(8).into(), &mut junk.to_vec());
     }
     assert_eq!(rig.relay(1).stats().bad_datagrams, 5);
     assert_eq!(drained_payload(rig.relay(1), now, Duration::from_secs(60)).0, 0);
@@ -219,7 +223,8 @@ fn data_that_nobody_asked_for_is_not_kept() {
     let mut bytes = Vec::new();
     header.emit(&mut bytes);
     bytes.extend_from_slice(&[1; 1000]);
-    rig.relay(1).handle_datagram(now, addr(0), &mut bytes);
+    let mut bytes = datagram(bytes, plain(1));
+    rig.relay(1).handle_datagram(now, addr(0).into(), &mut bytes);
     let stats = rig.relay(1).stats();
     assert_eq!((stats.unasked, stats.cache_bytes, stats.flows), (1, 0, 0));
 }

@@ -53,8 +53,8 @@ impl Pair {
         let mut this = Self {
             now: START,
             delay,
-            producer: Producer::new(Config::default(), Growing::default(), Plain, 1),
-            consumer: Consumer::new(Config::default(), Plain, 2),
+            producer: Producer::new(Config::default(), Growing::default(), Plain::new(1), 1),
+            consumer: Consumer::new(Config::default(), Plain::new(2), 2),
             flights: Vec::new(),
             events: Vec::new(),
             is_cut: false,
@@ -97,8 +97,8 @@ impl Pair {
             for (_, to_consumer, mut bytes) in due {
                 let from: SocketAddr = addr(usize::from(!to_consumer));
                 match to_consumer {
-                    true => self.consumer.handle_datagram(now, from, &mut bytes),
-                    false => self.producer.handle_datagram(now, from, &mut bytes),
+                    true => self.consumer.handle_datagram(now, from.into(), &mut bytes),
+                    false => self.producer.handle_datagram(now, from.into(), &mut bytes),
                 }
             }
             self.producer.handle_timeout(now);

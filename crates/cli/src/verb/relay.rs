@@ -26,6 +26,7 @@ use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
 use starhop_proto::config::Config;
 use starhop_proto::hop::Transfer;
 use starhop_proto::name::FlowId;
+use starhop_proto::relay::intercept::Interceptor;
 use starhop_proto::relay::{Relay, RelayStats, Scrutiny};
 use starhop_proto::time::Instant;
 use starhop_proto::units::Rate;
@@ -360,10 +361,8 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
     let suite = args.seal.suite()?;
     daemon::runtime()?.block_on(async {
         let (security, memory) = (suite.security(), memory_bound(args, &config, &suite));
-        // Nobody is asked but whom the clients ask.
-        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut relay = Relay::new(config, nowhere, suite, clock::seed());
-        verify(args, &mut relay);
+        let mut relay = Interceptor::new(config, suite, clock::seed());
+        verify(args, relay.relay_mut());
         let options = transparent::Options { port, watchdog };
         let mut relay = Transparent::start(relay, &options).context("cannot relay transparently")?;
         if args.json {

@@ -4,19 +4,25 @@ use super::{KEY, Site};
 use starhop_net::clock;
 use starhop_net::security::{HopSuite, Sources};
 use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::peer::{Addressee, Face};
 use starhop_proto::time::WireTime;
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{Interest, Suite};
+use starhop_proto::wire::{Interest, News, Notice, Packet, Suite};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 /// How long it listens for an answer.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A request for bytes.
+/// A request for bytes of somebody who has not shown where it is.
 pub(crate) fn interest(flow: FlowId, range: ByteRange, rate: Rate) -> Vec<u8> {
-    let mut interest = Interest::feedback(flow, WireTime(1), rate);
+    proven(flow, range, rate, None)
+}
+
+fn proven(flow: FlowId, range: ByteRange, rate: Rate, token: Option<u32>) -> Vec<u8> {
+    let mut interest = Interest::feedback(flow, WireTime::from_micros(1), rate);
     interest.repair = true;
+    interest.token = token;
     interest.ranges.push(range);
     let mut out = Vec::new();
     interest.emit(&mut out);
@@ -28,6 +34,8 @@ pub(crate) struct Attacker {
     socket: UdpSocket,
     suite: HopSuite,
     target: SocketAddr,
+    /// The target's proof that this socket receives, once it is had.
+    token: Option<u32>,
 }
 
 impl Attacker {
@@ -37,7 +45,7 @@ impl Attacker {
         let socket = site.chain.hosts[host].run(bind).expect("a thread on the host");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let suite = HopSuite::new(&Sources::Files { key: site.path(key), roster: None }).expect("keys");
-        Self { socket, suite, target }
+        Self { socket, suite, target, token: None }
     }
 
     /// With the site's key.
@@ -49,8 +57,30 @@ impl Attacker {
     pub(crate) fn seal(&mut self, packet: &[u8]) -> Vec<u8> {
         let mut out = vec![0; self.suite.room()];
         out.extend_from_slice(packet);
-        self.suite.seal(clock::now(), self.target, &mut out, 0).expect("it seals");
+        self.suite.seal(clock::now(), &Addressee::Asked(self.target.into()), &mut out, 0).expect("it seals");
         out
+    }
+
+    /// Asks the target for its token, as an honest node does without being told.
+    pub(crate) fn prove(&mut self, flow: FlowId) {
+        let request = self.seal(&interest(flow, ByteRange::at(1 << 40, 1), Rate::UNLIMITED));
+        self.send([&request[..]]);
+        let face = Face { remote: self.target, local: Face::ANY };
+        let mut buffer = [0; 2048];
+        while let Ok(len) = self.socket.recv(&mut buffer) {
+            let opened = self.suite.open(clock::now(), face, &mut buffer[..len]).expect("it is for us");
+            if let Ok(Packet::Notice(Notice { news: News::Token(token), .. })) = Packet::parse(opened.packet)
+            {
+                self.token = Some(token);
+            }
+        }
+        assert!(self.token.is_some(), "the target asks strangers for a proof");
+    }
+
+    /// The datagram of a request that carries the proof.
+    pub(crate) fn request(&mut self, flow: FlowId, range: ByteRange, rate: Rate) -> Vec<u8> {
+        let packet = proven(flow, range, rate, self.token);
+        self.seal(&packet)
     }
 
     /// Sends datagrams, and not faster than a receive buffer of the usual size is emptied.

@@ -1,17 +1,27 @@
 //! The simulator's link in the hands of the emulator.
 
 use starhop_net::emu::{self, Departures, TcpSegment};
+use starhop_proto::peer::Incarnation;
 use starhop_proto::rng::Rng;
+use starhop_proto::security::{Direction, SealHeader};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::link::{Link, LinkConfig, LinkCounters, Verdict};
 use starhop_sim::run::Tuning;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A packet that a link lost: when, and its bytes.
 pub(super) type Lost = (Instant, Vec<u8>);
+
+/// What a link tells of the packets that it was given.
+pub(super) enum Witnessed {
+    /// It lost one.
+    Lost(Lost),
+    /// Somebody asks as this incarnation: replies to it are bound to that.
+    Asker(Incarnation),
+}
 
 /// What one direction is.
 pub(super) struct Model {
@@ -23,7 +33,8 @@ pub(super) struct Model {
     epoch: Arc<OnceLock<Instant>>,
     is_link_up: bool,
     is_node_up: bool,
-    lost: Sender<Lost>,
+    witnessed: Sender<Witnessed>,
+    askers: BTreeSet<Incarnation>,
     tally: Tally,
 }
 
@@ -40,10 +51,11 @@ impl Model {
         (config, header): (LinkConfig, u32),
         rng: Rng,
         epoch: Arc<OnceLock<Instant>>,
-        lost: Sender<Lost>,
+        witnessed: Sender<Witnessed>,
         tally: Tally,
     ) -> Self {
-        Self { link: Link::new(config), rng, header, epoch, is_link_up: true, is_node_up: true, lost, tally }
+        let (is_link_up, is_node_up, askers) = (true, true, BTreeSet::new());
+        Self { link: Link::new(config), rng, header, epoch, is_link_up, is_node_up, witnessed, askers, tally }
     }
 
     /// The link goes up or down; going down it loses what waits, unless `keep`.
@@ -77,9 +89,31 @@ impl Model {
 
     fn lose(&self, at: Instant, packet: &[u8]) -> emu::Verdict {
         // Nobody listens any more once the run is over.
-        let _ = self.lost.send((at, packet.to_vec()));
+        let _ = self.witnessed.send(Witnessed::Lost((at, packet.to_vec())));
         emu::Verdict::Lost
     }
+}
+
+impl Model {
+    fn note_asker(&mut self, packet: &[u8]) {
+        let header = datagram_of(packet).and_then(SealHeader::parse);
+        let asker =
+            header.filter(|header| header.direction == Direction::Request).map(|header| header.sender);
+        if let Some(asker) = asker.filter(|asker| self.askers.insert(*asker)) {
+            let _ = self.witnessed.send(Witnessed::Asker(asker));
+        }
+    }
+}
+
+/// The UDP datagram of an IP packet (RFC 791, RFC 8200 without extension headers).
+pub(super) fn datagram_of(packet: &[u8]) -> Option<&[u8]> {
+    const UDP: u8 = 17;
+    let header = match packet.first()? >> 4 {
+        4 if packet.get(9) == Some(&UDP) => usize::from(packet[0] & 15) * 4,
+        6 if packet.get(6) == Some(&UDP) => 40,
+        _ => return None,
+    };
+    packet.get(header + 8..)
 }
 
 impl emu::Link for Model {
@@ -90,6 +124,7 @@ impl emu::Link for Model {
             return self.lose(at, packet);
         }
         self.tally.count(at, packet);
+        self.note_asker(packet);
         match self.link.send(at, packet.len() as u32 + self.header, &mut self.rng) {
             Verdict::Dropped => emu::Verdict::Dropped,
             Verdict::Lost => self.lose(at, packet),

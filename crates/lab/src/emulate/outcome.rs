@@ -1,5 +1,6 @@
 //! From what a run left behind to its result document.
 
+use super::model::Witnessed;
 use super::record::{self, Event, Recorded, Seals, Subject, What};
 use super::run::Run;
 use super::tcp::{self, Connection};
@@ -16,6 +17,7 @@ use serde_json::Value;
 use starhop_net::emu::Accuracy;
 use starhop_net::security::{KeyError, KeyFile};
 use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::peer::Incarnation;
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::{IP_HEADER, UDP_HEADER};
 use starhop_sim::run::Simulation;
@@ -49,12 +51,18 @@ impl Run<'_> {
             })
             .collect();
         let mut ticks = std::mem::take(&mut self.ticks);
-        let lost = self.reports.take().map_or_else(Vec::new, |reports| {
+        let (mut lost, mut askers) = (Vec::new(), Vec::new());
+        if let Some(reports) = self.reports.take() {
             ticks.extend(reports.ticks);
-            reports.lost.into_iter().collect()
-        });
+            for witnessed in reports.witnessed {
+                match witnessed {
+                    Witnessed::Lost(packet) => lost.push(packet),
+                    Witnessed::Asker(asker) => askers.push(asker),
+                }
+            }
+        }
         let flow_of = |id: FlowId| subjects.iter().position(|subject| subject.content == id);
-        let mut seals = self.seals()?;
+        let mut seals = self.seals(askers)?;
         events.extend(lost.iter().filter_map(|lost| record::lost_bytes(lost, seals.as_mut(), flow_of)));
         let recorded = record::replay(self.scenario, &subjects, events, self.end);
         // What could be had is known as far as the run went.
@@ -65,11 +73,11 @@ impl Run<'_> {
         Ok(self.document(&recorded, sky.as_ref(), ticks, accuracy, wall_s))
     }
 
-    fn seals(&self) -> Result<Option<Seals>, LabError> {
+    fn seals(&self, askers: Vec<Incarnation>) -> Result<Option<Seals>, LabError> {
         let Sealing::Key(path) = &self.sealing else { return Ok(None) };
         let failed =
             |error: KeyError| LabError::Process { what: "the key".into(), problem: error.to_string() };
-        KeyFile::load(path).map(|file| Some(Seals::new(&file))).map_err(failed)
+        KeyFile::load(path).map(|file| Some(Seals::new(&file, askers))).map_err(failed)
     }
 
     /// Where an instant of the machine lies in the scenario.

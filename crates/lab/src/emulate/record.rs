@@ -1,16 +1,17 @@
 //! From what was noted at both ends of every flow to the result document: the simulator's recorder hears it in the
 //! order of time, so that every number means what it means there.
 
-use super::model::{LinkState, Lost};
+use super::model::{LinkState, Lost, datagram_of};
 use super::world::Tick;
 use crate::result::{LinkResult, LinkSeries, rounded};
 use crate::scenario::{LinkNames, Scenario};
 use starhop_net::clock;
 use starhop_net::security::{KeyFile, Keys};
 use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::peer::Incarnation;
 use starhop_proto::security::{WallClock, witness};
 use starhop_proto::time::{Duration, Instant};
-use starhop_proto::wire::Packet;
+use starhop_proto::wire::{Packet, Plain};
 use starhop_sim::engine::{Body, HostId, LinkId, Network, Observer, Segment};
 use starhop_sim::record::{Recorder, SharedRecorder};
 use starhop_sim::run::{FlowSample, Simulation};
@@ -133,13 +134,15 @@ fn sample(recorder: &SharedRecorder, step: Duration, series: &mut [Vec<FlowSampl
 pub(super) struct Seals {
     keys: Keys,
     epoch: u64,
+    askers: Vec<Incarnation>,
 }
 
 impl Seals {
-    /// The keys of a domain. Packets may be a day and a half old.
-    pub(super) fn new(file: &KeyFile) -> Self {
+    /// The keys of a domain, and all that have asked in the run. Packets may be a day and a half old.
+    pub(super) fn new(file: &KeyFile, askers: Vec<Incarnation>) -> Self {
         let now = clock::now();
-        Self { keys: Keys::domain(file), epoch: WallClock::new(now, clock::unix_nanos()).epoch(now) }
+        let epoch = WallClock::new(now, clock::unix_nanos()).epoch(now);
+        Self { keys: Keys::domain(file), epoch, askers }
     }
 }
 
@@ -149,16 +152,10 @@ pub(super) fn lost_bytes(
     seals: Option<&mut Seals>,
     flow_of: impl Fn(FlowId) -> Option<usize>,
 ) -> Option<Event> {
-    const UDP: u8 = 17;
-    let header = match packet.first()? >> 4 {
-        4 if packet.get(9) == Some(&UDP) => usize::from(packet[0] & 15) * 4,
-        6 if packet.get(6) == Some(&UDP) => 40,
-        _ => return None,
-    };
-    let mut datagram = packet.get(header + 8..)?.to_vec();
+    let mut datagram = datagram_of(packet)?.to_vec();
     let opened = match seals {
-        Some(seals) => witness(&mut seals.keys, seals.epoch, &mut datagram)?,
-        None => &datagram,
+        Some(seals) => witness(&mut seals.keys, seals.epoch, &seals.askers, &mut datagram)?,
+        None => datagram.get(..datagram.len().checked_sub(Plain::TRAILER)?)?,
     };
     let Ok(Packet::Data(data, payload)) = Packet::parse(opened) else { return None };
     let range = data.range(payload.len());

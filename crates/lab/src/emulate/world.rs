@@ -1,6 +1,6 @@
 //! Nodes as namespaces, links between them, and routes that follow the scenario.
 
-use super::model::{LinkState, Lost, Model, Tally};
+use super::model::{LinkState, Model, Tally, Witnessed};
 use super::terrain::Terrain;
 use crate::error::LabError;
 use crate::scenario::Scenario;
@@ -63,7 +63,7 @@ pub(super) struct Tick {
 /// What the links tell while they run.
 pub(super) struct Reports {
     pub(super) ticks: Receiver<Tick>,
-    pub(super) lost: Receiver<Lost>,
+    pub(super) witnessed: Receiver<Witnessed>,
 }
 
 /// Hosts and links, before and while they run.
@@ -75,7 +75,7 @@ pub(super) struct World {
     epoch: Arc<OnceLock<Instant>>,
     /// The link by which each node sends to each other, as its kernel was told.
     told: BTreeMap<(u32, u32), LinkId>,
-    lost: Option<Receiver<Lost>>,
+    witnessed: Option<Receiver<Witnessed>>,
     is_v6: bool,
     /// What a sky does and when.
     deeds: Vec<(Instant, Vec<Deed>)>,
@@ -104,7 +104,7 @@ impl World {
         let Terrain { names, network, configs, deeds, best, has_sky } = terrain;
         let nodes = names.iter().enumerate().map(|(index, name)| node(index, name));
         let nodes = nodes.collect::<Result<Vec<_>, LabError>>()?;
-        let (epoch, (lost, losses)) = (Arc::new(OnceLock::new()), channel());
+        let (epoch, (witnessed, told)) = (Arc::new(OnceLock::new()), channel());
         let mut emulator = Emulator::default();
         means.captures.into_iter().for_each(|folder| emulator.capture(folder));
         let rng = Rng::new(scenario.seed);
@@ -112,7 +112,8 @@ impl World {
             let id = LinkId(id);
             let tally = tallies.get(&(network.ends(id).0.0 as usize)).cloned().unwrap_or_default();
             let rng = rng.fork(u64::from(id.0));
-            let mut model = Model::new((config, network.header(id)), rng, epoch.clone(), lost.clone(), tally);
+            let mut model =
+                Model::new((config, network.header(id)), rng, epoch.clone(), witnessed.clone(), tally);
             model.set_link_up(Instant::ZERO, network.is_usable(id), true);
             model
         };
@@ -132,7 +133,7 @@ impl World {
             running: None,
             epoch,
             told: BTreeMap::new(),
-            lost: Some(losses),
+            witnessed: Some(told),
             is_v6: means.is_v6,
             deeds,
             best,
@@ -174,7 +175,7 @@ impl World {
         actions: &[(Instant, Action)],
     ) -> Result<Reports, LabError> {
         let ended = || LabError::system("cannot start the links")(std::io::Error::other("they were started"));
-        let (mut emulator, lost) = self.emulator.take().zip(self.lost.take()).ok_or_else(ended)?;
+        let (mut emulator, witnessed) = self.emulator.take().zip(self.witnessed.take()).ok_or_else(ended)?;
         let (ticks, told) = channel();
         for (at, action) in actions {
             let (at, action, network) = (*at, action.clone(), self.touching(action));
@@ -194,7 +195,7 @@ impl World {
         self.running = Some(emulator.start().map_err(LabError::system("cannot start the links"))?);
         // Set once, here.
         let _ = self.epoch.set(epoch);
-        Ok(Reports { ticks: told, lost })
+        Ok(Reports { ticks: told, witnessed })
     }
 
     /// Both directions of every link of the node that an action is about.

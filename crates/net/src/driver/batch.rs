@@ -3,8 +3,9 @@ use crate::clock;
 use crate::endpoint::Endpoint;
 use quinn_udp::Transmit;
 use starhop_proto::Node;
+use starhop_proto::peer::Face;
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use tokio::io::Interest;
 
 /// What one GSO send may hold: the length field of IPv4 counts headers too.
@@ -22,7 +23,7 @@ pub(super) struct Batch {
 /// Neighbouring datagrams of one destination and one size; only the last may be shorter.
 #[derive(Debug)]
 struct Run {
-    to: SocketAddr,
+    to: Face,
     start: usize,
     end: usize,
     segment: usize,
@@ -30,7 +31,7 @@ struct Run {
 }
 
 impl Run {
-    fn takes(&self, to: SocketAddr, len: usize, max_segments: usize) -> bool {
+    fn takes(&self, to: Face, len: usize, max_segments: usize) -> bool {
         let is_even = self.end - self.start == self.segment * self.count;
         self.to == to
             && is_even
@@ -59,7 +60,7 @@ impl Batch {
         !self.runs.is_empty()
     }
 
-    fn append(&mut self, to: SocketAddr, start: usize, len: usize, max_segments: usize) {
+    fn append(&mut self, to: Face, start: usize, len: usize, max_segments: usize) {
         match self.runs.last_mut() {
             Some(run) if run.takes(to, len, max_segments) => {
                 run.end = start + len;
@@ -104,7 +105,7 @@ impl Batch {
         Ok(true)
     }
 
-    fn split_rest(&mut self, to: SocketAddr, start: usize, end: usize) {
+    fn split_rest(&mut self, to: Face, start: usize, end: usize) {
         let segment = self.runs[self.sent].segment;
         let pieces = (start..end).step_by(segment).map(|at| {
             let end = (at + segment).min(end);
@@ -117,13 +118,19 @@ impl Batch {
 
 fn send(endpoint: &Endpoint, bytes: &[u8], run: &Run) -> io::Result<()> {
     let transmit = Transmit {
-        destination: run.to,
+        destination: run.to.remote,
         ecn: None,
         contents: bytes,
         segment_size: (run.count > 1).then_some(run.segment),
-        src_ip: None,
+        src_ip: source(endpoint, run.to),
     };
     endpoint.io.try_io(Interest::WRITABLE, || endpoint.state.try_send((&endpoint.io).into(), &transmit))
+}
+
+/// The address to answer from, where the socket has several: the one that the neighbour knows.
+fn source(endpoint: &Endpoint, face: Face) -> Option<IpAddr> {
+    let local = face.local.ip();
+    (endpoint.local().ip().is_unspecified() && !local.is_unspecified()).then_some(local)
 }
 
 fn is_about_gso(error: &io::Error) -> bool {
@@ -139,9 +146,9 @@ mod tests {
         for &(port, len) in datagrams {
             let start = batch.bytes.len();
             batch.bytes.resize(start + len, 0);
-            batch.append(SocketAddr::from(([127, 0, 0, 1], port)), start, len, 64);
+            batch.append(std::net::SocketAddr::from(([127, 0, 0, 1], port)).into(), start, len, 64);
         }
-        batch.runs.iter().map(|run| (run.to.port(), run.count, run.end - run.start)).collect()
+        batch.runs.iter().map(|run| (run.to.remote.port(), run.count, run.end - run.start)).collect()
     }
 
     #[test]

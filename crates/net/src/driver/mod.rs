@@ -149,8 +149,8 @@ impl<N: Node> Driver<N> {
 
     fn receive(&mut self) -> io::Result<bool> {
         let (node, stats) = (&mut self.node, &mut self.stats);
-        self.receiver.receive(&self.endpoint, stats, |now, from, datagram| {
-            node.handle_datagram(now, from, datagram);
+        self.receiver.receive(&self.endpoint, stats, |now, face, datagram| {
+            node.handle_datagram(now, face, datagram);
         })
     }
 

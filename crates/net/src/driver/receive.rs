@@ -2,6 +2,7 @@ use super::DriverStats;
 use crate::clock;
 use crate::endpoint::Endpoint;
 use quinn_udp::{BATCH_SIZE, RecvMeta};
+use starhop_proto::peer::Face;
 use starhop_proto::time::Instant;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -31,8 +32,9 @@ impl Receiver {
         &mut self,
         endpoint: &Endpoint,
         stats: &mut DriverStats,
-        mut handle: impl FnMut(Instant, SocketAddr, &mut [u8]),
+        mut handle: impl FnMut(Instant, Face, &mut [u8]),
     ) -> io::Result<bool> {
+        let bound = endpoint.local();
         for call in 0..CALLS_PER_TURN {
             let count = match self.call(endpoint) {
                 Ok(count) => count,
@@ -50,9 +52,11 @@ impl Receiver {
             let now = clock::now();
             for (slot, meta) in self.bytes.chunks_mut(SLOT).zip(&self.meta[..count]) {
                 stats.rx_bytes += meta.len as u64;
+                let local = SocketAddr::new(meta.dst_ip.unwrap_or(bound.ip()), bound.port());
+                let face = Face { remote: meta.addr, local };
                 for datagram in slot[..meta.len].chunks_mut(meta.stride.max(1)) {
                     stats.rx_datagrams += 1;
-                    handle(now, meta.addr, datagram);
+                    handle(now, face, datagram);
                 }
             }
             if count < BATCH_SIZE {

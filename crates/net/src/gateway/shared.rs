@@ -1,11 +1,11 @@
 use crate::clock;
 use crate::security::{GatewayBond, HopSuite};
 use starhop_proto::gateway::{Gateway, GatewayEvent, Reason, StreamId};
+use starhop_proto::peer::Face;
 use starhop_proto::time::Instant;
 use starhop_proto::{Node, Transmit};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use tokio::sync::Notify;
 
@@ -76,8 +76,8 @@ pub(super) struct SharedNode(pub(super) Rc<Shared>);
 impl Node for SharedNode {
     type Event = GatewayEvent;
 
-    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        self.0.gateway.borrow_mut().handle_datagram(now, from, datagram);
+    fn handle_datagram(&mut self, now: Instant, face: Face, datagram: &mut [u8]) {
+        self.0.gateway.borrow_mut().handle_datagram(now, face, datagram);
     }
 
     fn handle_timeout(&mut self, now: Instant) {

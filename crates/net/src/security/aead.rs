@@ -1,7 +1,9 @@
-use aws_lc_rs::aead::{AES_128_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{
+    AES_128_GCM, AES_256_GCM, AES_256_GCM_SIV, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
+};
 use starhop_proto::security::{Algorithm, NONCE_LEN, SealKey, TAG_LEN};
 
-/// A key of AES-128-GCM or ChaCha20-Poly1305.
+/// A key of one of the [`Algorithm`]s.
 #[derive(Debug)]
 pub struct AeadKey(LessSafeKey);
 
@@ -11,6 +13,8 @@ impl AeadKey {
         let (algorithm, bytes) = match algorithm {
             Algorithm::Aes128Gcm => (&AES_128_GCM, &bytes[..16]),
             Algorithm::ChaCha20Poly1305 => (&CHACHA20_POLY1305, &bytes[..]),
+            Algorithm::Aes256Gcm => (&AES_256_GCM, &bytes[..]),
+            Algorithm::Aes256GcmSiv => (&AES_256_GCM_SIV, &bytes[..]),
         };
         UnboundKey::new(algorithm, bytes).ok().map(|key| Self(LessSafeKey::new(key)))
     }
@@ -56,7 +60,13 @@ mod tests {
 
     #[test]
     fn what_is_sealed_opens_and_nothing_else_does() {
-        for algorithm in [Algorithm::Aes128Gcm, Algorithm::ChaCha20Poly1305] {
+        let all = [
+            Algorithm::Aes128Gcm,
+            Algorithm::ChaCha20Poly1305,
+            Algorithm::Aes256Gcm,
+            Algorithm::Aes256GcmSiv,
+        ];
+        for algorithm in all {
             let key = AeadKey::new(algorithm, &[7; 32]).unwrap();
             let mut sealed = b"--packet".to_vec();
             assert!(key.seal([1; 12], b"header", &mut sealed, 2));

@@ -299,7 +299,7 @@ fn id_of(secret: &Secret) -> [u8; 32] {
 
 /// The five bits that packets carry of a secret's id.
 pub(super) fn hint_of(secret: &Secret) -> u8 {
-    id_of(secret)[0] & 0x1f
+    id_of(secret)[0] & 0x0f
 }
 
 impl fmt::Debug for KeyFile {

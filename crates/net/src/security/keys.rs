@@ -6,7 +6,8 @@ use super::roster::{Roster, RosterError};
 use super::secret::{Secret, fill_random};
 use super::{hex, unhex};
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
-use starhop_proto::security::{Algorithm, Keyring, SealHeader, SenderId};
+use starhop_proto::peer::{Addressee, Incarnation, Member as MemberId};
+use starhop_proto::security::{Algorithm, Keyring, SealHeader};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use zeroize::Zeroize;
@@ -15,8 +16,8 @@ const DOMAIN_CONTEXT: &str = "starhop 2026 hop seal, domain v1";
 const PAIR_CONTEXT: &str = "starhop 2026 hop seal, pairwise v1";
 const TAG_CONTEXT: &str = "starhop 2026 public key tag v1";
 
-/// Addresses that are remembered of neighbours.
-const MAX_ADDRESSES: usize = 4096;
+const MEMBER_CONTEXT: &str = "starhop 2026 member id v1";
+const TOKEN_CONTEXT: &str = "starhop 2026 address token v1";
 
 /// What this node seals and opens with.
 #[derive(Debug)]
@@ -47,18 +48,17 @@ struct Root {
 struct Pairwise {
     /// Leads others to this node's public key.
     tag: u16,
-    outgoing: Vec<Root>,
-    incoming: Vec<From>,
-    /// Who is where, by the roster or by what was heard.
-    listed: BTreeMap<SocketAddr, usize>,
-    heard: BTreeMap<SocketAddr, usize>,
+    outgoing: BTreeMap<MemberId, Root>,
+    /// By the tags of the senders' keys: the roster's length costs no packet anything.
+    incoming: BTreeMap<u16, Vec<From>>,
+    /// The owners of addresses, by the roster.
+    listed: BTreeMap<SocketAddr, MemberId>,
 }
 
-/// What one key of one neighbour seals for one of ours.
+/// The secret of one key of one neighbour and one of ours.
 #[derive(Debug)]
 struct From {
-    peer: usize,
-    tag: u16,
+    member: MemberId,
     root: Root,
 }
 
@@ -68,7 +68,7 @@ impl Root {
     }
 
     /// The key of `sender` in `epoch`.
-    fn key(&self, algorithm: Algorithm, sender: SenderId, epoch: u64) -> Option<AeadKey> {
+    fn key(&self, algorithm: Algorithm, sender: Incarnation, epoch: u64) -> Option<AeadKey> {
         let mut input = [0; 19];
         input[..8].copy_from_slice(&sender.boot.to_be_bytes());
         input[8..10].copy_from_slice(&sender.link.to_be_bytes());
@@ -116,10 +116,9 @@ impl Keys {
         }
         let mut pairwise = Pairwise {
             tag: tag_of(&sealing.public),
-            outgoing: Vec::new(),
-            incoming: Vec::new(),
+            outgoing: BTreeMap::new(),
+            incoming: BTreeMap::new(),
             listed: BTreeMap::new(),
-            heard: BTreeMap::new(),
         };
         for member in roster.members().iter().filter(|member| !mine(member)) {
             pairwise.add(member, sealing, &own);
@@ -192,23 +191,29 @@ impl Pairwise {
         let publics: Vec<[u8; 32]> = member.public.iter().filter_map(|key| unhex(key)).collect();
         let Some(first) = publics.first() else { return };
         let Some(outgoing) = sealing.root(first, &sealing.public, first) else { return };
-        let peer = self.outgoing.len();
-        self.outgoing.push(outgoing);
+        let id = member_id(&member.name);
+        self.outgoing.insert(id, outgoing);
         for theirs in &publics {
             for ours in own {
                 if let Some(root) = ours.root(theirs, theirs, &ours.public) {
-                    self.incoming.push(From { peer, tag: tag_of(theirs), root });
+                    self.incoming.entry(tag_of(theirs)).or_default().push(From { member: id, root });
                 }
             }
         }
         let addresses = member.address.as_ref().and_then(|address| address.to_socket_addrs().ok());
-        self.listed.extend(addresses.into_iter().flatten().flat_map(both_forms).map(|at| (at, peer)));
+        self.listed.extend(addresses.into_iter().flatten().flat_map(both_forms).map(|at| (at, id)));
     }
 
     fn found(&self, header: &SealHeader, nth: usize) -> Option<&From> {
-        let tag = (header.sender.boot >> 48) as u16;
-        self.incoming.iter().filter(|from| from.tag == tag && from.root.hint == header.hint).nth(nth)
+        let of_tag = self.incoming.get(&((header.sender.boot >> 48) as u16))?;
+        of_tag.iter().filter(|from| from.root.hint == header.hint).nth(nth)
     }
+}
+
+/// The number of a member: its name stays when its keys change.
+fn member_id(name: &str) -> MemberId {
+    let [a, b, c, d, e, f, g, h, ..] = blake3::derive_key(MEMBER_CONTEXT, name.as_bytes());
+    MemberId(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
 }
 
 /// An IPv4 address as sockets of either version report it.
@@ -235,32 +240,57 @@ impl Keyring for Keys {
         }
     }
 
-    fn sealing(&mut self, to: SocketAddr, sender: SenderId, epoch: u64) -> Option<(Algorithm, u8, AeadKey)> {
+    fn is_found_by(&self, boot: u64) -> bool {
+        match &self.mode {
+            Mode::Domain { .. } => true,
+            Mode::Pairwise(pairwise) => (boot >> 48) as u16 == pairwise.tag,
+        }
+    }
+
+    fn sealing(
+        &mut self,
+        to: &Addressee,
+        sender: Incarnation,
+        epoch: u64,
+    ) -> Option<(Algorithm, u8, AeadKey)> {
         let root = match &self.mode {
             Mode::Domain { roots, sealing } => roots.get(*sealing)?,
             Mode::Pairwise(pairwise) => {
-                let peer = pairwise.listed.get(&to).or_else(|| pairwise.heard.get(&to))?;
-                pairwise.outgoing.get(*peer)?
+                let member = match to {
+                    Addressee::Asked(face) => pairwise.listed.get(&face.remote)?,
+                    Addressee::Asker(peer) => &peer.member,
+                };
+                pairwise.outgoing.get(member)?
             }
         };
         Some((self.algorithm, root.hint, root.key(self.algorithm, sender, epoch)?))
     }
 
-    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<AeadKey> {
-        let root = match &self.mode {
-            Mode::Domain { roots, .. } => roots.iter().filter(|root| root.hint == header.hint).nth(nth)?,
-            Mode::Pairwise(pairwise) => &pairwise.found(header, nth)?.root,
+    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<(AeadKey, MemberId)> {
+        let (root, member) = match &self.mode {
+            Mode::Domain { roots, .. } => {
+                (roots.iter().filter(|root| root.hint == header.hint).nth(nth)?, MemberId::default())
+            }
+            Mode::Pairwise(pairwise) => {
+                let found = pairwise.found(header, nth)?;
+                (&found.root, found.member)
+            }
         };
-        root.key(header.algorithm, header.sender, epoch)
+        Some((root.key(header.algorithm, header.sender, epoch)?, member))
     }
 
-    fn on_opened(&mut self, from: SocketAddr, header: &SealHeader, nth: usize) {
-        let Mode::Pairwise(pairwise) = &mut self.mode else { return };
-        let Some(peer) = pairwise.found(header, nth).map(|from| from.peer) else { return };
-        if pairwise.heard.len() >= MAX_ADDRESSES {
-            // Whoever is still there is heard again within an epoch.
-            pairwise.heard.clear();
+    fn owner(&self, remote: SocketAddr) -> Option<MemberId> {
+        match &self.mode {
+            Mode::Domain { .. } => None,
+            Mode::Pairwise(pairwise) => pairwise.listed.get(&remote).copied(),
         }
-        pairwise.heard.insert(from, peer);
+    }
+
+    fn token(&mut self, secret: u64, remote: SocketAddr) -> Option<u32> {
+        let mut input = secret.to_be_bytes().to_vec();
+        input.extend_from_slice(remote.to_string().as_bytes());
+        let [a, b, c, d, ..] = blake3::derive_key(TOKEN_CONTEXT, &input);
+        // Zero is no token.
+        Some(u32::from_be_bytes([a, b, c, d]).max(1))
     }
 }

@@ -5,14 +5,12 @@ use super::roster::{Roster, RosterError};
 use super::term::{Notice, Term, Told};
 use crate::clock;
 use serde::Serialize;
+use starhop_proto::peer::{Addressee, Face, Opened, Peer, Refusal, Unsealable};
 use starhop_proto::security::{Limits, Seal, SealStats, WallClock};
 use starhop_proto::time::{Duration, Instant};
-use starhop_proto::wire::{Plain, Refused, Suite};
+use starhop_proto::wire::{Plain, Suite};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-
-/// How often the time of day is looked up: it changes when somebody sets the clock.
-const WALL_CHECK: Duration = Duration::from_secs(1);
 
 /// Between two complaints, at least.
 const NEWS: Duration = Duration::from_secs(10);
@@ -61,7 +59,6 @@ pub enum HopSuite {
 /// A seal, and the files that its keys came from.
 pub struct Sealed {
     seal: Seal<Keys>,
-    next_wall_check: Instant,
     sources: Sources,
     security: Security,
     term_told: Told,
@@ -108,7 +105,9 @@ impl HopSuite {
     /// # Errors
     /// [`ReloadError`] says which file is at fault and why, or that the clock is.
     pub fn new(sources: &Sources) -> Result<Self, ReloadError> {
-        let Some((keys, security)) = load(sources)? else { return Ok(Self::Plain(Plain)) };
+        let Some((keys, security)) = load(sources)? else {
+            return Ok(Self::Plain(Plain::guarded(clock::seed())));
+        };
         let (now, unix) = (clock::now(), clock::unix_nanos());
         if unix / 1_000_000_000 < FIRST_YEAR {
             return Err(ReloadError::Clock(unix / 1_000_000_000));
@@ -116,7 +115,6 @@ impl HopSuite {
         let wall = WallClock::new(now, unix);
         Ok(Self::Sealed(Box::new(Sealed {
             seal: Seal::new(keys, now, wall, Limits::default(), clock::seed()),
-            next_wall_check: now + WALL_CHECK,
             sources: sources.clone(),
             security,
             term_told: Told::default(),
@@ -169,6 +167,7 @@ impl HopSuite {
             sealed,
             foreign,
             forged,
+            not_for_me,
             replayed,
             untimely,
             over_limit,
@@ -177,7 +176,7 @@ impl HopSuite {
             ..
         } = self.stats();
         serde_json::json!({
-            "opened": opened, "sealed": sealed, "foreign": foreign, "forged": forged, "replayed": replayed,
+            "opened": opened, "sealed": sealed, "foreign": foreign, "forged": forged, "not_for_me": not_for_me, "replayed": replayed,
             "untimely": untimely, "over_limit": over_limit, "unsealable": unsealable, "senders": senders,
         })
     }
@@ -285,12 +284,11 @@ fn pairwise(file: &KeyFile, path: &Path, roster_path: &Path) -> Result<(Keys, Te
 }
 
 impl Sealed {
+    /// Looks at the time of day before every packet, which takes about 50 ns: somebody may have set the clock, or restored
+    /// this machine from a snapshot, and the next nonce must be of the new time.
     #[inline]
-    fn look_at_the_clock(&mut self, now: Instant) {
-        if now >= self.next_wall_check {
-            self.next_wall_check = now + WALL_CHECK;
-            self.seal.set_wall_clock(WallClock::new(clock::now(), clock::unix_nanos()));
-        }
+    fn look_at_the_clock(&mut self) {
+        self.seal.set_wall_clock(WallClock::new(clock::now(), clock::unix_nanos()));
     }
 }
 
@@ -311,29 +309,43 @@ impl Suite for HopSuite {
     }
 
     #[inline]
-    fn seal(&mut self, now: Instant, to: SocketAddr, out: &mut Vec<u8>, start: usize) -> Result<(), Refused> {
+    fn seal(
+        &mut self,
+        now: Instant,
+        to: &Addressee,
+        out: &mut Vec<u8>,
+        start: usize,
+    ) -> Result<(), Unsealable> {
         match self {
             Self::Plain(plain) => plain.seal(now, to, out, start),
             Self::Sealed(sealed) => {
-                sealed.look_at_the_clock(now);
+                sealed.look_at_the_clock();
                 sealed.seal.seal(now, to, out, start)
             }
         }
     }
 
     #[inline]
-    fn open<'a>(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &'a mut [u8],
-    ) -> Result<&'a [u8], Refused> {
+    fn open<'a>(&mut self, now: Instant, face: Face, datagram: &'a mut [u8]) -> Result<Opened<'a>, Refusal> {
         match self {
-            Self::Plain(plain) => plain.open(now, from, datagram),
+            Self::Plain(plain) => plain.open(now, face, datagram),
             Self::Sealed(sealed) => {
-                sealed.look_at_the_clock(now);
-                sealed.seal.open(now, from, datagram)
+                sealed.look_at_the_clock();
+                sealed.seal.open(now, face, datagram)
             }
+        }
+    }
+
+    fn token(&mut self, remote: SocketAddr) -> Option<u32> {
+        match self {
+            Self::Plain(plain) => plain.token(remote),
+            Self::Sealed(sealed) => sealed.seal.token(remote),
+        }
+    }
+
+    fn settle(&mut self, peer: &Peer) {
+        if let Self::Sealed(sealed) = self {
+            sealed.seal.settle(peer);
         }
     }
 }
@@ -357,7 +369,7 @@ mod tests {
         let mut told = Vec::new();
         for millis in (0..25_000).step_by(100) {
             let now = start + Duration::from_millis(millis);
-            assert!(suite.open(now, ([10, 0, 0, 1], 1).into(), &mut [0x50; 100]).is_err());
+            assert!(suite.open(now, SocketAddr::from(([10, 0, 0, 1], 1)).into(), &mut [0x50; 100]).is_err());
             told.extend(suite.news(now));
         }
         assert_eq!(told.len(), 3, "{told:?}");
@@ -436,6 +448,6 @@ mod tests {
     fn sealed_for(suite: &mut HopSuite, to: SocketAddr) -> bool {
         let mut out = vec![0; suite.room()];
         out.extend_from_slice(b"packet");
-        suite.seal(clock::now(), to, &mut out, 0).is_ok()
+        suite.seal(clock::now(), &Addressee::Asked(to.into()), &mut out, 0).is_ok()
     }
 }

@@ -32,13 +32,13 @@ pub(crate) struct Firewall {
 
 impl Firewall {
     /// The firewall of a relay for one UDP port. A datagram is diverted if it comes from or goes to the port and begins
-    /// as a packet of ours: plain (the first bits of PROTOCOL.md's header: 01, then 00, 01 or 10, which is 4 to 6) or
-    /// sealed (10, then any: 8 to 11). The relay itself looks closer, and passes on what is not Starhop's, or not for it.
-    /// Without a socket that takes it, `tproxy` lets a packet pass.
+    /// as a packet of ours: plain (the first bits of PROTOCOL.md's header: 01, then the kind: 4 to 7) or sealed (1, then
+    /// any: 8 to 15). The relay itself looks closer, and passes on what is not Starhop's, or not for it. Without a socket
+    /// that takes it, `tproxy` lets a packet pass.
     pub(super) fn relay(port: u16) -> Self {
         let mut rules = "    fib daddr type local return\n".to_owned();
         for side in ["dport", "sport"] {
-            let divert = divert(&format!("udp {side} {port} @th,64,4 4-11"), port, MARK | u32::from(port));
+            let divert = divert(&format!("udp {side} {port} @th,64,4 4-15"), port, MARK | u32::from(port));
             rules.extend(divert);
         }
         Self { table: format!("inet starhop_relay_{port}"), mark: MARK | u32::from(port), rules }

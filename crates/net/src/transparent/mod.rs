@@ -6,8 +6,6 @@
 
 pub(crate) mod firewall;
 mod news;
-mod node;
-mod pairs;
 mod rules;
 pub(crate) mod socket;
 pub(crate) mod watchdog;
@@ -19,14 +17,15 @@ use crate::clock;
 use crate::daemon::Signals;
 use crate::driver::{DriverStats, Timer};
 use crate::operate::notify::Notifier;
+use crate::operate::transfers::QUIET;
 use crate::operate::{Desk, Peer, Status};
 use crate::security::HopSuite;
 use firewall::Firewall;
-use node::{Interceptor, Verdict};
-use pairs::Pair;
 use socket::{INTERCEPTED, Listener, Senders};
 use starhop_proto::hop::{FlowView, Transfer};
-use starhop_proto::relay::{Relay, RelayStats};
+use starhop_proto::peer::Face;
+use starhop_proto::relay::RelayStats;
+use starhop_proto::relay::intercept::{Interceptor, Verdict};
 use starhop_proto::time::Duration;
 use std::io;
 use std::net::SocketAddr;
@@ -66,7 +65,7 @@ pub struct Counters {
 
 /// A relay at work.
 pub struct Transparent {
-    node: Interceptor,
+    node: Interceptor<HopSuite>,
     listeners: [Listener; 2],
     senders: Senders,
     watchdog: Watchdog,
@@ -102,7 +101,7 @@ impl Orders {
 
 /// Datagrams of one size, but for the last, between the same two.
 struct Run {
-    pair: Pair,
+    face: Face,
     start: usize,
     end: usize,
     segment: usize,
@@ -114,7 +113,7 @@ impl Transparent {
     ///
     /// # Errors
     /// When this is not permitted here, or the kernel or `nft` lacks what it takes.
-    pub fn start(relay: Relay<HopSuite>, options: &Options) -> io::Result<Self> {
+    pub fn start(node: Interceptor<HopSuite>, options: &Options) -> io::Result<Self> {
         let allowed = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => io::Error::other(
                 "transparent sockets are not permitted here: run as root or with CAP_NET_ADMIN",
@@ -127,7 +126,7 @@ impl Transparent {
         let (program, arguments) = &options.watchdog;
         let watchdog = Watchdog::start(program, arguments, Firewall::relay(options.port))?;
         Ok(Self {
-            node: Interceptor::new(relay, clock::now()),
+            node,
             listeners,
             senders: Senders::default(),
             watchdog,
@@ -149,27 +148,30 @@ impl Transparent {
 
     /// What seals its packets.
     pub fn suite(&self) -> &HopSuite {
-        self.node.suite()
+        self.node.relay().suite()
     }
 
     /// What seals its packets, to change it.
     pub fn suite_mut(&mut self) -> &mut HopSuite {
-        self.node.suite_mut()
+        self.node.relay_mut().suite_mut()
     }
 
     /// Its hops, under the end points' addresses.
     pub fn peers(&self) -> Vec<Peer> {
-        self.node.peers(clock::now())
+        let (now, relay) = (clock::now(), self.node.relay());
+        let up = relay.upstreams().map(|hop| Peer::upstream(now, &hop));
+        up.chain(relay.downstreams().map(|hop| Peer::downstream(now, &hop))).collect()
     }
 
     /// The flows that it knows.
     pub fn flow_views(&self) -> impl Iterator<Item = FlowView> + '_ {
-        self.node.flow_views()
+        self.node.relay().flow_views()
     }
 
     /// Transfers to clients that ended since the last call.
     pub fn take_ended(&mut self) -> Vec<Transfer> {
-        std::iter::from_fn(|| self.node.pop_ended()).collect()
+        self.node.relay_mut().end_complete(clock::now(), QUIET);
+        std::iter::from_fn(|| self.node.poll_event()).collect()
     }
 
     /// Relays until SIGINT or SIGTERM; SIGUSR1 lets packets pass until SIGUSR2. Calls `tick` every so often and `reload`
@@ -201,7 +203,7 @@ impl Transparent {
                 _ = self.orders.aside.recv() => { divert = false; self.watchdog.beat(divert)?; }
                 _ = self.orders.back.recv() => { divert = true; self.watchdog.beat(divert)?; }
                 _ = ticks.tick(), if every.is_some() => tick(self),
-                _ = self.orders.reload.recv() => reload(self.node.suite_mut()),
+                _ = self.orders.reload.recv() => reload(self.node.relay_mut().suite_mut()),
                 inquiry = desk.next() => inquiry.answer(status(self)),
                 ready = self.listeners[0].readable() => { ready?; self.receive(0)?; }
                 ready = self.listeners[1].readable() => { ready?; self.receive(1)?; }
@@ -226,7 +228,9 @@ impl Transparent {
             self.stats.rx_datagrams += 1;
             self.stats.rx_bytes += len as u64;
             let now = clock::now();
-            if self.node.handle(now, from, to, &self.buffer[..len]) == Verdict::PassedOn {
+            if self.node.handle_datagram(now, Face { remote: from, local: to }, &self.buffer[..len])
+                == Verdict::PassedOn
+            {
                 self.passed_on += 1;
                 self.pass_on(from, to, len);
             }
@@ -235,7 +239,7 @@ impl Transparent {
     }
 
     fn pass_on(&mut self, from: SocketAddr, to: SocketAddr, len: usize) {
-        let sent = self.senders.send(Pair { peer: to, local: from }, &self.buffer[..len], len.max(1));
+        let sent = self.senders.send(Face { remote: to, local: from }, &self.buffer[..len], len.max(1));
         self.note(sent, 1, len);
     }
 
@@ -259,30 +263,30 @@ impl Transparent {
             let now = clock::now();
             while self.out.len() < SEND_AHEAD {
                 let start = self.out.len();
-                let Some((pair, len)) = self.node.poll_transmit(now, &mut self.out) else { break };
-                self.append(pair, start, len);
+                let Some(transmit) = self.node.poll_transmit(now, &mut self.out) else { break };
+                self.append(transmit.to, start, transmit.len);
             }
             if self.runs.is_empty() {
                 return;
             }
             for run in std::mem::take(&mut self.runs) {
-                let sent = self.senders.send(run.pair, &self.out[run.start..run.end], run.segment);
+                let sent = self.senders.send(run.face, &self.out[run.start..run.end], run.segment);
                 self.note(sent, run.count as u64, run.end - run.start);
             }
             self.out.clear();
         }
     }
 
-    fn append(&mut self, pair: Pair, start: usize, len: usize) {
+    fn append(&mut self, face: Face, start: usize, len: usize) {
         if let Some(run) = self.runs.last_mut() {
             let is_even = run.end - run.start == run.segment * run.count;
-            let fits = run.end - run.start + len <= RUN_BYTES && run.count < self.senders.segments(pair);
-            if run.pair == pair && is_even && len <= run.segment && fits {
+            let fits = run.end - run.start + len <= RUN_BYTES && run.count < self.senders.segments(face);
+            if run.face == face && is_even && len <= run.segment && fits {
                 run.end = start + len;
                 run.count += 1;
                 return;
             }
         }
-        self.runs.push(Run { pair, start, end: start + len, segment: len, count: 1 });
+        self.runs.push(Run { face, start, end: start + len, segment: len, count: 1 });
     }
 }

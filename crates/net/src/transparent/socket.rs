@@ -1,6 +1,5 @@
 //! Sockets that receive what is for others, and send in the name of others.
 
-use super::pairs::Pair;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -8,6 +7,7 @@ use nix::sys::socket::{
 };
 use quinn_udp::{Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
+use starhop_proto::peer::Face;
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -104,17 +104,17 @@ struct Sender {
 }
 
 impl Senders {
-    /// How many datagrams of `pair` one call may carry.
-    pub(super) fn segments(&mut self, pair: Pair) -> usize {
-        self.sender(pair.local).map_or(1, |sender| sender.state.max_gso_segments())
+    /// How many datagrams of `face` one call may carry.
+    pub(super) fn segments(&mut self, face: Face) -> usize {
+        self.sender(face.local).map_or(1, |sender| sender.state.max_gso_segments())
     }
 
-    /// Sends `bytes`, datagrams of `segment` bytes each but the last, from `pair.local` to `pair.peer`.
-    pub(super) fn send(&mut self, pair: Pair, bytes: &[u8], segment: usize) -> io::Result<()> {
-        let sender = self.sender(pair.local)?;
+    /// Sends `bytes`, datagrams of `segment` bytes each but the last, from `face.local` to `face.remote`.
+    pub(super) fn send(&mut self, face: Face, bytes: &[u8], segment: usize) -> io::Result<()> {
+        let sender = self.sender(face.local)?;
         let segment_size = (bytes.len() > segment).then_some(segment);
         let transmit =
-            Transmit { destination: pair.peer, ecn: None, contents: bytes, segment_size, src_ip: None };
+            Transmit { destination: face.remote, ecn: None, contents: bytes, segment_size, src_ip: None };
         sender.state.try_send((&sender.socket).into(), &transmit)
     }
 

@@ -103,15 +103,27 @@ impl<S> Flow<S> {
         !self.progress.is_over && self.intake.has_holes()
     }
 
-    /// The epoch that Interests carry.
-    pub(super) fn epoch(&self) -> u8 {
-        self.intake.epoch()
+    /// The turn that Interests carry.
+    pub(super) fn turn(&self) -> u16 {
+        self.intake.turn()
     }
 
-    /// The epoch in which nothing is asked for any more.
-    pub(super) fn forget(&mut self) -> u8 {
+    /// The turn in which nothing is asked for any more.
+    pub(super) fn forget(&mut self) -> u16 {
         self.intake.forget();
-        self.intake.epoch()
+        self.intake.turn()
+    }
+
+    /// Bytes arrived from a node that answered before the present one.
+    pub(super) fn on_former(&mut self, range: ByteRange) {
+        self.intake.on_former(range);
+    }
+
+    /// Asks for what is expected once more, of a neighbour that may have forgotten the requests.
+    pub(super) fn ask_on(&self, shared: &mut Shared) {
+        shared.repairs.extend(self.intake.expected().iter());
+        shared.outbox.ask_fresh(self.uplink, self.id, &shared.repairs, shared.config.request_limit);
+        shared.repairs.clear();
     }
 
     /// An Interest of `bytes` was sent.

@@ -14,11 +14,12 @@ use crate::deadlines::Deadlines;
 use crate::hop::{Control, Heard, Outbox, Received, Request as HopRequest, Uplinks, emit_interest};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::node::{Node, Transmit};
+use crate::peer::{Face, Opened, Peer};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{DataHeader, Notice, Packet, Plain, Suite};
+use crate::wire::{DataHeader, News, Notice, Packet, Plain, Suite};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -132,12 +133,12 @@ struct Shared {
     repairs: Vec<ByteRange>,
 }
 
-/// A flow that is not wanted any more, and the epoch in which nothing of it is asked for.
+/// A flow that is not wanted any more, and the turn in which nothing of it is asked for.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     link: Slot,
     flow: FlowId,
-    epoch: u8,
+    turn: u16,
 }
 
 impl<S: Sink, C: Suite> Consumer<S, C> {
@@ -174,7 +175,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             return false;
         }
         let Self { flows, shared, .. } = self;
-        let uplink = shared.uplinks.link(request.upstream, id);
+        let uplink = shared.uplinks.link(request.upstream.into(), id);
         let slot = flows.find_or_insert(id, || Flow::new(now, &shared.config, uplink, (request, live), sink));
         self.with_flow(slot, |flow, shared| flow.advance(now, shared));
         true
@@ -218,7 +219,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         if self.shared.config.per_flow_control {
             self.shared.uplinks.remove(link);
         } else if closed.is_waiting() {
-            self.left.push_back(Left { link, flow, epoch: closed.forget() });
+            self.left.push_back(Left { link, flow, turn: closed.forget() });
         }
         Some(closed.into_sink())
     }
@@ -226,7 +227,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     /// Asks another neighbour for a flow from now on: the route changed.
     pub fn set_upstream(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
         let Some(slot) = self.flows.find(&flow) else { return };
-        let uplink = self.shared.uplinks.link(upstream, flow);
+        let uplink = self.shared.uplinks.link(upstream.into(), flow);
         let is_used = self.flows.iter().any(|(_, flow)| flow.uplink == uplink);
         if let Some(requester) = self.shared.uplinks.get_mut(uplink).filter(|_| !is_used) {
             requester.resume();
@@ -246,10 +247,10 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     }
 
     /// Takes a packet that somebody else has opened: a node of several roles opens a datagram once.
-    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, packet: &Packet<'_>) {
+    pub fn handle_packet(&mut self, now: Instant, peer: &Peer, packet: &Packet<'_>) {
         match packet {
-            Packet::Data(header, payload) => self.on_data(now, from, *header, payload),
-            Packet::Notice(notice) => self.on_notice(now, from, *notice),
+            Packet::Data(header, payload) => self.on_data(now, peer, *header, payload),
+            Packet::Notice(notice) => self.on_notice(now, peer, *notice),
             // Nobody asks a Consumer.
             Packet::Interest(_) => self.bad_datagrams += 1,
         }
@@ -306,22 +307,21 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         }
     }
 
-    /// The hop by which `from` sends a flow: nearly always the one that the flow is asked of. Only who was asked may
+    /// The hop by which a flow arrives at `face`: nearly always the one that the flow is asked of. Only who was asked may
     /// answer.
-    fn uplink_from(&self, slot: Option<Slot>, id: FlowId, from: SocketAddr) -> Option<Slot> {
+    fn uplink_from(&self, slot: Option<Slot>, id: FlowId, face: Face) -> Option<Slot> {
         let usual = slot.and_then(|slot| self.flows.get(slot)).map(|flow| flow.uplink);
-        let is_from = |link: &Slot| self.shared.uplinks.get(*link).is_some_and(|hop| hop.addr == from);
-        usual.filter(is_from).or_else(|| self.shared.uplinks.find(from, id))
+        self.shared.uplinks.answering(usual, face, id)
     }
 
-    fn on_data(&mut self, now: Instant, from: SocketAddr, header: DataHeader, payload: &[u8]) {
+    fn on_data(&mut self, now: Instant, peer: &Peer, header: DataHeader, payload: &[u8]) {
         let slot = self.flows.find(&header.flow);
-        let Some(link) = self.uplink_from(slot, header.flow, from) else {
+        let Some(link) = self.uplink_from(slot, header.flow, peer.face) else {
             self.bad_datagrams += 1;
             return;
         };
         // The hop counts what comes for flows that are closed, too.
-        let heard = self.shared.uplinks.on_packet(now, link, Received::data(&header, payload.len()));
+        let heard = self.shared.uplinks.on_packet(now, link, peer, Received::data(&header, payload.len()));
         let slot = self.still_open(slot);
         if let Some(flow) = slot.and_then(|slot| self.flows.get_mut(slot)) {
             match header.flags.no_such_name {
@@ -336,17 +336,33 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         }
     }
 
-    fn on_notice(&mut self, now: Instant, from: SocketAddr, notice: Notice) {
+    fn on_notice(&mut self, now: Instant, peer: &Peer, notice: Notice) {
         let slot = self.flows.find(&notice.flow);
-        let Some(link) = self.uplink_from(slot, notice.flow, from) else {
+        let Some(link) = self.uplink_from(slot, notice.flow, peer.face) else {
             self.bad_datagrams += 1;
             return;
         };
-        let Some(heard) = self.shared.uplinks.on_packet(now, link, Received::notice(&notice)) else { return };
+        let range = match notice.news {
+            News::Token(token) => return self.prove(link, notice.flow, token),
+            News::Coming(range) => range,
+        };
+        let received = Received::mark(&notice, range);
+        let Some(heard) = self.shared.uplinks.on_packet(now, link, peer, received) else { return };
         let slot = self.still_open(slot);
         self.on_heard(now, slot, &heard);
         if let Some(slot) = slot {
-            self.with_flow(slot, |flow, _| flow.on_notice(now, notice.range));
+            self.with_flow(slot, |flow, _| flow.on_notice(now, range));
+        }
+    }
+
+    /// The upstream wants `token` in every Interest from now on. What was asked until now may be forgotten there.
+    fn prove(&mut self, link: Slot, flow: FlowId, token: u32) {
+        if !self.shared.uplinks.get_mut(link).is_some_and(|requester| requester.prove(token)) {
+            return;
+        }
+        self.shared.outbox.feedback(link, flow);
+        for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.uplink == link) {
+            flow.ask_on(&mut self.shared);
         }
     }
 
@@ -357,6 +373,10 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
 
     /// What a packet told about its hop concerns its flow first, and then the others that are asked for there.
     fn on_heard(&mut self, now: Instant, slot: Option<Slot>, heard: &Heard) {
+        if heard.is_former {
+            let flow = slot.and_then(|slot| self.flows.get_mut(slot));
+            return flow.into_iter().for_each(|flow| flow.on_former(heard.seen.range));
+        }
         if heard.is_new_neighbour {
             self.on_new_neighbour(now, heard.link);
         }
@@ -395,7 +415,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let Self { flows, shared, suite, .. } = self;
         // What was asked for a flow that is closed by now is asked for no more.
         let flow = flows.find(&request.flow).and_then(|slot| flows.get_mut(slot))?;
-        let of_flow = (flow.epoch(), Rate::UNLIMITED);
+        let of_flow = (flow.turn(), Rate::UNLIMITED);
         let sent = emit_interest(&mut shared.uplinks, suite, now, request, of_flow, out)?;
         flow.on_sent(sent.len);
         Some(sent)
@@ -404,7 +424,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     /// Tells an upstream that nothing of a flow is wanted any more.
     fn emit_farewell(&mut self, now: Instant, left: Left, out: &mut Vec<u8>) -> Option<Transmit> {
         let request = HopRequest::feedback(left.link, left.flow);
-        let of_flow = (left.epoch, Rate::UNLIMITED);
+        let of_flow = (left.turn, Rate::UNLIMITED);
         emit_interest(&mut self.shared.uplinks, &mut self.suite, now, request, of_flow, out)
     }
 }
@@ -412,10 +432,14 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
 impl<S: Sink, C: Suite> Node for Consumer<S, C> {
     type Event = ConsumerEvent;
 
-    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        match self.suite.open(now, from, datagram).ok().map(Packet::parse) {
-            Some(Ok(packet)) => self.handle_packet(now, from, &packet),
-            Some(Err(_)) | None => self.bad_datagrams += 1,
+    fn handle_datagram(&mut self, now: Instant, face: Face, datagram: &mut [u8]) {
+        let Ok(Opened { peer, packet }) = self.suite.open(now, face, datagram) else {
+            self.bad_datagrams += 1;
+            return;
+        };
+        match Packet::parse(packet) {
+            Ok(packet) => self.handle_packet(now, &peer, &packet),
+            Err(_) => self.bad_datagrams += 1,
         }
     }
 

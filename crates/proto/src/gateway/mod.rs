@@ -24,12 +24,13 @@ use crate::consumer::{Consumer, ConsumerEvent, Sink};
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
+use crate::peer::{Addressee, Face, Opened, Peer as Sender, Refusal, Unsealable};
 use crate::producer::Producer;
 use crate::rng::Rng;
 use crate::security::{NONCE_LEN, SealKey, TAG_LEN};
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
-use crate::wire::{Packet, Plain, Refused, Suite};
+use crate::wire::{Packet, Plain, Suite};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -230,6 +231,12 @@ impl Sink for Mail {
 #[derive(Clone, Copy, Debug)]
 struct Inside {
     overhead: usize,
+    /// The addressee of the packet that a role emitted last.
+    to: Option<Addressee>,
+    /// The token of the address that a role hears now.
+    token: Option<u32>,
+    /// A sender that has just shown where it is.
+    settled: Option<Sender>,
 }
 
 impl Suite for Inside {
@@ -241,12 +248,22 @@ impl Suite for Inside {
         self.overhead
     }
 
-    fn seal(&mut self, _: Instant, _: SocketAddr, _: &mut Vec<u8>, _: usize) -> Result<(), Refused> {
+    fn seal(&mut self, _: Instant, to: &Addressee, _: &mut Vec<u8>, _: usize) -> Result<(), Unsealable> {
+        self.to = Some(*to);
         Ok(())
     }
 
-    fn open<'a>(&mut self, _: Instant, _: SocketAddr, datagram: &'a mut [u8]) -> Result<&'a [u8], Refused> {
-        Ok(datagram)
+    /// Roles within a gateway are given opened packets.
+    fn open<'a>(&mut self, _: Instant, _: Face, _: &'a mut [u8]) -> Result<Opened<'a>, Refusal> {
+        Err(Refusal::NotForMe)
+    }
+
+    fn token(&mut self, _: SocketAddr) -> Option<u32> {
+        self.token
+    }
+
+    fn settle(&mut self, peer: &Sender) {
+        self.settled = Some(*peer);
     }
 }
 
@@ -290,7 +307,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         seed: u64,
     ) -> Self {
         let mut rng = Rng::new(seed);
-        let inside = Inside { overhead: suite.overhead() };
+        let inside = Inside { overhead: suite.overhead(), to: None, token: None, settled: None };
         let mut this = Self {
             suite,
             settings,
@@ -516,38 +533,48 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
     }
 
-    fn seal(&mut self, now: Instant, to: SocketAddr, out: &mut Vec<u8>, start: usize) -> Option<Transmit> {
+    fn seal(&mut self, now: Instant, to: &Addressee, out: &mut Vec<u8>, start: usize) -> Option<Transmit> {
         if self.suite.seal(now, to, out, start).is_err() {
             out.truncate(start);
             return None;
         }
         let len = out.len() - start;
         self.stats.sent_bytes += len as u64;
-        Some(Transmit { to, len })
+        Some(Transmit { to: to.face(), len })
     }
 }
 
 impl<B: Bond, C: Suite> Node for Gateway<B, C> {
     type Event = GatewayEvent;
 
-    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        let flow = match self.suite.open(now, from, datagram).ok().map(Packet::parse) {
-            Some(Ok(packet @ Packet::Interest(_))) => {
-                self.producer.handle_packet(now, from, &packet);
+    fn handle_datagram(&mut self, now: Instant, face: Face, datagram: &mut [u8]) {
+        let len = datagram.len();
+        let token = self.suite.token(face.remote);
+        let Ok(Opened { peer, packet }) = self.suite.open(now, face, datagram) else {
+            self.stats.bad_datagrams += 1;
+            return;
+        };
+        let flow = match Packet::parse(packet) {
+            Ok(packet @ Packet::Interest(_)) => {
+                self.producer.suite_mut().token = token;
+                self.producer.handle_packet(now, peer, &packet, len);
                 None
             }
-            Some(Ok(packet)) => {
-                self.consumer.handle_packet(now, from, &packet);
+            Ok(packet) => {
+                self.consumer.handle_packet(now, &peer, &packet);
                 match packet {
                     Packet::Data(header, _) => Some(header.flow),
                     _ => None,
                 }
             }
-            Some(Err(_)) | None => {
+            Err(_) => {
                 self.stats.bad_datagrams += 1;
                 return;
             }
         };
+        if let Some(settled) = self.producer.suite_mut().settled.take() {
+            self.suite.settle(&settled);
+        }
         self.settle(now, flow);
     }
 
@@ -570,12 +597,16 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
         loop {
             let start = out.len();
             out.resize(start + self.suite.room(), 0);
-            let packet = self.consumer.poll_transmit(now, out);
-            let Some(packet) = packet.or_else(|| self.producer.poll_transmit(now, out)) else {
+            let to = if self.consumer.poll_transmit(now, out).is_some() {
+                self.consumer.suite().to
+            } else {
+                self.producer.poll_transmit(now, out).and_then(|_| self.producer.suite().to)
+            };
+            let Some(to) = to else {
                 out.truncate(start);
                 return None;
             };
-            let sealed = self.seal(now, packet.to, out, start);
+            let sealed = self.seal(now, &to, out, start);
             if sealed.is_some() {
                 return sealed;
             }

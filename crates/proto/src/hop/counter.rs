@@ -3,13 +3,8 @@
 /// How many of the newest packets are remembered.
 const WINDOW: u64 = 1024;
 const WORDS: usize = WINDOW as usize / 64;
-/// A counter further than this from the newest one is another neighbour's, whatever time has passed.
-pub(super) const MAX_JUMP: u16 = 4096;
-/// So many packets in a row, all of numbers that had been before, are no copies: their sender counts anew, and its first
-/// number happened to lie close behind the last of before.
-const MOST_COPIES: u32 = 16;
 
-/// What the counter of one arrival says.
+/// The meaning of the counter of one arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
     /// The packet's number, extended to 64 bits.
@@ -18,11 +13,8 @@ pub struct Arrival {
     pub advance: u32,
     /// Packets that were still missing, and are counted as lost with this arrival.
     pub lost: u32,
-    /// Whether the packet had arrived before.
+    /// Whether the packet had arrived before, or is too old to tell.
     pub is_duplicate: bool,
-    /// The counter does not go on where it was: another node answers under the neighbour's address, or the same one
-    /// started anew. Whoever it is, it was not asked for what its predecessor was.
-    pub is_new_neighbour: bool,
 }
 
 /// The newest packets of one neighbour, as a bitmap over their numbers.
@@ -38,8 +30,6 @@ pub struct Arrivals {
     reorder_limit: u64,
     /// What is missing before the next arrival is nobody's loss.
     resumes: bool,
-    /// Packets in a row whose numbers had been before.
-    copies: u32,
 }
 
 impl Arrivals {
@@ -53,7 +43,6 @@ impl Arrivals {
             reorder: u64::from(reorder),
             reorder_limit: u64::from(limit).min(WINDOW / 2),
             resumes: false,
-            copies: 0,
         }
     }
 
@@ -63,40 +52,26 @@ impl Arrivals {
         self.judged = self.next;
     }
 
-    /// By how much a counter lies before or behind that of the newest packet.
-    pub fn ahead(&self, counter: u16) -> i16 {
-        counter.wrapping_sub(self.next.wrapping_sub(1) as u16) as i16
-    }
-
-    /// A packet with the wire counter `counter` arrived. A counter more than `plausible` (at most [`MAX_JUMP`]) ahead
-    /// of the newest one is another neighbour's: this one cannot have sent so many packets since.
-    pub fn on_arrival(&mut self, counter: u16, plausible: u16) -> Arrival {
+    /// A packet with the wire counter `counter` arrived. It is the number nearest to the newest one (RFC 9000, appendix
+    /// A.3): a sender has never more than half of the 2^16 counters under way.
+    pub fn on_arrival(&mut self, counter: u16) -> Arrival {
         let resumes = core::mem::take(&mut self.resumes);
         if self.next == 0 || resumes {
             return self.restart(counter);
         }
-        let ahead = self.ahead(counter);
-        let most = if ahead > 0 { plausible } else { MAX_JUMP };
-        if ahead.unsigned_abs() > most {
-            return Arrival { is_new_neighbour: true, ..self.restart(counter) };
-        }
+        let ahead = counter.wrapping_sub(self.next.wrapping_sub(1) as u16) as i16;
         if ahead > 0 {
-            self.copies = 0;
             return self.advance(self.next + ahead as u64 - 1);
         }
         let number = self.next.saturating_sub(1 + u64::from(ahead.unsigned_abs()));
         let is_duplicate = number + WINDOW < self.next || self.has(number);
-        self.copies = if is_duplicate { self.copies + 1 } else { 0 };
-        if self.copies > MOST_COPIES {
-            return Arrival { is_new_neighbour: true, ..self.restart(counter) };
-        }
         if !is_duplicate {
             self.mark(number);
             // A repair has a number of its own: this one was overtaken.
             let overtaken_by = self.next - 1 - number;
             self.reorder = self.reorder.max((overtaken_by + 1).min(self.reorder_limit));
         }
-        Arrival { number, advance: 0, lost: 0, is_duplicate, is_new_neighbour: false }
+        Arrival { number, advance: 0, lost: 0, is_duplicate }
     }
 
     /// Later packets that make a missing one a loss.
@@ -139,8 +114,7 @@ impl Arrivals {
         self.seen = [u64::MAX; WORDS];
         self.next += 1;
         self.judged = self.next;
-        self.copies = 0;
-        Arrival { number: self.next - 1, advance: 1, lost: 0, is_duplicate: false, is_new_neighbour: false }
+        Arrival { number: self.next - 1, advance: 1, lost: 0, is_duplicate: false }
     }
 
     fn advance(&mut self, number: u64) -> Arrival {
@@ -152,7 +126,7 @@ impl Arrivals {
         self.next = number + 1;
         self.mark(number);
         let lost = self.judge(self.next.saturating_sub(self.reorder).max(self.judged));
-        Arrival { number, advance, lost, is_duplicate: false, is_new_neighbour: false }
+        Arrival { number, advance, lost, is_duplicate: false }
     }
 
     fn has(&self, number: u64) -> bool {
@@ -174,8 +148,11 @@ mod tests {
     use alloc::vec::Vec;
 
     fn lost_by(counters: &[u16]) -> Vec<u32> {
-        let mut arrivals = Arrivals::new(3, 32);
-        counters.iter().map(|&c| arrivals.on_arrival(c, MAX_JUMP).lost).collect()
+        lost_from(&mut Arrivals::new(3, 32), counters)
+    }
+
+    fn lost_from(arrivals: &mut Arrivals, counters: &[u16]) -> Vec<u32> {
+        counters.iter().map(|&c| arrivals.on_arrival(c).lost).collect()
     }
 
     #[test]
@@ -189,7 +166,7 @@ mod tests {
     fn the_counter_wraps_without_a_gap() {
         let mut arrivals = Arrivals::new(3, 32);
         for n in 0..200_000u32 {
-            assert_eq!(arrivals.on_arrival((n + 65_000) as u16, MAX_JUMP).lost, 0);
+            assert_eq!(arrivals.on_arrival((n + 65_000) as u16).lost, 0);
         }
     }
 
@@ -197,71 +174,49 @@ mod tests {
     fn duplicates_and_stragglers_are_told_apart() {
         let mut arrivals = Arrivals::new(3, 32);
         for c in [1, 2, 4] {
-            arrivals.on_arrival(c, MAX_JUMP);
+            arrivals.on_arrival(c);
         }
-        assert!(arrivals.on_arrival(2, MAX_JUMP).is_duplicate);
-        assert!(!arrivals.on_arrival(3, MAX_JUMP).is_duplicate);
-        assert!(arrivals.on_arrival(3, MAX_JUMP).is_duplicate);
+        assert!(arrivals.on_arrival(2).is_duplicate);
+        assert!(!arrivals.on_arrival(3).is_duplicate);
+        assert!(arrivals.on_arrival(3).is_duplicate);
     }
 
     #[test]
     fn the_patience_grows_with_the_reordering_seen() {
         let mut arrivals = Arrivals::new(2, 4);
         for c in [1, 3, 4, 5, 2] {
-            arrivals.on_arrival(c, MAX_JUMP);
+            arrivals.on_arrival(c);
         }
         assert_eq!(arrivals.reorder(), 4);
-        assert_eq!([7, 8, 9].map(|c| arrivals.on_arrival(c, MAX_JUMP).lost), [0; 3]);
-        assert_eq!(arrivals.on_arrival(10, MAX_JUMP).lost, 1);
+        assert_eq!([7, 8, 9].map(|c| arrivals.on_arrival(c).lost), [0; 3]);
+        assert_eq!(arrivals.on_arrival(10).lost, 1);
     }
 
     #[test]
-    fn a_neighbour_that_restarts_loses_nothing() {
-        assert_eq!(lost_by(&[10, 11, 40_000, 40_001]), [0; 4]);
-        let mut arrivals = Arrivals::new(2, 4);
-        let is_new = [10, 11, 40_000, 40_001].map(|c| arrivals.on_arrival(c, MAX_JUMP).is_new_neighbour);
-        assert_eq!(is_new, [false, false, true, false]);
-    }
-
-    #[test]
-    fn a_jump_that_nobody_can_have_sent_is_another_neighbours() {
-        let mut arrivals = Arrivals::new(3, 32);
-        let is_new = [(10, 100), (110, 100), (211, 100), (212, 100)];
-        let is_new =
-            is_new.map(|(counter, plausible)| arrivals.on_arrival(counter, plausible).is_new_neighbour);
-        assert_eq!(is_new, [false, false, true, false]);
-    }
-
-    #[test]
-    fn a_neighbour_that_restarts_just_behind_is_believed_before_long() {
-        for behind in [1, 500, 1500, 4000] {
-            let mut arrivals = Arrivals::new(3, 32);
-            for counter in 0..6000 {
-                arrivals.on_arrival(counter, MAX_JUMP);
-            }
-            let first = 6000 - behind;
-            let ignored =
-                (first..first + 100).filter(|&c| arrivals.on_arrival(c, MAX_JUMP).advance == 0).count();
-            assert!(ignored <= MOST_COPIES as usize, "{behind} behind: {ignored}");
+    fn a_neighbour_that_is_resumed_has_lost_nothing_whatever_its_counter() {
+        for first in [10, 11, 500, 40_000] {
+            let mut arrivals = Arrivals::new(2, 4);
+            lost_from(&mut arrivals, &[10, 11]);
+            arrivals.resume();
+            let seen = [first, first + 1].map(|counter| arrivals.on_arrival(counter));
+            assert!(seen.iter().all(|arrival| arrival.lost == 0 && !arrival.is_duplicate), "{seen:?}");
         }
     }
 
     #[test]
     fn copies_among_new_packets_restart_nothing() {
         let mut arrivals = Arrivals::new(3, 32);
-        let lost: u32 = (0..6000u16)
-            .map(|c| arrivals.on_arrival(c, MAX_JUMP).lost + arrivals.on_arrival(c, MAX_JUMP).lost)
-            .sum();
+        let lost: u32 = (0..6000u16).map(|c| arrivals.on_arrival(c).lost + arrivals.on_arrival(c).lost).sum();
         assert_eq!((lost, arrivals.next & 0xffff), (0, 6000));
     }
 
     #[test]
     fn missing_packets_are_counted_between_two_numbers() {
         let mut arrivals = Arrivals::new(3, 32);
-        let first = arrivals.on_arrival(5, MAX_JUMP).number;
-        let last = arrivals.on_arrival(9, MAX_JUMP).number;
+        let first = arrivals.on_arrival(5).number;
+        let last = arrivals.on_arrival(9).number;
         assert_eq!(arrivals.missing_between(first, last), 3);
-        arrivals.on_arrival(7, MAX_JUMP);
+        arrivals.on_arrival(7);
         assert_eq!(arrivals.missing_between(first, last), 2);
         assert!(arrivals.has_open_gap());
         assert_eq!(arrivals.condemn_rest(), 1);

@@ -1,21 +1,26 @@
 use super::LinkKey;
+use super::faces::Faces;
 use super::responder::Responder;
 use super::scheduler::Turn;
 use super::transfer::{Ended, Ending, Transfer};
 use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId};
+use crate::peer::Peer;
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::Interest;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
 
 /// The Responders of a node, one per downstream hop, and which of them may send next.
 pub struct Downlinks {
-    links: Table<LinkKey, Responder>,
+    links: Table<LinkKey<Peer>, Responder>,
+    faces: Faces,
+    /// Hops of neighbours that have not shown that they receive at their address, the oldest first.
+    strangers: VecDeque<Slot>,
     due: Deadlines,
     /// Queues that are open, on all hops.
     open: usize,
@@ -24,7 +29,34 @@ pub struct Downlinks {
     rng: Rng,
 }
 
-/// What a Responder has to send.
+/// An Interest as it arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    /// Its sender.
+    pub peer: Peer,
+    /// The Interest.
+    pub interest: &'a Interest,
+    /// Bytes of its datagram.
+    pub len: usize,
+    /// The token that the node wants from this address; `None` where it wants none.
+    pub wanted_token: Option<u32>,
+}
+
+/// The hop of an Interest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// The hop.
+    pub link: Slot,
+    /// The token that its neighbour must repeat.
+    pub token: Option<u32>,
+    /// The neighbour has just shown that it receives at its address.
+    pub is_settled_now: bool,
+}
+
+/// A share of one in so many neighbours may be strangers.
+const STRANGERS: usize = 8;
+
+/// A turn of a Responder.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
     /// The hop.
@@ -40,6 +72,8 @@ impl Downlinks {
     pub fn new(config: &Config, rng: Rng) -> Self {
         Self {
             links: Table::new(rng.fork(2).next_u64()),
+            faces: Faces::new(rng.fork(6).next_u64()),
+            strangers: VecDeque::new(),
             due: Deadlines::default(),
             open: 0,
             ended: Ended::default(),
@@ -48,23 +82,55 @@ impl Downlinks {
         }
     }
 
-    /// Takes the hop's control from an Interest and returns the hop, and whether its neighbour has started anew;
-    /// `None` when there is no room for one more neighbour.
-    pub fn on_interest(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        interest: &Interest,
-    ) -> Option<(Slot, bool)> {
-        let key = LinkKey::new(from, interest.flow, self.config.per_flow_control);
-        let Self { links, config, rng, .. } = self;
-        if links.len() >= config.max_neighbours && links.find(&key).is_none() {
+    /// Takes the hop's control from an Interest and returns the hop; `None` when there is no room for one more neighbour.
+    /// [`Downlinks::take_superfluous`] may have a hop to give up then.
+    pub fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Option<Asked> {
+        let Asking { peer, interest, len, wanted_token } = *asking;
+        let key = LinkKey::new(peer, interest.flow, self.config.per_flow_control);
+        let is_new = self.links.find(&key).is_none();
+        if is_new && self.links.len() >= self.config.max_neighbours {
             return None;
         }
-        let link = links.find_or_insert(key, || Responder::new(now, from, config, rng));
-        let is_restart = links.get_mut(link).is_some_and(|responder| responder.on_interest(now, interest));
+        let Self { links, config, rng, .. } = self;
+        let link = links.find_or_insert(key, || Responder::new(now, peer, config, rng));
+        let responder = links.get_mut(link)?;
+        responder.on_interest(now, interest, len);
+        let has_proof = wanted_token.is_none() || interest.token == wanted_token;
+        let is_settled_now = has_proof && responder.settle();
+        let token = wanted_token.filter(|_| !responder.is_settled());
+        if is_settled_now {
+            self.strangers.retain(|stranger| *stranger != link);
+        } else if is_new {
+            self.strangers.push_back(link);
+        }
+        if let Some(change) = self.faces.hear(now, &peer, link) {
+            change.held.into_iter().for_each(|link| self.hold(link, true));
+            change.resumed.into_iter().for_each(|link| self.hold(link, false));
+        }
         self.reschedule(link);
-        Some((link, is_restart))
+        Some(Asked { link, token, is_settled_now })
+    }
+
+    fn hold(&mut self, link: Slot, is_held: bool) {
+        if let Some(responder) = self.links.get_mut(link) {
+            responder.hold(is_held);
+        }
+        self.reschedule(link);
+    }
+
+    /// A hop that is to be forgotten: its neighbour was replaced at its face a while ago, or it is the oldest of too many
+    /// strangers. Returns it with the owners of its queues, which must be closed before [`Downlinks::forget`].
+    pub fn take_superfluous(&mut self, now: Instant) -> Option<(Slot, Vec<Slot>)> {
+        let most = (self.config.max_neighbours / STRANGERS).max(1);
+        let excess = (self.strangers.len() > most).then(|| self.strangers.pop_front()).flatten();
+        let link = excess.or_else(|| self.faces.take_replaced(now))?;
+        let owners = self.links.get(link).map(|responder| responder.scheduler.owners().collect());
+        Some((link, owners.unwrap_or_default()))
+    }
+
+    /// When [`Downlinks::take_superfluous`] has something if no input arrives first.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.faces.next_timeout()
     }
 
     /// Bytes that the neighbour of a hop may ask for beyond what it waits for.
@@ -116,7 +182,8 @@ impl Downlinks {
         if let Some(responder) = self.links.get_mut(link) {
             let is_owing = is_owing || responder.scheduler.queued_bytes(queue) > 0;
             let tally = responder.scheduler.tally(queue);
-            let ended = tally.and_then(|(flow, tally)| tally.close(flow, responder.addr, cause, is_owing));
+            let ended = tally
+                .and_then(|(flow, tally)| tally.close(flow, responder.peer.face.remote, cause, is_owing));
             ended.into_iter().for_each(|transfer| self.ended.push(transfer));
             let before = responder.scheduler.open_queues();
             responder.scheduler.close(queue);
@@ -134,7 +201,7 @@ impl Downlinks {
     pub fn end_complete(&mut self, now: Instant, quiet: Duration) {
         for (_, responder) in self.links.iter_mut() {
             while let Some((flow, tally)) = responder.scheduler.take_over(now, quiet) {
-                let ended = tally.close(flow, responder.addr, Ending::Silent, false);
+                let ended = tally.close(flow, responder.peer.face.remote, Ending::Silent, false);
                 ended.into_iter().for_each(|transfer| self.ended.push(transfer));
             }
         }
@@ -158,12 +225,17 @@ impl Downlinks {
             .filter(|(_, responder)| now.since(responder.last_heard()) >= span)
             .map(|(link, _)| link)
             .collect();
-        for link in silent {
-            if let Some(responder) = self.links.remove(link) {
-                self.open -= responder.scheduler.open_queues();
-            }
-            self.due.set(link, None);
+        silent.into_iter().for_each(|link| self.forget(link));
+    }
+
+    /// Forgets a hop. Its queues must have been closed.
+    pub fn forget(&mut self, link: Slot) {
+        if let Some(responder) = self.links.remove(link) {
+            self.open -= responder.scheduler.open_queues();
+            self.faces.remove(&responder.peer, link);
+            self.strangers.retain(|stranger| *stranger != link);
         }
+        self.due.set(link, None);
     }
 
     /// Queues bytes on a hop.

@@ -3,7 +3,7 @@ use super::subscriber::MAX_ASKED_RANGES;
 use crate::config::{Config, Mechanisms};
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
-use crate::wire::{Interest, Ranges};
+use crate::wire::Ranges;
 use alloc::vec::Vec;
 
 /// What an Interest should ask for.
@@ -25,8 +25,8 @@ pub struct Intake {
     /// What was ever asked of this upstream, which answers overlapping requests once: to have it again, we
     /// must say that it was lost.
     asked: RangeSet,
-    /// How often another upstream was turned to, modulo [`Interest::EPOCHS`].
-    epoch: u8,
+    /// How often another upstream was turned to, modulo 2^16.
+    turn: u16,
     loss: LossDetector,
     /// Number of the hop's packet that last carried bytes beyond those seen.
     last_in_order: Option<u64>,
@@ -45,7 +45,7 @@ impl Intake {
         Self {
             expected: RangeSet::new(),
             asked: RangeSet::new(),
-            epoch: 0,
+            turn: 0,
             loss: LossDetector::new(rules, next),
             last_in_order: None,
             last_arrival: now,
@@ -152,6 +152,11 @@ impl Intake {
         self.loss.on_seen(seen, &self.expected, self.payload, repairs)
     }
 
+    /// Bytes arrived from a node that answered before the present one: nothing can be told from their order.
+    pub fn on_former(&mut self, range: ByteRange) {
+        self.expected.remove(range);
+    }
+
     /// The upstream says that `range` is on its way.
     pub fn on_notice(&mut self, now: Instant, range: ByteRange) {
         self.last_arrival = now;
@@ -181,7 +186,7 @@ impl Intake {
 
     /// Another upstream is asked from now on, for all that is expected.
     pub fn on_new_path(&mut self, now: Instant) {
-        self.turn();
+        self.next_turn();
         self.asked = self.expected.clone();
         self.last_in_order = None;
         self.last_arrival = now;
@@ -189,20 +194,20 @@ impl Intake {
     }
 
     /// What was asked of upstreams until now is void.
-    fn turn(&mut self) {
+    fn next_turn(&mut self) {
         if self.mechanisms.epochs {
-            self.epoch = (self.epoch + 1) % Interest::EPOCHS;
+            self.turn = self.turn.wrapping_add(1);
         }
     }
 
-    /// The epoch that Interests of this flow carry.
-    pub fn epoch(&self) -> u8 {
-        self.epoch
+    /// The turn that Interests of this flow carry.
+    pub fn turn(&self) -> u16 {
+        self.turn
     }
 
     /// Nobody wants what was asked for any more.
     pub fn forget(&mut self) {
-        self.turn();
+        self.next_turn();
         self.expected.clear();
         self.asked.clear();
         self.loss.rewind(u64::MAX);

@@ -5,8 +5,10 @@
 //! `scheduler` picks when its `pacer` allows. A relay has one of the first per upstream ([`Uplinks`]) and one of
 //! the second per downstream neighbour ([`Downlinks`]).
 
+mod answerer;
 pub mod counter;
 mod downlinks;
+mod faces;
 mod intake;
 pub mod loss;
 mod outbox;
@@ -21,7 +23,8 @@ mod survey;
 pub mod transfer;
 mod uplinks;
 
-pub use downlinks::{Downlinks, Due};
+pub use answerer::Speaker;
+pub use downlinks::{Asked, Asking, Downlinks, Due};
 pub use intake::{Ask, Intake};
 pub use outbox::{Control, Outbox, Request, emit_answer, emit_interest, finish};
 pub use requester::Requester;
@@ -32,20 +35,21 @@ pub use transfer::{Ending, Transfer};
 pub use uplinks::{Heard, Received, Uplinks};
 
 use crate::name::FlowId;
-use core::net::SocketAddr;
 
-/// Names one controlled hop: a neighbour, and the flow where control is per flow (LEOTP as published).
+/// Names one controlled hop: a neighbour, and the flow where control is per flow (LEOTP as published). An upstream is
+/// named by its [`Face`](crate::peer::Face), because it is asked before it has spoken; a downstream neighbour by the
+/// [`Peer`](crate::peer::Peer) that asked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct LinkKey {
+pub struct LinkKey<N> {
     /// The neighbour.
-    pub addr: SocketAddr,
+    pub neighbour: N,
     /// The flow, or `None` for all flows together.
     pub flow: Option<FlowId>,
 }
 
-impl LinkKey {
-    /// The hop that carries `flow` to or from `addr`.
-    pub fn new(addr: SocketAddr, flow: FlowId, per_flow: bool) -> Self {
-        Self { addr, flow: per_flow.then_some(flow) }
+impl<N> LinkKey<N> {
+    /// The hop that carries `flow` to or from `neighbour`.
+    pub fn new(neighbour: N, flow: FlowId, per_flow: bool) -> Self {
+        Self { neighbour, flow: per_flow.then_some(flow) }
     }
 }

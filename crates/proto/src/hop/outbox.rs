@@ -2,10 +2,11 @@ use super::intake::Ask;
 use super::{Downlinks, Uplinks};
 use crate::name::{ByteRange, FlowId};
 use crate::node::Transmit;
+use crate::peer::Addressee;
 use crate::table::Slot;
 use crate::time::Instant;
 use crate::units::Rate;
-use crate::wire::{DataFlags, DataHeader, Interest, Notice, Ranges, Suite};
+use crate::wire::{DataFlags, DataHeader, Interest, News, Notice, Ranges, Suite};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -41,8 +42,8 @@ pub enum Control {
         link: Slot,
         /// The flow.
         flow: FlowId,
-        /// The range.
-        range: ByteRange,
+        /// The news.
+        news: News,
     },
     /// Data without payload: the end, or no such name.
     Answer {
@@ -89,8 +90,13 @@ impl Outbox {
     /// Asks a hop for all that another one was asked for, twice: the copy of what arrives is not answered.
     pub fn ask_anew(&mut self, link: Slot, flow: FlowId, ranges: &[ByteRange], limit: u64) {
         for _ in 0..2 {
-            self.ask_all(link, flow, (ranges, false), limit, Interest::DEFAULT_HOP_LIMIT);
+            self.ask_fresh(link, flow, ranges, limit);
         }
+    }
+
+    /// Asks a hop for bytes that it may have been asked for before.
+    pub fn ask_fresh(&mut self, link: Slot, flow: FlowId, ranges: &[ByteRange], limit: u64) {
+        self.ask_all(link, flow, (ranges, false), limit, Interest::DEFAULT_HOP_LIMIT);
     }
 
     fn ask_all(
@@ -138,13 +144,13 @@ impl Outbox {
     }
 }
 
-/// Writes an Interest for a hop with the flow's epoch and its backpressure bound.
+/// Writes an Interest for a hop with the flow's turn and its backpressure bound.
 pub fn emit_interest<C: Suite>(
     uplinks: &mut Uplinks,
     suite: &mut C,
     now: Instant,
     request: Request,
-    (epoch, flow_rate): (u8, Rate),
+    (turn, flow_rate): (u16, Rate),
     out: &mut Vec<u8>,
 ) -> Option<Transmit> {
     let requester = uplinks.get_mut(request.link)?;
@@ -152,15 +158,15 @@ pub fn emit_interest<C: Suite>(
         repair: request.ask.repair,
         ranges: request.ask.ranges,
         hop_limit: request.hop_limit,
-        epoch,
+        turn,
         flow_rate,
         ..requester.stamp(now, request.flow)
     };
-    let to = requester.addr;
-    finish(suite, now, to, out, |out| interest.emit(out))
+    let to = Addressee::Asked(requester.face);
+    finish(suite, now, &to, out, |out| interest.emit(out))
 }
 
-/// Writes a Notice or an empty Data packet for a hop.
+/// Writes a Notice or an empty Data packet for a hop; `None` when its neighbour may not be sent one.
 pub fn emit_answer<C: Suite>(
     downlinks: &mut Downlinks,
     suite: &mut C,
@@ -169,11 +175,16 @@ pub fn emit_answer<C: Suite>(
     out: &mut Vec<u8>,
 ) -> Option<Transmit> {
     let (Control::Notice { link, .. } | Control::Answer { link, .. }) = control else { return None };
+    let overhead = suite.overhead() as u64;
     let responder = downlinks.get_mut(link)?;
-    let (counter, echo) = responder.stamp(now);
-    let to = responder.addr;
-    finish(suite, now, to, out, |out| match control {
-        Control::Notice { flow, range, .. } => Notice { counter, flow, echo, range }.emit(out),
+    if responder.is_held() || !responder.spend(DataHeader::MAX_USUAL_LEN.max(Notice::USUAL_LEN) + overhead) {
+        return None;
+    }
+    let to = Addressee::Asker(responder.peer);
+    let is_token = matches!(control, Control::Notice { news: News::Token(_), .. });
+    let (counter, echo) = if is_token { responder.stamp_uncounted(now) } else { responder.stamp(now) };
+    finish(suite, now, &to, out, |out| match control {
+        Control::Notice { flow, news, .. } => Notice { counter, flow, echo, news }.emit(out),
         Control::Answer { flow, offset, flags, .. } => {
             DataHeader { counter, flow, offset, echo, flags }.emit(out);
         }
@@ -186,7 +197,7 @@ pub fn emit_answer<C: Suite>(
 pub fn finish<C: Suite>(
     suite: &mut C,
     now: Instant,
-    to: core::net::SocketAddr,
+    to: &Addressee,
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>),
 ) -> Option<Transmit> {
@@ -197,7 +208,7 @@ pub fn finish<C: Suite>(
         out.truncate(start);
         return None;
     }
-    Some(Transmit { to, len: out.len() - start })
+    Some(Transmit { to: to.face(), len: out.len() - start })
 }
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
-use super::counter::{Arrival, Arrivals, MAX_JUMP};
+use super::answerer::{Answerer, Speaker};
+use super::counter::{Arrival, Arrivals};
 use super::rate::{Delivery, RateController, controller};
 use super::rtt::{HopRtt, StampClock};
 use super::survey::{Carried, Upstream};
 use crate::config::Config;
 use crate::name::FlowId;
+use crate::peer::{Face, Incarnation};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, WireTime};
 use crate::units::Rate;
 use crate::wire::Interest;
 use alloc::boxed::Box;
-use core::net::SocketAddr;
 
 /// Control packets cost at most this share of the bytes that they steer: one byte in 128.
 const CONTROL_SHARE: u64 = 128;
@@ -19,7 +20,10 @@ const CONTROL_BYTES: u64 = 64;
 /// The receiving side of a hop, for all flows from one neighbour: measures the hop and grants its rate.
 pub struct Requester {
     /// The neighbour.
-    pub addr: SocketAddr,
+    pub face: Face,
+    answerer: Answerer,
+    /// The neighbour's proof that this node receives at its address.
+    token: Option<u32>,
     arrivals: Arrivals,
     clock: StampClock,
     rtt: HopRtt,
@@ -35,30 +39,23 @@ pub struct Requester {
     /// When a gap in the counter is a loss even if nothing follows.
     gap_deadline: Option<Instant>,
     reorder_time: Duration,
-    /// When another node was last found at the neighbour's address.
-    renewed_at: Instant,
-    /// When the last packet came, and after how long without any the neighbour may have forgotten us.
     last_arrival: Instant,
+    /// After so long without a packet the neighbour has forgotten the hop, and counts from anywhere.
     forgotten_after: Duration,
     /// Largest packet seen. Smaller ones take less time on the wire, and would pass for an emptier queue.
     full_packet: u64,
     carried: Carried,
 }
 
-/// What a neighbour may send beyond its rate before it is taken for another one.
-const SENDING_MARGIN: f64 = 4.0;
-const FEW_PACKETS: u16 = 64;
-
-/// Neighbours change no more often than this, or it is not believed.
-const MIN_TENURE: Duration = Duration::from_millis(100);
-
 impl Requester {
-    /// The Requester towards the neighbour `addr`.
-    pub fn new(addr: SocketAddr, config: &Config, rng: &mut Rng) -> Self {
+    /// The Requester towards the neighbour at `face`.
+    pub fn new(face: Face, config: &Config, rng: &mut Rng) -> Self {
         Self {
-            addr,
+            face,
+            answerer: Answerer::default(),
+            token: None,
             arrivals: Arrivals::new(config.reorder_packets, config.reorder_limit),
-            clock: StampClock::new(rng),
+            clock: StampClock::default(),
             rtt: HopRtt::new(config.rtt0),
             controller: controller(config),
             counter: rng.next_u64() as u16,
@@ -69,7 +66,6 @@ impl Requester {
             reported_warm: false,
             gap_deadline: None,
             reorder_time: config.reorder_time,
-            renewed_at: Instant::ZERO,
             last_arrival: Instant::ZERO,
             forgotten_after: config.flow_idle,
             full_packet: 0,
@@ -125,8 +121,30 @@ impl Requester {
         self.clock.read(now, echo)
     }
 
-    /// A packet of `wire_bytes` arrived. `answered` is what [`Requester::answered`] says of it; `backlog` says that
-    /// its sender was held by its rate.
+    /// The neighbour wants `token` in every Interest. True when it is another than before.
+    pub fn prove(&mut self, token: u32) -> bool {
+        let is_new = self.token.replace(token) != Some(token);
+        if is_new {
+            // Until now it may have forgotten the hop between two packets.
+            self.resume();
+        }
+        is_new
+    }
+
+    /// Tells whether a packet of `incarnation` is the present answerer's. `answered` is what [`Requester::answered`]
+    /// says of it.
+    pub fn hear(&mut self, now: Instant, incarnation: Incarnation, answered: Option<Instant>) -> Speaker {
+        let speaker = self.answerer.hear(now, incarnation, answered);
+        if speaker == Speaker::New {
+            self.resume();
+            // Its path may be longer, which must not pass for a queue.
+            self.rtt.rebase(Duration::MAX);
+        }
+        speaker
+    }
+
+    /// A packet of `wire_bytes` of the present answerer arrived. `answered` is what [`Requester::answered`] says of it;
+    /// `backlog` says that its sender was held by its rate.
     pub fn on_packet(
         &mut self,
         now: Instant,
@@ -135,21 +153,11 @@ impl Requester {
         wire_bytes: u64,
         backlog: bool,
     ) -> Arrival {
-        // A neighbour that was not asked for long has forgotten the hop, and counts from anywhere.
         if now.since(self.last_arrival) >= self.forgotten_after {
             self.resume();
         }
-        let is_jump = self.arrivals.ahead(counter) > FEW_PACKETS as i16;
-        let sendable = if is_jump { self.sendable_since(now) } else { FEW_PACKETS };
-        let mut arrival = self.arrivals.on_arrival(counter, sendable);
+        let arrival = self.arrivals.on_arrival(counter);
         self.last_arrival = now;
-        // While two nodes' last and first packets mix, one change is enough.
-        arrival.is_new_neighbour &= now.since(self.renewed_at) > self.rtt.smoothed().max(MIN_TENURE);
-        if arrival.is_new_neighbour {
-            self.renewed_at = now;
-            // Its path may be longer, which must not pass for a queue.
-            self.rtt.rebase(Duration::MAX);
-        }
         self.unreported += wire_bytes;
         self.carried.packets += 1;
         self.carried.bytes += wire_bytes;
@@ -168,15 +176,6 @@ impl Requester {
             (true, set) => set,
         };
         arrival
-    }
-
-    /// Packets that the neighbour can have sent since the last arrival: [`SENDING_MARGIN`] times what it may, for grants
-    /// that it has not heard of and packets that are not full, and a few.
-    fn sendable_since(&self, now: Instant) -> u16 {
-        let seconds = now.since(self.last_arrival).as_secs_f64();
-        let granted = self.rate().max(self.reported_rate).as_bps() as f64 * seconds;
-        let packets = SENDING_MARGIN * granted / (8.0 * self.full_packet.max(1) as f64);
-        packets.min(f64::from(MAX_JUMP - FEW_PACKETS)) as u16 + FEW_PACKETS
     }
 
     /// When [`Requester::on_timeout`] has something to say.
@@ -217,7 +216,7 @@ impl Requester {
     pub fn survey(&self) -> Upstream {
         let since = |at: Instant| (at > Instant::ZERO).then_some(at);
         Upstream {
-            addr: self.addr,
+            addr: self.face.remote,
             rtt: self.is_measured().then(|| (self.hop_rtt(), self.min_hop_rtt())),
             rate: self.rate(),
             carried: self.carried,
@@ -243,6 +242,7 @@ impl Requester {
         Interest {
             counter: self.counter,
             cold: !self.reported_warm,
+            token: self.token,
             ..Interest::feedback(flow, self.clock.stamp(now), self.reported_rate)
         }
     }
@@ -258,23 +258,41 @@ impl Requester {
 mod tests {
     use super::*;
     use crate::hop::rtt::Echo;
+    use core::net::SocketAddr;
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    fn requester() -> Requester {
+        let face = SocketAddr::from(([10, 0, 0, 1], 9)).into();
+        Requester::new(face, &Config::default(), &mut Rng::new(5))
+    }
+
+    fn node(boot: u64) -> Incarnation {
+        Incarnation { boot, link: 1 }
+    }
 
     #[test]
-    fn what_answers_another_nodes_interest_is_not_measured() {
-        let at = |millis| Instant::ZERO + Duration::from_millis(millis);
-        let addr = SocketAddr::from(([10, 0, 0, 1], 9));
-        let mut rng = Rng::new(5);
-        let mut requester = || Requester::new(addr, &Config::default(), &mut rng);
-        let (mut gone, mut new) = (requester(), requester());
-        let flow = FlowId([1; 16]);
-        let (last, first) = (gone.stamp(at(5), flow), new.stamp(at(10), flow));
-        // The neighbour has heard the old node last, and then the new one.
-        for (interest, heard, is_own) in [(last, at(10), false), (first, at(30), true)] {
-            let echo = Echo::new(heard, interest.sent).at(at(32));
-            let answered = new.answered(at(52), echo);
-            new.on_packet(at(52), 7, answered, 1400, false);
-            assert_eq!(new.is_measured(), is_own);
+    fn the_path_of_a_new_answerer_is_measured_anew() {
+        let (mut requester, flow) = (requester(), FlowId([1; 16]));
+        // A near node answers, and from 1 s on a far one.
+        for (asked, boot, rtt) in [(10, 1, 20), (1000, 2, 80)] {
+            let interest = requester.stamp(at(asked), flow);
+            let echo = Echo::new(at(asked + rtt / 2), interest.sent).at(at(asked + rtt / 2));
+            let now = at(asked + rtt);
+            let answered = requester.answered(now, echo);
+            requester.hear(now, node(boot), answered);
+            requester.on_packet(now, 7 + 20_000 * boot as u16, answered, 1400, false);
+            assert_eq!(requester.min_hop_rtt(), Duration::from_millis(rtt));
         }
-        assert_eq!(new.min_hop_rtt(), Duration::from_millis(40));
+    }
+
+    #[test]
+    fn a_token_stands_in_every_interest_from_then_on() {
+        let (mut requester, flow) = (requester(), FlowId([1; 16]));
+        assert_eq!(requester.stamp(at(1), flow).token, None);
+        assert!(requester.prove(77) && !requester.prove(77));
+        assert_eq!(requester.stamp(at(2), flow).token, Some(77));
     }
 }

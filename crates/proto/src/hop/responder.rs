@@ -3,11 +3,11 @@ use super::rtt::Echo;
 use super::scheduler::{Scheduler, Turn};
 use super::survey::{Carried, Downstream};
 use crate::config::{Config, Notices};
+use crate::peer::Peer;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, WireTime};
 use crate::units::Rate;
 use crate::wire::Interest;
-use core::net::SocketAddr;
 
 /// The sending side of a hop: answers one neighbour at the rate that this neighbour grants.
 ///
@@ -16,7 +16,7 @@ use core::net::SocketAddr;
 #[derive(Debug)]
 pub struct Responder {
     /// The neighbour.
-    pub addr: SocketAddr,
+    pub peer: Peer,
     /// What waits for it.
     pub scheduler: Scheduler,
     /// Bytes that it asked for and that are not here yet, over all flows.
@@ -30,9 +30,9 @@ pub struct Responder {
     counter: u16,
     /// Packets that may leave before the neighbour has measured anything.
     cold_allowance: Option<u32>,
-    initial_window: u32,
-    /// Counter of the neighbour's newest Interest.
-    heard_counter: u16,
+    standing: Standing,
+    /// Whether another incarnation speaks at the neighbour's face: nobody receives what is sent there for this one.
+    is_held: bool,
     last_heard: Instant,
     /// Bytes that a datagram is longer than its payload, roughly: pacing counts the wire.
     overhead: u64,
@@ -42,11 +42,23 @@ pub struct Responder {
 /// A second's worth of new flows may come at once.
 const OPENING_BURST: Duration = Duration::from_secs(1);
 
-/// Interests further apart than this were not reordered by the path.
-const PLAUSIBLE_REORDERING: u16 = 1000;
+/// A stranger is sent at most so many bytes for each that came from its address (RFC 9000, section 8).
+const AMPLIFICATION: u64 = 3;
+
+/// What is known of a neighbour's address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// Nothing: somebody else may have the address. So many bytes may be sent there.
+    Stranger { allowance: u64 },
+    /// The neighbour receives there.
+    Settled,
+}
 
 /// IPv4, UDP and our header: what a payload costs beyond itself and its seal.
-const WIRE_OVERHEAD: u64 = 20 + 8 + 28;
+const WIRE_OVERHEAD: u64 = BELOW_US + 27;
+
+/// IPv4 and UDP.
+const BELOW_US: u64 = 20 + 8;
 
 fn scheduler(config: &Config) -> Scheduler {
     let scheduler = Scheduler::new(config.payload, config.notices == Notices::OnRequest);
@@ -55,9 +67,9 @@ fn scheduler(config: &Config) -> Scheduler {
 
 impl Responder {
     /// The Responder for a neighbour from which `interest` just came.
-    pub fn new(now: Instant, addr: SocketAddr, config: &Config, rng: &mut Rng) -> Self {
+    pub fn new(now: Instant, peer: Peer, config: &Config, rng: &mut Rng) -> Self {
         Self {
-            addr,
+            peer,
             wanted: 0,
             max_rate: config.max_rate,
             opens_at: now.before(OPENING_BURST),
@@ -67,32 +79,68 @@ impl Responder {
             echo: Echo::new(now, WireTime::default()),
             counter: rng.next_u64() as u16,
             cold_allowance: Some(config.initial_window),
-            initial_window: config.initial_window,
-            heard_counter: 0,
+            standing: Standing::Stranger { allowance: 0 },
+            is_held: false,
             last_heard: now,
             overhead: WIRE_OVERHEAD + config.seal_overhead(),
             carried: Carried::default(),
         }
     }
 
-    /// Takes the hop's control from an Interest. True when the neighbour has started anew: it knew the hop, and
-    /// now neither knows it nor continues its counter.
-    pub fn on_interest(&mut self, now: Instant, interest: &Interest) -> bool {
+    /// Takes the hop's control from an Interest, which came in a datagram of `len` bytes.
+    pub fn on_interest(&mut self, now: Instant, interest: &Interest, len: usize) {
         self.last_heard = now;
-        let is_restart = interest.cold
-            && self.cold_allowance.is_none()
-            && (interest.counter.wrapping_sub(self.heard_counter) as i16).unsigned_abs()
-                > PLAUSIBLE_REORDERING;
-        self.heard_counter = interest.counter;
-        if is_restart {
-            self.cold_allowance = Some(self.initial_window);
+        if let Standing::Stranger { allowance } = &mut self.standing {
+            *allowance += AMPLIFICATION * len as u64;
         }
         self.echo = Echo::new(now, interest.sent);
         self.pacer.set_rate(now, interest.link_rate.min(self.max_rate));
         if !interest.cold {
             self.cold_allowance = None;
         }
-        is_restart
+    }
+
+    /// The neighbour has shown that it receives at its address. True when that is news.
+    pub fn settle(&mut self) -> bool {
+        core::mem::replace(&mut self.standing, Standing::Settled) != Standing::Settled
+    }
+
+    /// Whether the neighbour has shown that it receives at its address.
+    pub fn is_settled(&self) -> bool {
+        self.standing == Standing::Settled
+    }
+
+    /// Holds or lets go what waits: another incarnation speaks at the face, or this one does again.
+    pub fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// Whether what waits is held.
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Whether a datagram of `len` bytes may be sent to the neighbour; if so, it counts as sent.
+    pub fn spend(&mut self, len: u64) -> bool {
+        match &mut self.standing {
+            Standing::Settled => true,
+            Standing::Stranger { allowance } if *allowance >= len => {
+                *allowance -= len;
+                true
+            }
+            Standing::Stranger { .. } => false,
+        }
+    }
+
+    /// Whether the next chunk is within what a stranger may be sent. It is as long as a packet or as all that waits.
+    fn affords_chunk(&self) -> bool {
+        match self.standing {
+            Standing::Settled => true,
+            Standing::Stranger { allowance } => {
+                let chunk = self.scheduler.total_bytes().min(self.scheduler.payload());
+                allowance >= chunk + self.overhead - BELOW_US
+            }
+        }
     }
 
     /// When the neighbour was last heard.
@@ -122,7 +170,7 @@ impl Responder {
 
     /// When [`Responder::poll`] has something if no input arrives first.
     pub fn next_turn(&self) -> Instant {
-        if self.cold_allowance == Some(0) {
+        if self.cold_allowance == Some(0) || self.is_held || !self.affords_chunk() {
             return Instant::NEVER;
         }
         self.scheduler.next_turn().max(self.pacer.ready_at())
@@ -136,6 +184,7 @@ impl Responder {
         }
         let turn = self.scheduler.poll(now)?;
         if let Turn::Send(chunk) = turn {
+            self.spend(chunk.range.len() + self.overhead - BELOW_US);
             self.carried.packets += 1;
             self.carried.bytes += chunk.range.len() + self.overhead;
             self.pacer.on_sent(now, chunk.range.len() + self.overhead);
@@ -152,7 +201,7 @@ impl Responder {
     /// The hop's state, for the operator.
     pub fn survey(&self) -> Downstream {
         Downstream {
-            addr: self.addr,
+            addr: self.peer.face.remote,
             rate: self.link_rate(),
             queued: self.scheduler.total_bytes(),
             awaited: self.wanted,
@@ -160,6 +209,11 @@ impl Responder {
             carried: self.carried,
             last_heard: self.last_heard,
         }
+    }
+
+    /// The counter and echo for a packet that does not count on the hop: the neighbour may take it for another's.
+    pub fn stamp_uncounted(&self, now: Instant) -> (u16, WireTime) {
+        (self.counter, self.echo.at(now))
     }
 
     /// The counter and echo for a packet that leaves now.

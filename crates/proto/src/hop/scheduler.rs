@@ -165,6 +165,16 @@ impl Scheduler {
         Some((over.flow, core::mem::take(&mut over.tally)))
     }
 
+    /// Bytes of a chunk, at most.
+    pub fn payload(&self) -> u64 {
+        self.payload
+    }
+
+    /// The owners of the queues that are open.
+    pub fn owners(&self) -> impl Iterator<Item = Slot> {
+        self.queues.iter().flatten().map(|queue| queue.owner)
+    }
+
     /// Bytes waiting in a queue.
     pub fn queued_bytes(&self, slot: Slot) -> u64 {
         self.queue(slot).map_or(0, |queue| queue.queued.byte_count())

@@ -19,22 +19,22 @@ pub struct Subscriber {
     /// When it last asked.
     pub last_heard: Instant,
     asked: RangeSet,
-    /// The epoch of what it asked.
-    pub epoch: u8,
+    /// The turn of its requests.
+    pub turn: u16,
 }
 
 impl Subscriber {
     /// Finds the neighbour on `link` among the subscribers of `flow`, which the role calls `owner`, or adds it;
-    /// `None` when it has too many flows already. One that asks in another epoch than before remembers nothing of
+    /// `None` when it has too many flows already. One that asks in another turn than before remembers nothing of
     /// what it asked then, and nor do we.
     pub fn find_or_add<'a>(
         subscribers: &'a mut Vec<Self>,
         downlinks: &mut Downlinks,
         now: Instant,
         link: Slot,
-        (flow, owner, epoch): (FlowId, Slot, u8),
+        (flow, owner, turn): (FlowId, Slot, u16),
     ) -> Option<&'a mut Self> {
-        if subscribers.iter().any(|subscriber| subscriber.link == link && subscriber.epoch != epoch) {
+        if subscribers.iter().any(|subscriber| subscriber.link == link && subscriber.turn != turn) {
             Self::drop_link(subscribers, downlinks, link, Ending::TurnedAway);
         }
         let index = match subscribers.iter().position(|subscriber| subscriber.link == link) {
@@ -48,7 +48,7 @@ impl Subscriber {
                     wanted: RangeSet::new(),
                     last_heard: now,
                     asked: RangeSet::new(),
-                    epoch,
+                    turn,
                 });
                 subscribers.len() - 1
             }

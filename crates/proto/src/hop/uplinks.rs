@@ -1,24 +1,25 @@
 use super::LinkKey;
+use super::answerer::Speaker;
 use super::loss::Seen;
 use super::requester::Requester;
 use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId};
+use crate::peer::{Face, Peer};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant, WireTime};
 use crate::wire::{DataHeader, Notice};
-use core::net::SocketAddr;
 
 /// The Requesters of a node, one per upstream hop.
 pub struct Uplinks {
-    links: Table<LinkKey, Requester>,
+    links: Table<LinkKey<Face>, Requester>,
     timeouts: Deadlines,
     config: Config,
     rng: Rng,
 }
 
-/// What stands in a packet from upstream about its hop.
+/// The part of a packet from upstream that is about its hop.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
     counter: u16,
@@ -40,15 +41,15 @@ impl Received {
         Self { counter: header.counter, echo: header.echo, range, wire_bytes, backlog: header.flags.backlog }
     }
 
-    /// A Notice: it tells how far its sender got, like Data without bytes.
-    pub fn notice(notice: &Notice) -> Self {
-        let range = ByteRange::at(notice.range.start, 0);
+    /// A Notice that `range` is coming: it tells how far its sender got, like Data without bytes.
+    pub fn mark(notice: &Notice, range: ByteRange) -> Self {
+        let range = ByteRange::at(range.start, 0);
         let wire_bytes = Notice::USUAL_LEN + BELOW_US;
         Self { counter: notice.counter, echo: notice.echo, range, wire_bytes, backlog: false }
     }
 }
 
-/// What a packet from upstream told about its hop.
+/// The news of a packet from upstream about its hop.
 #[derive(Clone, Copy, Debug)]
 pub struct Heard {
     /// The hop.
@@ -57,10 +58,26 @@ pub struct Heard {
     pub number: u64,
     /// Packets that are counted as lost on the hop with this arrival.
     pub lost: u32,
-    /// Another node answers now under the neighbour's address: all that was asked of it is to be asked anew.
+    /// Another node answers now at the neighbour's face: all that was asked of it is to be asked anew.
     pub is_new_neighbour: bool,
+    /// The packet is of a node that answered before: its bytes count, and nothing else.
+    pub is_former: bool,
     /// For the flow's [`super::Intake`], but for the flow's own count of missing packets.
     pub seen: Seen,
+}
+
+impl Heard {
+    fn former(now: Instant, link: Slot, range: ByteRange) -> Self {
+        let seen = Seen {
+            now,
+            range,
+            answers_until: Instant::ZERO,
+            missing_on_hop: 0,
+            hop_rtt: Duration::ZERO,
+            reorder: 0,
+        };
+        Self { link, number: 0, lost: 0, is_new_neighbour: false, is_former: true, seen }
+    }
 }
 
 impl Uplinks {
@@ -74,16 +91,25 @@ impl Uplinks {
         }
     }
 
-    /// The hop to `addr` for `flow`, made when there is none.
-    pub fn link(&mut self, addr: SocketAddr, flow: FlowId) -> Slot {
-        let key = LinkKey::new(addr, flow, self.config.per_flow_control);
+    /// The hop to the neighbour at `face` for `flow`, made when there is none.
+    pub fn link(&mut self, face: Face, flow: FlowId) -> Slot {
+        let key = LinkKey::new(face, flow, self.config.per_flow_control);
         let Self { links, config, rng, .. } = self;
-        links.find_or_insert(key, || Requester::new(addr, config, rng))
+        links.find_or_insert(key, || Requester::new(face, config, rng))
     }
 
-    /// The hop to `addr` for `flow`, if there is one.
-    pub fn find(&self, addr: SocketAddr, flow: FlowId) -> Option<Slot> {
-        self.links.find(&LinkKey::new(addr, flow, self.config.per_flow_control))
+    /// The hop on which packets from `face` for `flow` were asked for, if there is one: in the name of the face's own
+    /// local address, or in that of the node, whatever address the answer found.
+    pub fn find(&self, face: Face, flow: FlowId) -> Option<Slot> {
+        let by = |face| self.links.find(&LinkKey::new(face, flow, self.config.per_flow_control));
+        by(face).or_else(|| by(face.anywhere()))
+    }
+
+    /// The hop by which `flow` arrives at `face`, which nearly always is the `usual` one.
+    pub fn answering(&self, usual: Option<Slot>, face: Face, flow: FlowId) -> Option<Slot> {
+        let asked = |link: Slot| self.links.get(link).map(|requester| requester.face);
+        let is_usual = |link: &Slot| asked(*link).is_some_and(|of| of == face || of == face.anywhere());
+        usual.filter(is_usual).or_else(|| self.find(face, flow))
     }
 
     /// The Requester of a hop.
@@ -112,13 +138,17 @@ impl Uplinks {
         self.links.get(link).map_or(self.config.rtt0, Requester::hop_rtt)
     }
 
-    /// A Data packet or Notice from a hop: measures it.
+    /// A Data packet or Notice of `peer` on a hop: measures it.
     #[inline]
-    pub fn on_packet(&mut self, now: Instant, link: Slot, received: Received) -> Option<Heard> {
+    pub fn on_packet(&mut self, now: Instant, link: Slot, peer: &Peer, received: Received) -> Option<Heard> {
         let Received { counter, echo, range, wire_bytes, backlog } = received;
         let wire_bytes = wire_bytes + self.config.seal_overhead();
         let requester = self.links.get_mut(link)?;
         let answered = requester.answered(now, echo);
+        let speaker = requester.hear(now, peer.incarnation, answered);
+        if speaker == Speaker::Former {
+            return Some(Heard::former(now, link, range));
+        }
         let arrival = requester.on_packet(now, counter, answered, wire_bytes, backlog);
         let hop_rtt = requester.hop_rtt();
         let reorder = requester.reorder();
@@ -128,7 +158,8 @@ impl Uplinks {
             link,
             number: arrival.number,
             lost: arrival.lost,
-            is_new_neighbour: arrival.is_new_neighbour && self.config.mechanisms.neighbour_detection,
+            is_new_neighbour: speaker == Speaker::New && self.config.mechanisms.neighbour_detection,
+            is_former: false,
             seen: Seen {
                 now,
                 range,

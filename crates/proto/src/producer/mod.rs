@@ -3,17 +3,18 @@
 use crate::config::Config;
 use crate::hop::scheduler::{Chunk, Turn};
 use crate::hop::{
-    Control, Downlinks, Downstream, Due, Ending, FlowView, Outbox, Subscriber, Transfer, emit_answer, finish,
+    Asked, Asking, Control, Downlinks, Downstream, Due, Ending, FlowView, Outbox, Subscriber, Transfer,
+    emit_answer, finish,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
+use crate::peer::{Addressee, Face, Opened, Peer};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{DataFlags, DataHeader, Interest, Packet, Plain, Suite};
+use crate::wire::{DataFlags, DataHeader, Interest, News, Packet, Plain, Suite};
 use alloc::vec::Vec;
-use core::net::SocketAddr;
 
 /// What a [`Source`] knows of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,25 +172,33 @@ impl<S: Source, C: Suite> Producer<S, C> {
         self.downlinks.end_complete(now, quiet);
     }
 
-    /// Takes a packet that somebody else has opened: a node of several roles opens a datagram once.
-    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, packet: &Packet<'_>) {
+    /// Takes a packet that somebody else has opened in a datagram of `len` bytes: a node of several roles opens a datagram
+    /// once.
+    pub fn handle_packet(&mut self, now: Instant, peer: Peer, packet: &Packet<'_>, len: usize) {
         match packet {
-            Packet::Interest(interest) => self.on_interest(now, from, interest),
+            Packet::Interest(interest) => {
+                let wanted_token = self.suite.token(peer.face.remote);
+                self.on_interest(now, &Asking { peer, interest, len, wanted_token });
+            }
             // Data and Notices are for those who ask.
             Packet::Data(..) | Packet::Notice(_) => self.stats.bad_datagrams += 1,
         }
     }
 
-    fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
+    fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) {
         self.stats.interests_in += 1;
-        let Some((link, is_restart)) = self.downlinks.on_interest(now, from, interest) else {
+        let interest = asking.interest;
+        let asked = self.downlinks.on_interest(now, asking);
+        self.forget_superfluous(now);
+        let Some(Asked { link, token, is_settled_now }) = asked else {
             self.stats.over_limit += 1;
             return;
         };
-        if is_restart {
-            for (_, flow) in self.flows.iter_mut() {
-                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::Restarted);
-            }
+        if is_settled_now {
+            self.suite.settle(&asking.peer);
+        }
+        if let Some(token) = token {
+            self.outbox.push(Control::Notice { link, flow: interest.flow, news: News::Token(token) });
         }
         if interest.ranges.is_empty() {
             self.on_feedback(now, link, interest);
@@ -221,7 +230,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
             return;
         };
         let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };
-        if subscriber.epoch != interest.epoch {
+        if subscriber.turn != interest.turn {
             // It has turned to another upstream.
             Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::TurnedAway);
         } else {
@@ -245,7 +254,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         flow.last_used = now;
         let (length, available) = (flow.length, flow.available);
         let subscribers = &mut flow.subscribers;
-        let of_flow = (interest.flow, flow_slot, interest.epoch);
+        let of_flow = (interest.flow, flow_slot, interest.turn);
         let Some(subscriber) = Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, of_flow)
         else {
             return;
@@ -304,9 +313,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
         let responder = self.downlinks.get_mut(due.link)?;
         let (counter, echo) = responder.stamp(now);
         let header = DataHeader { counter, flow: chunk.flow, offset: chunk.range.start, echo, flags };
-        let (to, source, start) = (responder.addr, &mut self.source, out.len());
+        let (to, source, start) = (Addressee::Asker(responder.peer), &mut self.source, out.len());
         let mut is_read = false;
-        let transmit = finish(&mut self.suite, now, to, out, |out| {
+        let transmit = finish(&mut self.suite, now, &to, out, |out| {
             header.emit(out);
             is_read = source.read(now, chunk.flow, chunk.range, out);
         });
@@ -379,6 +388,17 @@ impl<S: Source, C: Suite> Producer<S, C> {
         }
     }
 
+    /// Forgets the neighbours whose hops are to be given up, and all that they wanted.
+    fn forget_superfluous(&mut self, now: Instant) {
+        while let Some((link, owners)) = self.downlinks.take_superfluous(now) {
+            for owner in owners {
+                let Some(flow) = self.flows.get_mut(owner) else { continue };
+                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::Restarted);
+            }
+            self.downlinks.forget(link);
+        }
+    }
+
     /// Forgets flows and neighbours that were silent.
     fn sweep(&mut self, now: Instant) {
         let idle = self.config.flow_idle;
@@ -410,14 +430,20 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
     /// A Producer tells of transfers that ended.
     type Event = Transfer;
 
-    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        match self.suite.open(now, from, datagram).ok().map(Packet::parse) {
-            Some(Ok(packet)) => self.handle_packet(now, from, &packet),
-            Some(Err(_)) | None => self.stats.bad_datagrams += 1,
+    fn handle_datagram(&mut self, now: Instant, face: Face, datagram: &mut [u8]) {
+        let len = datagram.len();
+        let Ok(Opened { peer, packet }) = self.suite.open(now, face, datagram) else {
+            self.stats.bad_datagrams += 1;
+            return;
+        };
+        match Packet::parse(packet) {
+            Ok(packet) => self.handle_packet(now, peer, &packet, len),
+            Err(_) => self.stats.bad_datagrams += 1,
         }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.forget_superfluous(now);
         if self.next_sweep.is_some_and(|at| at <= now) {
             self.sweep(now);
         }
@@ -432,8 +458,8 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
                 match due.turn {
                     Turn::Send(chunk) => self.emit_chunk(now, &due, chunk, out),
                     Turn::Mark { flow, offset } => {
-                        let range = ByteRange::at(offset, 0);
-                        self.outbox.push(Control::Notice { link: due.link, flow, range });
+                        let news = News::Coming(ByteRange::at(offset, 0));
+                        self.outbox.push(Control::Notice { link: due.link, flow, news });
                         None
                     }
                 }
@@ -450,6 +476,8 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.downlinks.next_turn().min(self.next_sweep.unwrap_or(Instant::NEVER)).if_ever()
+        let sweep = self.next_sweep.unwrap_or(Instant::NEVER);
+        let superfluous = self.downlinks.next_timeout().unwrap_or(Instant::NEVER);
+        self.downlinks.next_turn().min(sweep).min(superfluous).if_ever()
     }
 }

@@ -4,66 +4,50 @@ use super::{Flow, Relay, Scratch};
 use crate::config::Notices;
 use crate::hop::scheduler::Chunk;
 use crate::hop::{Control, Due, Ending, Heard, Received, finish};
-use crate::name::{ByteRange, FlowId};
+use crate::name::ByteRange;
 use crate::node::Transmit;
+use crate::peer::{Addressee, Face, Peer};
 use crate::table::Slot;
 use crate::time::Instant;
-use crate::wire::{DataFlags, DataHeader, Suite};
+use crate::wire::{DataFlags, DataHeader, News, Suite};
 use alloc::vec::Vec;
-use core::net::SocketAddr;
 
 impl<C: Suite> Relay<C> {
-    pub(super) fn on_data(&mut self, now: Instant, from: SocketAddr, header: DataHeader, payload: &[u8]) {
+    pub(super) fn on_data(&mut self, now: Instant, peer: &Peer, header: DataHeader, payload: &[u8]) {
         self.stats.data_in += 1;
         let Some(flow_slot) = self.flows.find(&header.flow) else {
             self.stats.unasked += 1;
             return;
         };
         // Only who was asked may answer: whoever else knows the flow's name could fill the cache.
-        let Some(link) = self.uplink_from(flow_slot, from) else {
+        let Some(link) = self.uplink_from(flow_slot, peer.face) else {
             self.stats.unasked += 1;
             return;
         };
-        let range = header.range(payload.len());
         let received = Received::data(&header, payload.len());
-        let heard = self.uplinks.on_packet(now, link, received);
+        let heard = self.uplinks.on_packet(now, link, peer, received);
         if header.flags.no_such_name {
             self.refuse(flow_slot);
             return;
         }
-        let is_unasked = !self.accept(now, flow_slot, header, payload);
+        self.accept(now, flow_slot, header, payload);
         if header.flags.end {
-            self.on_length(flow_slot, range.end);
+            self.on_length(flow_slot, header.range(payload.len()).end);
         }
-        let Some(heard) = heard else { return };
-        // A path that was silent, or another one, brings what nobody asked of us: the flow went on without us. What we
-        // have was asked of two paths, and came by both.
-        let wakes = |flow: &Flow| heard.is_new_neighbour || flow.intake.wakes(now, heard.seen.hop_rtt);
-        if is_unasked && self.flows.get(flow_slot).is_some_and(wakes) && !self.has(header.flow, range) {
-            self.leave_behind(flow_slot);
+        if let Some(heard) = heard {
+            self.on_heard(now, flow_slot, &heard);
         }
-        self.on_heard(now, flow_slot, &heard);
     }
 
-    /// Whether some of `range` is in the cache.
-    fn has(&mut self, flow: FlowId, range: ByteRange) -> bool {
-        let found = &mut self.scratch.found;
-        self.cache.find(flow, range, found);
-        let has = !found.is_empty();
-        found.clear();
-        has
-    }
-
-    /// Keeps what was asked for of a packet and queues it for those who want it. False when it carries bytes, and none
-    /// that were.
-    fn accept(&mut self, now: Instant, flow_slot: Slot, header: DataHeader, payload: &[u8]) -> bool {
+    /// Keeps what was asked for of a packet and queues it for those who want it.
+    fn accept(&mut self, now: Instant, flow_slot: Slot, header: DataHeader, payload: &[u8]) {
         let range = header.range(payload.len());
-        let Some(flow) = self.flows.get_mut(flow_slot) else { return false };
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
         flow.is_volatile |= header.flags.is_volatile;
         if !flow.intake.expected().overlaps(range) {
             self.stats.unasked += u64::from(!range.is_empty());
-            return range.is_empty();
+            return;
         }
         for piece in flow.intake.expected().intersect(range) {
             let start = (piece.start - range.start) as usize;
@@ -78,18 +62,22 @@ impl<C: Suite> Relay<C> {
                 subscriber.enqueue(now, &mut self.downlinks, part, false, gaps);
             }
         }
-        true
     }
 
-    /// The hop by which `from` sends a flow: nearly always the one that the flow is asked of.
-    pub(super) fn uplink_from(&self, flow_slot: Slot, from: SocketAddr) -> Option<Slot> {
+    /// The hop by which a flow arrives at `face`: nearly always the one that the flow is asked of.
+    pub(super) fn uplink_from(&self, flow_slot: Slot, face: Face) -> Option<Slot> {
         let flow = self.flows.get(flow_slot)?;
-        let is_usual = self.uplinks.get(flow.uplink).is_some_and(|requester| requester.addr == from);
-        if is_usual { Some(flow.uplink) } else { self.uplinks.find(from, flow.id) }
+        self.uplinks.answering(Some(flow.uplink), face, flow.id)
     }
 
     /// What the packet tells about its hop and its flow: losses to repair, feedback to give.
     pub(super) fn on_heard(&mut self, now: Instant, flow_slot: Slot, heard: &Heard) {
+        if heard.is_former {
+            if let Some(flow) = self.flows.get_mut(flow_slot) {
+                flow.intake.on_former(heard.seen.range);
+            }
+            return;
+        }
         if heard.is_new_neighbour {
             self.on_new_neighbour(now, heard.link);
         }
@@ -161,10 +149,10 @@ impl<C: Suite> Relay<C> {
         let keeps = self.config.cache_answers && !flow.is_volatile;
         let responder = self.downlinks.get_mut(due.link)?;
         let (counter, echo) = responder.stamp(now);
-        let header = DataHeader { counter, flow: chunk.flow, offset: chunk.range.start, echo, flags };
-        let (to, cache, start) = (responder.addr, &mut self.cache, out.len());
+        let header = DataHeader { counter, flow: flow.name, offset: chunk.range.start, echo, flags };
+        let (to, cache, start) = (Addressee::Asker(responder.peer), &mut self.cache, out.len());
         let mut is_here = false;
-        let transmit = finish(&mut self.suite, now, to, out, |out| {
+        let transmit = finish(&mut self.suite, now, &to, out, |out| {
             header.emit(out);
             is_here = cache.read(chunk.flow, chunk.range, out);
         });
@@ -190,7 +178,7 @@ impl<C: Suite> Relay<C> {
         let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == due.link) else { return false };
         let mut is_any = false;
         for range in subscriber.wanted().intersect(chunk.skipped) {
-            self.outbox.push(Control::Notice { link: due.link, flow: chunk.flow, range });
+            self.outbox.push(Control::Notice { link: due.link, flow: chunk.flow, news: News::Coming(range) });
             is_any = true;
         }
         if is_any {

@@ -2,8 +2,9 @@
 
 use super::Relay;
 use crate::config::Config;
-use crate::hop::{Ending, Intake, Subscriber};
-use crate::name::{ByteRange, FlowId};
+use crate::hop::{Ending, Intake, Responder, Subscriber};
+use crate::name::FlowId;
+use crate::peer::Face;
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
@@ -12,7 +13,10 @@ use alloc::vec::Vec;
 
 /// The state of a flow: the pending table's row (who wants what) and the intake that fetches it.
 pub(super) struct Flow {
+    /// Its name inside the relay (see [`super::names`]).
     pub(super) id: FlowId,
+    /// Its name as it travels.
+    pub(super) name: FlowId,
     pub(super) uplink: Slot,
     pub(super) intake: Intake,
     pub(super) subscribers: Vec<Subscriber>,
@@ -28,9 +32,18 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(now: Instant, id: FlowId, uplink: Slot, config: &Config) -> Self {
+    /// The name inside the relay of another flow of the same server.
+    pub(super) fn sibling(&self, name: FlowId) -> FlowId {
+        let mut id = name.0;
+        let mask = self.id.0.iter().zip(self.name.0).map(|(inner, outer)| inner ^ outer);
+        id.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
+        FlowId(id)
+    }
+
+    pub(super) fn new(now: Instant, [id, name]: [FlowId; 2], uplink: Slot, config: &Config) -> Self {
         Self {
             id,
+            name,
             uplink,
             intake: Intake::new(now, config, 0),
             subscribers: Vec::new(),
@@ -43,23 +56,27 @@ impl Flow {
     }
 }
 
+/// A client that has not asked for so long may be gone, or its path may lead past this relay by now.
+const STOPPED: Duration = Duration::from_millis(500);
+
 /// The shortest time over which a queue is brought back to its target: on very short hops a whole queue would
 /// otherwise be answered within microseconds.
 const MIN_REACTION: Duration = Duration::from_millis(2);
 
 impl<C: Suite> Relay<C> {
-    /// The state of `id`, made when there is none; `None` when there is no room for one more.
-    pub(super) fn flow(&mut self, now: Instant, id: FlowId) -> Option<Slot> {
+    /// The state of `id`, made when it is asked for at `face` and there is none; `None` when there is no room for one more.
+    pub(super) fn flow(&mut self, now: Instant, id: FlowId, face: Face) -> Option<Slot> {
         if let Some(slot) = self.flows.find(&id) {
             return Some(slot);
         }
         if self.flows.len() >= self.config.max_flows {
             return None;
         }
-        let uplink = self.uplinks.link(self.routes.upstream(id), id);
+        let uplink = self.uplinks.link(self.routes.upstream(id, face), id);
+        let name = self.names.translate(id, face.local);
         self.next_sweep.get_or_insert(now + self.config.flow_idle);
         let config = &self.config;
-        Some(self.flows.find_or_insert(id, || Flow::new(now, id, uplink, config)))
+        Some(self.flows.find_or_insert(id, || Flow::new(now, [id, name], uplink, config)))
     }
 
     /// The backpressure bound for what a flow's upstream may send (LEOTP eq. 9): what its fastest subscriber
@@ -72,8 +89,9 @@ impl<C: Suite> Relay<C> {
         let reaction = self.uplinks.hop_rtt(uplink).max(MIN_REACTION);
         // Who waits for nothing takes nothing; where that is everybody, the next request comes from one of them.
         let waits = |subscriber: &&Subscriber| {
-            !subscriber.wanted().is_empty()
-                || self.downlinks.queued_bytes(subscriber.link, subscriber.queue) > 0
+            let is_held = self.downlinks.get(subscriber.link).is_none_or(Responder::is_held);
+            let is_queued = self.downlinks.queued_bytes(subscriber.link, subscriber.queue) > 0;
+            !is_held && (is_queued || !subscriber.wanted().is_empty())
         };
         let bound = |subscriber| self.bound(subscriber, reaction);
         let waiting = flow.subscribers.iter().filter(waits).map(bound).max();
@@ -138,7 +156,32 @@ impl<C: Suite> Relay<C> {
     /// If the upstream of a flow changed, asks the new one for all that is missing.
     pub(super) fn reroute_flow(&mut self, now: Instant, flow_slot: Slot) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
-        let uplink = self.uplinks.link(self.routes.upstream(flow.id), flow.id);
+        let Some(upstream) = self.routes.given(flow.id) else { return };
+        self.turn_to(now, flow_slot, upstream);
+    }
+
+    /// A flow that is asked of the server that its clients address is asked for in the name of one of them: its answers
+    /// take the way to that client. Where that one has stopped asking, the client at `face` takes its place.
+    pub(super) fn follow(&mut self, now: Instant, flow_slot: Slot, face: Face) {
+        let Some(flow) = self.flows.get(flow_slot) else { return };
+        let asker = self.uplinks.get(flow.uplink).map(|requester| requester.face.local);
+        if self.routes.given(flow.id).is_some() || asker == Some(face.remote) {
+            return;
+        }
+        let asks = |subscriber: &Subscriber| {
+            let responder = self.downlinks.get(subscriber.link);
+            responder.is_some_and(|responder| {
+                Some(responder.peer.face.remote) == asker && now.since(responder.last_heard()) < STOPPED
+            })
+        };
+        if !flow.subscribers.iter().any(asks) {
+            self.turn_to(now, flow_slot, face.reversed());
+        }
+    }
+
+    fn turn_to(&mut self, now: Instant, flow_slot: Slot, upstream: Face) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        let uplink = self.uplinks.link(upstream, flow.id);
         if uplink == flow.uplink {
             return;
         }
@@ -159,17 +202,6 @@ impl<C: Suite> Relay<C> {
         slots.into_iter().for_each(|flow_slot| self.ask_anew(now, flow_slot));
     }
 
-    /// A flow went on without us: what is wanted of us was wanted before the path led past us, and whoever wants
-    /// something now will ask. Upstream is told that we want nothing, or it would send what others have by now.
-    pub(super) fn leave_behind(&mut self, flow_slot: Slot) {
-        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
-        for subscriber in &mut flow.subscribers {
-            subscriber.unwant(&mut self.downlinks, ByteRange::new(0, u64::MAX));
-        }
-        flow.intake.forget();
-        self.outbox.feedback(flow.uplink, flow.id);
-    }
-
     /// Asks a flow's upstream, another than before, for all that has not arrived.
     fn ask_anew(&mut self, now: Instant, flow_slot: Slot) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
@@ -178,6 +210,36 @@ impl<C: Suite> Relay<C> {
         self.outbox.ask_anew(flow.uplink, flow.id, &self.scratch.repairs, self.config.request_limit);
         self.scratch.repairs.clear();
         self.reschedule(flow_slot);
+    }
+
+    /// The upstream wants `token` in every Interest from now on. What was asked until now may be forgotten there.
+    pub(super) fn prove(&mut self, link: Slot, flow_slot: Slot, token: u32) {
+        if !self.uplinks.get_mut(link).is_some_and(|requester| requester.prove(token)) {
+            return;
+        }
+        let Some(id) = self.flows.get(flow_slot).map(|flow| flow.id) else { return };
+        self.outbox.feedback(link, id);
+        for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.uplink == link) {
+            self.scratch.repairs.extend(flow.intake.expected().iter());
+            let limit = self.config.request_limit;
+            self.outbox.ask_fresh(link, flow.id, &self.scratch.repairs, limit);
+            self.scratch.repairs.clear();
+        }
+    }
+
+    /// Forgets the neighbours whose hops are to be given up, and all that they wanted.
+    pub(super) fn forget_superfluous(&mut self, now: Instant) {
+        while let Some((link, owners)) = self.downlinks.take_superfluous(now) {
+            for owner in owners {
+                let Some(flow) = self.flows.get_mut(owner) else { continue };
+                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::Restarted);
+                if flow.subscribers.is_empty() {
+                    flow.intake.forget();
+                    self.outbox.feedback(flow.uplink, flow.id);
+                }
+            }
+            self.downlinks.forget(link);
+        }
     }
 
     /// Forgets flows and neighbours that were silent.

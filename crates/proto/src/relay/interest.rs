@@ -1,51 +1,31 @@
 //! An Interest at a relay: answered from the cache, joined to what is under way, or passed on.
 
-use super::Relay;
-use crate::hop::{Control, Ending, Subscriber};
+use super::{Relay, Taken};
+use crate::hop::{Asked, Asking, Control, Ending, Subscriber};
 use crate::name::ByteRange;
 use crate::table::Slot;
 use crate::time::Instant;
-use crate::wire::{DataFlags, Interest, Suite};
-use core::net::SocketAddr;
+use crate::wire::{DataFlags, Interest, News, Suite};
 
 impl<C: Suite> Relay<C> {
-    pub(super) fn on_interest(&mut self, now: Instant, from: SocketAddr, interest: &Interest) {
+    pub(super) fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Taken {
         self.stats.interests_in += 1;
-        let Some((link, is_restart)) = self.downlinks.on_interest(now, from, interest) else {
-            self.stats.over_limit += 1;
-            return;
-        };
-        if is_restart {
-            for (_, flow) in self.flows.iter_mut() {
-                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::Restarted);
-                if flow.subscribers.is_empty() {
-                    flow.intake.forget();
-                    self.outbox.feedback(flow.uplink, flow.id);
-                }
-            }
-        }
-        self.forget_old_epoch(link, interest);
+        let Some(link) = self.hear(now, asking) else { return self.over_limit() };
+        let interest = asking.interest;
+        self.forget_old_turn(link, interest);
         if interest.ranges.is_empty() {
             self.on_feedback(now, link, interest);
-            return;
+            return Taken::Yes;
         }
         let is_welcome = self.flows.find(&interest.flow).is_some() || self.downlinks.take_opening(now, link);
-        let Some(flow_slot) = is_welcome.then(|| self.flow(now, interest.flow)).flatten() else {
-            self.stats.over_limit += 1;
-            return;
-        };
-        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        let flow_slot = is_welcome.then(|| self.flow(now, interest.flow, asking.peer.face)).flatten();
+        let Some(flow_slot) = flow_slot else { return self.over_limit() };
+        self.follow(now, flow_slot, asking.peer.face);
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return Taken::No };
         flow.last_used = now;
-        let Some(subscriber) = Subscriber::find_or_add(
-            &mut flow.subscribers,
-            &mut self.downlinks,
-            now,
-            link,
-            (flow.id, flow_slot, interest.epoch),
-        ) else {
-            self.stats.over_limit += 1;
-            return;
-        };
+        let (subscribers, of_flow) = (&mut flow.subscribers, (flow.id, flow_slot, interest.turn));
+        let subscriber = Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, of_flow);
+        let Some(subscriber) = subscriber else { return self.over_limit() };
         self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
         let mut allowance = self.config.request_limit;
         let mut parts = core::mem::take(&mut self.scratch.parts);
@@ -63,6 +43,26 @@ impl<C: Suite> Relay<C> {
         }
         self.scratch.parts = parts;
         self.reschedule(flow_slot);
+        Taken::Yes
+    }
+
+    /// Takes the hop's control, and asks a neighbour for its token that has not shown where it is.
+    fn hear(&mut self, now: Instant, asking: &Asking<'_>) -> Option<Slot> {
+        let asked = self.downlinks.on_interest(now, asking);
+        self.forget_superfluous(now);
+        let Asked { link, token, is_settled_now } = asked?;
+        if is_settled_now {
+            self.suite.settle(&asking.peer);
+        }
+        if let Some(token) = token {
+            self.outbox.push(Control::Notice { link, flow: asking.interest.flow, news: News::Token(token) });
+        }
+        Some(link)
+    }
+
+    fn over_limit(&mut self) -> Taken {
+        self.stats.over_limit += 1;
+        Taken::No
     }
 
     /// Whether a neighbour may wait for `part`, too.
@@ -84,11 +84,11 @@ impl<C: Suite> Relay<C> {
 
     /// A neighbour that has turned to another upstream, or back to us, wants nothing of what it asked of the flow before.
     /// If nobody else does, our own upstream is told the same.
-    fn forget_old_epoch(&mut self, link: Slot, interest: &Interest) {
+    fn forget_old_turn(&mut self, link: Slot, interest: &Interest) {
         let Some(flow) = self.flows.find(&interest.flow).and_then(|slot| self.flows.get_mut(slot)) else {
             return;
         };
-        let has_turned = flow.subscribers.iter().any(|s| s.link == link && s.epoch != interest.epoch);
+        let has_turned = flow.subscribers.iter().any(|s| s.link == link && s.turn != interest.turn);
         if !has_turned {
             return;
         }
@@ -151,7 +151,7 @@ impl<C: Suite> Relay<C> {
                 subscriber.want(&mut self.downlinks, miss);
                 self.stats.aggregated_bytes += miss.len();
                 if self.config.notices == crate::config::Notices::OnRequest {
-                    self.outbox.push(Control::Notice { link, flow: flow.id, range: miss });
+                    self.outbox.push(Control::Notice { link, flow: flow.id, news: News::Coming(miss) });
                 }
                 return;
             }

@@ -3,7 +3,9 @@
 
 mod data;
 mod flow;
+pub mod intercept;
 mod interest;
+mod names;
 mod notice;
 mod survey;
 mod verify;
@@ -12,17 +14,21 @@ use crate::cache::Cache;
 use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::hop::scheduler::Turn;
-use crate::hop::{Control, Downlinks, Due, Outbox, Transfer, Uplinks, emit_answer, emit_interest};
+use crate::hop::{
+    Asking, Control, Downlinks, Due, Outbox, Request, Transfer, Uplinks, emit_answer, emit_interest,
+};
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
+use crate::peer::{Face, Opened, Peer};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::Instant;
-use crate::wire::{Packet, Plain, Refused, Suite};
+use crate::wire::{News, Packet, Plain, Suite};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use flow::Flow;
+use names::Names;
 pub use verify::{GROUP, MAX_PROOF, Scrutiny, Verifier};
 
 /// Counters of a Relay since its start.
@@ -67,14 +73,30 @@ pub struct RelayStats {
 /// Where requests for a flow go.
 #[derive(Debug)]
 struct Routes {
-    default: SocketAddr,
-    by_flow: BTreeMap<FlowId, SocketAddr>,
+    /// `None` where each flow is asked of the server that its clients address.
+    default: Option<Face>,
+    by_flow: BTreeMap<FlowId, Face>,
 }
 
 impl Routes {
-    fn upstream(&self, flow: FlowId) -> SocketAddr {
-        self.by_flow.get(&flow).copied().unwrap_or(self.default)
+    /// The upstream of a flow that is asked for at `face`.
+    fn upstream(&self, flow: FlowId, face: Face) -> Face {
+        self.by_flow.get(&flow).copied().or(self.default).unwrap_or(face.reversed())
     }
+
+    /// The upstream that the operator gave for a flow.
+    fn given(&self, flow: FlowId) -> Option<Face> {
+        self.by_flow.get(&flow).copied().or(self.default)
+    }
+}
+
+/// Whether the relay has room for a packet, or had no need of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Taken {
+    /// The packet was for this relay, and it did what it could with it.
+    Yes,
+    /// A limit keeps the relay from serving its sender.
+    No,
 }
 
 /// Relays any number of flows between neighbours.
@@ -82,6 +104,7 @@ pub struct Relay<C = Plain> {
     suite: C,
     config: Config,
     routes: Routes,
+    names: Names,
     flows: Table<FlowId, Flow>,
     uplinks: Uplinks,
     downlinks: Downlinks,
@@ -108,12 +131,24 @@ struct Scratch {
 
 impl<C: Suite> Relay<C> {
     /// A relay that asks `upstream` for every flow without a route of its own.
-    pub fn new(config: Config, upstream: SocketAddr, suite: C, seed: u64) -> Self {
+    pub fn new(config: Config, upstream: impl Into<Face>, suite: C, seed: u64) -> Self {
+        Self::with_routes(config, Some(upstream.into()), Names::ById, suite, seed)
+    }
+
+    /// A relay that asks for each flow the server that its clients address, in the name of one of them.
+    fn of_passing_flows(config: Config, suite: C, seed: u64) -> Self {
+        let mut rng = Rng::new(seed).fork(7);
+        let names = Names::by_server([rng.next_u64(), rng.next_u64()]);
+        Self::with_routes(config, None, names, suite, seed)
+    }
+
+    fn with_routes(config: Config, upstream: Option<Face>, names: Names, suite: C, seed: u64) -> Self {
         let rng = Rng::new(seed);
         let config = config.for_suite(&suite);
         Self {
             suite,
             routes: Routes { default: upstream, by_flow: BTreeMap::new() },
+            names,
             flows: Table::new(rng.fork(3).next_u64()),
             cache: Cache::new(config.cache_bytes, rng.fork(4).next_u64()),
             uplinks: Uplinks::new(&config, rng.fork(5)),
@@ -129,14 +164,14 @@ impl<C: Suite> Relay<C> {
     }
 
     /// Changes the neighbour that is asked for flows without a route of their own.
-    pub fn set_upstream(&mut self, now: Instant, upstream: SocketAddr) {
-        self.routes.default = upstream;
+    pub fn set_upstream(&mut self, now: Instant, upstream: impl Into<Face>) {
+        self.routes.default = Some(upstream.into());
         self.reroute(now);
     }
 
     /// Changes the neighbour that is asked for `flow`.
-    pub fn set_route(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
-        self.routes.by_flow.insert(flow, upstream);
+    pub fn set_route(&mut self, now: Instant, flow: FlowId, upstream: impl Into<Face>) {
+        self.routes.by_flow.insert(flow, upstream.into());
         self.reroute_named(now, flow);
     }
 
@@ -150,32 +185,6 @@ impl<C: Suite> Relay<C> {
     fn reroute_named(&mut self, now: Instant, flow: FlowId) {
         if let Some(flow_slot) = self.flows.find(&flow) {
             self.reroute_flow(now, flow_slot);
-        }
-    }
-
-    /// Whether it asked for any byte of `range`; of an empty range, whether it knows the flow. What it did not ask for
-    /// it drops: a relay that stands in a path unasked must pass such packets on.
-    pub fn expects(&self, flow: FlowId, range: ByteRange) -> bool {
-        let state = self.flows.find(&flow).and_then(|slot| self.flows.get(slot));
-        state.is_some_and(|flow| range.is_empty() || flow.intake.expected().overlaps(range))
-    }
-
-    /// Forgets what is wanted of a flow, but not by whom: its packets took a path past this relay.
-    pub fn forget_wants(&mut self, flow: FlowId) {
-        if let Some(slot) = self.flows.find(&flow) {
-            self.leave_behind(slot);
-        }
-    }
-
-    /// Takes `range` of a flow for asked by `client`, who asked for it past this relay: when it comes it goes on to the
-    /// client as this relay's own answer.
-    pub fn adopt(&mut self, flow: FlowId, range: ByteRange, client: SocketAddr) {
-        let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get_mut(slot)) else { return };
-        let downlinks = &mut self.downlinks;
-        let is_client = |link| downlinks.get(link).is_some_and(|responder| responder.addr == client);
-        if let Some(place) = flow.subscribers.iter().position(|subscriber| is_client(subscriber.link)) {
-            flow.subscribers[place].want(downlinks, range);
-            flow.intake.adopt(range);
         }
     }
 
@@ -199,26 +208,54 @@ impl<C: Suite> Relay<C> {
         &mut self.suite
     }
 
-    /// Takes a packet that the relay's own suite has opened: for who must look into packets before it can say whether
-    /// they are for the relay, because a datagram opens only once.
-    pub fn handle_packet(&mut self, now: Instant, from: SocketAddr, packet: &[u8]) {
+    /// Takes a packet of `peer` that the relay's own suite has opened.
+    fn handle_packet(&mut self, now: Instant, peer: Peer, packet: &[u8]) -> Taken {
+        let Face { remote, local } = peer.face;
         match Packet::parse(packet) {
-            Ok(Packet::Interest(interest)) => self.on_interest(now, from, &interest),
-            Ok(Packet::Data(header, payload)) => self.on_data(now, from, header, payload),
-            Ok(Packet::Notice(notice)) => self.on_notice(now, from, notice),
+            Ok(Packet::Interest(mut interest)) => {
+                interest.flow = self.names.translate(interest.flow, local);
+                let len = packet.len() + self.suite.overhead();
+                let wanted_token = self.suite.token(remote);
+                return self.on_interest(now, &Asking { peer, interest: &interest, len, wanted_token });
+            }
+            Ok(Packet::Data(mut header, payload)) => {
+                header.flow = self.names.translate(header.flow, remote);
+                self.on_data(now, &peer, header, payload);
+            }
+            Ok(Packet::Notice(mut notice)) => {
+                notice.flow = self.names.translate(notice.flow, remote);
+                self.on_notice(now, &peer, notice);
+            }
             Err(_) => self.stats.bad_datagrams += 1,
         }
+        Taken::Yes
+    }
+
+    /// The flow of a downstream hop as it travels there.
+    fn name_downstream(&self, link: Slot, flow: FlowId) -> FlowId {
+        let server = self.downlinks.get(link).map(|responder| responder.peer.face.local);
+        server.map_or(flow, |server| self.names.translate(flow, server))
     }
 
     fn emit_control(&mut self, now: Instant, control: Control, out: &mut Vec<u8>) -> Option<Transmit> {
-        let Control::Interest(request) = control else {
-            return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
+        let request = match control {
+            Control::Interest(request) => request,
+            Control::Notice { link, flow, news } => {
+                let control = Control::Notice { link, flow: self.name_downstream(link, flow), news };
+                return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
+            }
+            Control::Answer { link, flow, offset, flags } => {
+                let control = Control::Answer { link, flow: self.name_downstream(link, flow), offset, flags };
+                return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
+            }
         };
         let flow = self.flows.find(&request.flow).and_then(|slot| self.flows.get(slot));
-        let epoch = flow.map_or(0, |flow| flow.intake.epoch());
+        let turn = flow.map_or(0, |flow| flow.intake.turn());
         let bound = self.flow_rate(request.link, request.flow);
+        let server = self.uplinks.get(request.link)?.face.remote;
+        let request = Request { flow: self.names.translate(request.flow, server), ..request };
         self.stats.interests_out += 1;
-        emit_interest(&mut self.uplinks, &mut self.suite, now, request, (epoch, bound), out)
+        emit_interest(&mut self.uplinks, &mut self.suite, now, request, (turn, bound), out)
     }
 
     fn reschedule(&mut self, flow_slot: Slot) {
@@ -234,10 +271,10 @@ impl<C: Suite> Node for Relay<C> {
     /// A Relay tells of transfers to its neighbours that ended.
     type Event = Transfer;
 
-    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) {
-        match self.suite.open(now, from, datagram) {
-            Ok(packet) => self.handle_packet(now, from, packet),
-            Err(Refused) => self.stats.bad_datagrams += 1,
+    fn handle_datagram(&mut self, now: Instant, face: Face, datagram: &mut [u8]) {
+        match self.suite.open(now, face, datagram) {
+            Ok(Opened { peer, packet }) => _ = self.handle_packet(now, peer, packet),
+            Err(_) => self.stats.bad_datagrams += 1,
         }
     }
 
@@ -251,6 +288,7 @@ impl<C: Suite> Node for Relay<C> {
             }
             self.on_flow_timeout(now, flow_slot);
         }
+        self.forget_superfluous(now);
         if self.next_sweep.is_some_and(|at| at <= now) {
             self.sweep(now);
         }
@@ -271,7 +309,7 @@ impl<C: Suite> Node for Relay<C> {
                         self.outbox.push(Control::Notice {
                             link: due.link,
                             flow,
-                            range: ByteRange::at(offset, 0),
+                            news: News::Coming(ByteRange::at(offset, 0)),
                         });
                         None
                     }
@@ -290,7 +328,8 @@ impl<C: Suite> Node for Relay<C> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let sweep = self.next_sweep.unwrap_or(Instant::NEVER);
-        let timers = self.uplinks.next_timeout().min(self.timeouts.next()).min(sweep);
+        let superfluous = self.downlinks.next_timeout().unwrap_or(Instant::NEVER);
+        let timers = self.uplinks.next_timeout().min(self.timeouts.next()).min(sweep).min(superfluous);
         self.downlinks.next_turn().min(timers).if_ever()
     }
 }

@@ -1,21 +1,27 @@
-//! A Notice at a relay: a range that it need not ask for, or the end of what was sent before a pause.
+//! A Notice at a relay: a range that it need not ask for, the end of what was sent before a pause, or a token.
 
 use super::Relay;
 use crate::hop::Received;
+use crate::peer::Peer;
 use crate::time::Instant;
-use crate::wire::{Notice, Suite};
-use core::net::SocketAddr;
+use crate::wire::{News, Notice, Suite};
 
 impl<C: Suite> Relay<C> {
-    pub(super) fn on_notice(&mut self, now: Instant, from: SocketAddr, notice: Notice) {
+    pub(super) fn on_notice(&mut self, now: Instant, peer: &Peer, notice: Notice) {
         let Some(flow_slot) = self.flows.find(&notice.flow) else { return };
-        let Some(link) = self.uplink_from(flow_slot, from) else { return };
-        let Some(heard) = self.uplinks.on_packet(now, link, Received::notice(&notice)) else { return };
+        let Some(link) = self.uplink_from(flow_slot, peer.face) else { return };
+        let range = match notice.news {
+            News::Token(token) => return self.prove(link, flow_slot, token),
+            News::Coming(range) => range,
+        };
+        let Some(heard) = self.uplinks.on_packet(now, link, peer, Received::mark(&notice, range)) else {
+            return;
+        };
         self.on_heard(now, flow_slot, &heard);
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
-        if !notice.range.is_empty() {
-            flow.intake.on_notice(now, notice.range);
+        if !range.is_empty() {
+            flow.intake.on_notice(now, range);
             self.reschedule(flow_slot);
         }
     }

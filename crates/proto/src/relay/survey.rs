@@ -19,9 +19,9 @@ impl<C: Suite> Relay<C> {
     /// The flows that it knows.
     pub fn flow_views(&self) -> impl Iterator<Item = FlowView> + '_ {
         self.flows.iter().map(|(_, flow)| FlowView {
-            id: flow.id,
+            id: flow.name,
             length: flow.length,
-            upstream: self.uplinks.get(flow.uplink).map(|requester| requester.addr),
+            upstream: self.uplinks.get(flow.uplink).map(|requester| requester.face.remote),
             subscribers: flow.subscribers.len(),
             expected: flow.intake.expected().byte_count(),
             last_used: flow.last_used,

@@ -67,20 +67,20 @@ pub(super) struct Verifying {
 impl Verifying {
     /// Whether the proof of `flow` is known, which it is looked for in the cache.
     fn has_proof(&mut self, now: Instant, cache: &mut Cache, flow: &mut Flow) -> bool {
-        if self.verifier.knows(flow.id) {
+        if self.verifier.knows(flow.name) {
             return true;
         }
         if now < self.next_proof || now < flow.next_look {
             return false;
         }
         flow.next_look = now + LOOK_INTERVAL;
-        let proof = self.verifier.proof_flow(flow.id);
+        let proof = flow.sibling(self.verifier.proof_flow(flow.name));
         self.found.clear();
         cache.find(proof, ByteRange::new(0, MAX_PROOF), &mut self.found);
         let Some(&whole) = self.found.first().filter(|first| first.start == 0) else { return false };
         self.next_proof = now + Duration::from_nanos(PAUSE_NANOS_PER_BYTE * whole.len());
         self.bytes.clear();
-        cache.read(proof, whole, &mut self.bytes) && self.verifier.learn(flow.id, &self.bytes)
+        cache.read(proof, whole, &mut self.bytes) && self.verifier.learn(flow.name, &self.bytes)
     }
 
     /// Whether a group that the cache holds whole is wrong.
@@ -95,7 +95,7 @@ impl Verifying {
         if !cache.read(flow.id, group, &mut self.bytes) {
             return false;
         }
-        let is_true = self.verifier.judge(flow.id, group.start / GROUP, &self.bytes);
+        let is_true = self.verifier.judge(flow.name, group.start / GROUP, &self.bytes);
         if is_true {
             cache.mark_verified(flow.id, group);
         }
@@ -134,7 +134,7 @@ impl<C: Suite> Relay<C> {
             self.cache.remove(flow.id, group);
             flow.is_suspect = true;
             self.stats.disproved_groups += 1;
-            self.stats.last_disproved = self.uplinks.get(flow.uplink).map(|requester| requester.addr);
+            self.stats.last_disproved = self.uplinks.get(flow.uplink).map(|requester| requester.face.remote);
         }
         self.stats.disproved_groups > before
     }

@@ -1,4 +1,4 @@
-use super::SenderId;
+use crate::peer::Incarnation;
 
 /// Bytes in front of a sealed packet. They are authenticated and not encrypted.
 pub const HEADER_LEN: usize = 16;
@@ -6,30 +6,60 @@ pub const HEADER_LEN: usize = 16;
 /// Bytes behind it.
 pub const TAG_LEN: usize = 16;
 
-/// The two leading bits of a sealed datagram, where a plain packet has its version.
-const MARK: u8 = 0b10 << 6;
+/// The leading bit of a sealed datagram.
+const MARK: u8 = 0x80;
+/// The bit of a reply.
+const REPLY: u8 = 0x40;
+/// Where the algorithm's two bits stand.
+const ALGORITHM_SHIFT: u8 = 4;
+/// The key hint's four bits.
+const HINT_MASK: u8 = 0x0f;
 
-/// The key hint's five bits.
-const HINT_MASK: u8 = 0x1f;
-
-/// What a packet is sealed with; the sender chooses.
+/// The cipher of a packet; the sender chooses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Algorithm {
     /// AES-128-GCM (NIST SP 800-38D), where the processor has AES instructions.
     Aes128Gcm = 0,
     /// ChaCha20-Poly1305 (RFC 8439), where it has none.
     ChaCha20Poly1305 = 1,
+    /// AES-256-GCM, where a rule asks for keys of 256 bits.
+    Aes256Gcm = 2,
+    /// AES-256-GCM-SIV (RFC 8452): where a nonce repeats, for one after a snapshot of a machine was restored, only the
+    /// equality of two packets shows.
+    Aes256GcmSiv = 3,
 }
 
-/// What stands in front of a sealed packet.
+impl Algorithm {
+    fn from_bits(first: u8) -> Self {
+        match (first >> ALGORITHM_SHIFT) & 3 {
+            0 => Self::Aes128Gcm,
+            1 => Self::ChaCha20Poly1305,
+            2 => Self::Aes256Gcm,
+            _ => Self::Aes256GcmSiv,
+        }
+    }
+}
+
+/// The direction of a packet over its hop.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Direction {
+    /// An Interest: bound to the address that it was sent to.
+    Request,
+    /// Data or a Notice: bound to the incarnation that asked.
+    Reply,
+}
+
+/// The front of a sealed packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SealHeader {
-    /// With what it is sealed.
+    /// Its direction.
+    pub direction: Direction,
+    /// Its cipher.
     pub algorithm: Algorithm,
-    /// Five bits that lead to the secret.
+    /// Four bits that lead to the secret.
     pub hint: u8,
-    /// Who sealed it.
-    pub sender: SenderId,
+    /// The sender.
+    pub sender: Incarnation,
     /// The sender's epoch, modulo 2^16 (three days).
     pub epoch: u16,
     /// The sender's packets in this epoch to this neighbour, from 0; below 2^24. It is the nonce.
@@ -43,7 +73,8 @@ impl SealHeader {
     /// The bytes that travel.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
-        bytes[0] = MARK | ((self.algorithm as u8) << 5) | (self.hint & HINT_MASK);
+        let reply = if self.direction == Direction::Reply { REPLY } else { 0 };
+        bytes[0] = MARK | reply | ((self.algorithm as u8) << ALGORITHM_SHIFT) | (self.hint & HINT_MASK);
         bytes[1..9].copy_from_slice(&self.sender.boot.to_be_bytes());
         bytes[9..11].copy_from_slice(&self.sender.link.to_be_bytes());
         bytes[11..13].copy_from_slice(&self.epoch.to_be_bytes());
@@ -58,14 +89,14 @@ impl SealHeader {
         }
         let bytes: &[u8; HEADER_LEN] = datagram.first_chunk()?;
         let [first, b0, b1, b2, b3, b4, b5, b6, b7, l0, l1, e0, e1, c0, c1, c2] = *bytes;
-        if first & 0xc0 != MARK {
+        if first & MARK == 0 {
             return None;
         }
-        let algorithm = if first & 0x20 == 0 { Algorithm::Aes128Gcm } else { Algorithm::ChaCha20Poly1305 };
         Some(Self {
-            algorithm,
+            direction: if first & REPLY == 0 { Direction::Request } else { Direction::Reply },
+            algorithm: Algorithm::from_bits(first),
             hint: first & HINT_MASK,
-            sender: SenderId {
+            sender: Incarnation {
                 boot: u64::from_be_bytes([b0, b1, b2, b3, b4, b5, b6, b7]),
                 link: u16::from_be_bytes([l0, l1]),
             },
@@ -81,9 +112,9 @@ impl SealHeader {
         nonce
     }
 
-    /// Algorithm and hint together: what tells two secrets of one sender apart.
+    /// Algorithm and hint together, which tell two keys of one sender apart.
     pub(super) fn key_tag(&self) -> u8 {
-        ((self.algorithm as u8) << 5) | self.hint
+        ((self.algorithm as u8) << ALGORITHM_SHIFT) | self.hint
     }
 }
 
@@ -95,10 +126,13 @@ mod tests {
     proptest! {
         #[test]
         fn a_header_survives_its_journey(
-            chacha: bool, hint in 0u8..32, boot: u64, link: u16, epoch: u16, counter in 0u32..1 << 24
+            is_reply: bool, algorithm in 0u8..4, hint in 0u8..16, boot: u64, link: u16, epoch: u16,
+            counter in 0u32..1 << 24
         ) {
-            let algorithm = if chacha { Algorithm::ChaCha20Poly1305 } else { Algorithm::Aes128Gcm };
-            let header = SealHeader { algorithm, hint, sender: SenderId { boot, link }, epoch, counter };
+            let direction = if is_reply { Direction::Reply } else { Direction::Request };
+            let algorithm = Algorithm::from_bits(algorithm << ALGORITHM_SHIFT);
+            let sender = Incarnation { boot, link };
+            let header = SealHeader { direction, algorithm, hint, sender, epoch, counter };
             let mut datagram = header.emit().to_vec();
             prop_assert_eq!(SealHeader::parse(&datagram), None, "nothing is sealed in it");
             datagram.resize(HEADER_LEN + TAG_LEN + 1, 0);
@@ -114,15 +148,16 @@ mod tests {
     /// The vector of docs/PROTOCOL.md.
     #[test]
     fn the_published_header_holds() {
-        let sender = SenderId { boot: 0x0102_0304_0506_0708, link: 9 };
+        let sender = Incarnation { boot: 0x0102_0304_0506_0708, link: 9 };
         let header = SealHeader {
+            direction: Direction::Reply,
             algorithm: Algorithm::Aes128Gcm,
             hint: 3,
             sender,
             epoch: 0xabcd,
             counter: 0x01_02_03,
         };
-        assert_eq!(header.emit(), [0x83, 1, 2, 3, 4, 5, 6, 7, 8, 0, 9, 0xab, 0xcd, 1, 2, 3]);
+        assert_eq!(header.emit(), [0xc3, 1, 2, 3, 4, 5, 6, 7, 8, 0, 9, 0xab, 0xcd, 1, 2, 3]);
         assert_eq!(header.nonce(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
     }
 }

@@ -1,16 +1,34 @@
-use super::header::SealHeader;
+use super::binding::{Binding, Receiver};
+use super::header::{Direction, SealHeader};
 use super::wall::nearest;
-use super::{HEADER_LEN, Keyring, ReplayWindow, SealKey, SenderId, TOLERANCE_EPOCHS};
+use super::{HEADER_LEN, Keyring, ReplayWindow, SealKey, TOLERANCE_EPOCHS};
+use crate::peer::{Incarnation, Member, Refusal};
 use crate::table::{Slot, Table};
+use alloc::collections::VecDeque;
 
 /// The receiving side: for each sender the windows of its two newest epochs.
 pub(super) struct Incoming<K> {
-    senders: Table<SenderId, Sender<K>>,
-    limit: usize,
+    senders: Table<Incarnation, Sender<K>>,
+    /// Senders in the order in which they were first heard, for the newcomers' part of the table.
+    newcomers: VecDeque<Incarnation>,
+    limits: Shares,
     swept: u64,
 }
 
+/// How the table is shared between senders that have proved their address and the rest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shares {
+    /// Senders in all.
+    pub(super) all: usize,
+    /// Of them newcomers. One more takes the place of the oldest newcomer: nobody keeps others out with packets whose
+    /// answers it cannot receive.
+    pub(super) newcomers: usize,
+}
+
 struct Sender<K> {
+    member: Member,
+    /// Whether it has shown that it receives where it says that it is.
+    is_settled: bool,
     newest: Epoch<K>,
     /// For packets that the turn of the epoch overtook.
     before: Option<Epoch<K>>,
@@ -23,20 +41,15 @@ struct Epoch<K> {
     key: Option<(u8, K)>,
 }
 
-/// Why a datagram was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
-    /// No key fits.
-    Forged,
-    /// It was taken before, or is so old that nobody can tell.
-    Replayed,
-    /// There is no room for one more sender.
-    Full,
+/// A datagram that is open, and whose it is.
+pub(super) struct Found<'a> {
+    pub(super) packet: &'a [u8],
+    pub(super) member: Member,
 }
 
 impl<K: SealKey> Incoming<K> {
-    pub(super) fn new(limit: usize, seed: u64) -> Self {
-        Self { senders: Table::new(seed), limit, swept: 0 }
+    pub(super) fn new(limits: Shares, seed: u64) -> Self {
+        Self { senders: Table::new(seed), newcomers: VecDeque::new(), limits, swept: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -53,27 +66,39 @@ impl<K: SealKey> Incoming<K> {
         }
     }
 
-    /// Opens a datagram of `epoch`, which `own` allows, and returns the packet in it and the number of the key
-    /// that fitted, where that was looked for.
+    /// The sender has shown that it receives where it says that it is: newcomers do not displace it any more.
+    pub(super) fn settle(&mut self, id: &Incarnation) {
+        let sender = self.senders.find(id).and_then(|slot| self.senders.get_mut(slot));
+        if let Some(sender) = sender.filter(|sender| !sender.is_settled) {
+            sender.is_settled = true;
+            self.newcomers.retain(|newcomer| newcomer != id);
+        }
+    }
+
+    /// Opens a datagram of `epoch`, which `own` allows, that is bound to `receiver`.
     #[inline]
     pub(super) fn open<'a, R: Keyring<Key = K>>(
         &mut self,
         keys: &mut R,
         (own, epoch): (u64, u64),
-        header: &SealHeader,
+        (header, receiver): (&SealHeader, Receiver),
         datagram: &'a mut [u8],
-    ) -> Result<(&'a [u8], Option<usize>), Refusal> {
+    ) -> Result<Found<'a>, Refusal> {
         let known = self.senders.find(&header.sender);
-        if let Some(state) = known.and_then(|slot| self.epoch(slot, epoch)) {
-            return open_known(state, keys, epoch, header, datagram);
+        if let Some(sender) = known.and_then(|slot| self.senders.get_mut(slot)) {
+            let member = sender.member;
+            if let Some(state) = sender.epoch(epoch) {
+                return open_known(state, keys, epoch, (header, receiver), datagram)
+                    .map(|packet| Found { packet, member });
+            }
+            if epoch < sender.newest.number {
+                return Err(Refusal::Replayed);
+            }
         }
-        if known.and_then(|slot| self.senders.get(slot)).is_some_and(|sender| epoch < sender.newest.number) {
-            return Err(Refusal::Replayed);
-        }
-        let (nth, key) = find_key(keys, epoch, header, datagram).ok_or(Refusal::Forged)?;
+        let (key, member) = find_key(keys, epoch, (header, receiver), datagram).ok_or(Refusal::Forged)?;
         let slot = match known {
             Some(slot) => slot,
-            None => self.add(own, epoch, header.sender).ok_or(Refusal::Full)?,
+            None => self.add(own, epoch, (header.sender, member)).ok_or(Refusal::Full)?,
         };
         if let Some(sender) = self.senders.get_mut(slot) {
             let mut fresh = Epoch::new(epoch);
@@ -82,36 +107,47 @@ impl<K: SealKey> Incoming<K> {
             let old = core::mem::replace(&mut sender.newest, fresh);
             sender.before = (old.number != epoch).then_some(old);
         }
-        Ok((body(datagram), Some(nth)))
+        Ok(Found { packet: body(datagram), member })
     }
 
-    fn epoch(&mut self, slot: Slot, number: u64) -> Option<&mut Epoch<K>> {
-        let sender = self.senders.get_mut(slot)?;
-        if sender.newest.number == number {
-            return Some(&mut sender.newest);
+    fn add(&mut self, own: u64, epoch: u64, (id, member): (Incarnation, Member)) -> Option<Slot> {
+        if self.newcomers.len() >= self.limits.newcomers
+            && let Some(oldest) = self.newcomers.pop_front()
+            && let Some(slot) = self.senders.find(&oldest)
+        {
+            self.senders.remove(slot);
         }
-        sender.before.as_mut().filter(|before| before.number == number)
-    }
-
-    fn add(&mut self, own: u64, epoch: u64, id: SenderId) -> Option<Slot> {
-        if self.senders.len() >= self.limit && self.swept != own {
+        if self.senders.len() >= self.limits.all && self.swept != own {
             // Once per epoch: a table full of live senders is not searched for every newcomer.
             self.swept = own;
             self.forget_silent(own);
         }
-        (self.senders.len() < self.limit)
-            .then(|| self.senders.find_or_insert(id, || Sender { newest: Epoch::new(epoch), before: None }))
+        if self.senders.len() >= self.limits.all {
+            return None;
+        }
+        self.newcomers.push_back(id);
+        let fresh = || Sender { member, is_settled: false, newest: Epoch::new(epoch), before: None };
+        Some(self.senders.find_or_insert(id, fresh))
     }
 
     /// Forgets senders whose newest epoch nobody would take any more: nothing of theirs can be replayed.
     fn forget_silent(&mut self, own: u64) {
         let silent: alloc::vec::Vec<Slot> = (self.senders.iter())
-            .filter(|(_, sender)| sender.newest.number + TOLERANCE_EPOCHS < own)
+            .filter(|(_, sender)| sender.is_settled && sender.newest.number + TOLERANCE_EPOCHS < own)
             .map(|(slot, _)| slot)
             .collect();
         for slot in silent {
             self.senders.remove(slot);
         }
+    }
+}
+
+impl<K> Sender<K> {
+    fn epoch(&mut self, number: u64) -> Option<&mut Epoch<K>> {
+        if self.newest.number == number {
+            return Some(&mut self.newest);
+        }
+        self.before.as_mut().filter(|before| before.number == number)
     }
 }
 
@@ -125,34 +161,41 @@ fn open_known<'a, R: Keyring>(
     state: &mut Epoch<R::Key>,
     keys: &mut R,
     epoch: u64,
-    header: &SealHeader,
+    (header, receiver): (&SealHeader, Receiver),
     datagram: &'a mut [u8],
-) -> Result<(&'a [u8], Option<usize>), Refusal> {
+) -> Result<&'a [u8], Refusal> {
     if !state.window.is_fresh(header.counter) {
         return Err(Refusal::Replayed);
     }
-    let found = match &state.key {
+    match &state.key {
         Some((tag, key)) if *tag == header.key_tag() => {
-            if !open_with(key, header, datagram) {
+            if !open_with(key, (header, receiver), datagram) {
                 return Err(Refusal::Forged);
             }
-            None
         }
         _ => {
-            let (nth, key) = find_key(keys, epoch, header, datagram).ok_or(Refusal::Forged)?;
+            let (key, _) = find_key(keys, epoch, (header, receiver), datagram).ok_or(Refusal::Forged)?;
             state.key = Some((header.key_tag(), key));
-            Some(nth)
         }
-    };
+    }
     state.window.take(header.counter);
-    Ok((body(datagram), found))
+    Ok(body(datagram))
 }
 
-/// Opens a datagram for a witness who has the keys: one who reads a capture, or a link that lost it. Whoever sent it, and
-/// however often it was seen; `epoch` is that of the witness. No node may take what it opens: nothing stops a replay.
-pub fn witness<'a, R: Keyring>(keys: &mut R, epoch: u64, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
-    let header = SealHeader::parse(datagram)?;
-    find_key(keys, nearest(epoch, header.epoch), &header, datagram)?;
+/// A witness who has the keys opens a reply: one who reads a capture, or a link that lost it. A reply is bound to one of
+/// the `askers`. `epoch` is that of the witness. No node may take what a witness opens: nothing stops a replay.
+pub fn witness<'a, R: Keyring>(
+    keys: &mut R,
+    epoch: u64,
+    askers: &[Incarnation],
+    datagram: &'a mut [u8],
+) -> Option<&'a [u8]> {
+    let header = SealHeader::parse(datagram).filter(|header| header.direction == Direction::Reply)?;
+    let (epoch, kept) = (nearest(epoch, header.epoch), datagram.to_vec());
+    askers.iter().find(|asker| {
+        datagram.copy_from_slice(&kept);
+        find_key(keys, epoch, (&header, Receiver::Asker(**asker)), datagram).is_some()
+    })?;
     Some(body(datagram))
 }
 
@@ -160,27 +203,26 @@ pub fn witness<'a, R: Keyring>(keys: &mut R, epoch: u64, datagram: &'a mut [u8])
 pub(super) fn find_key<R: Keyring>(
     keys: &mut R,
     epoch: u64,
-    header: &SealHeader,
+    (header, receiver): (&SealHeader, Receiver),
     datagram: &mut [u8],
-) -> Option<(usize, R::Key)> {
-    let mut key = keys.opening(header, epoch, 0)?;
-    let mut nth = 0;
-    loop {
-        let next = keys.opening(header, epoch, nth + 1);
+) -> Option<(R::Key, Member)> {
+    let (mut key, mut member) = keys.opening(header, epoch, 0)?;
+    for nth in 1.. {
+        let next = keys.opening(header, epoch, nth);
         // A key that does not fit leaves nothing of the bytes.
         let kept = next.is_some().then(|| datagram.to_vec());
-        if open_with(&key, header, datagram) {
-            return Some((nth, key));
+        if open_with(&key, (header, receiver), datagram) {
+            return Some((key, member));
         }
         datagram.copy_from_slice(&kept?);
-        key = next?;
-        nth += 1;
+        (key, member) = next?;
     }
+    None
 }
 
-fn open_with<K: SealKey>(key: &K, header: &SealHeader, datagram: &mut [u8]) -> bool {
-    let Some((front, sealed)) = datagram.split_first_chunk_mut::<HEADER_LEN>() else { return false };
-    key.open(header.nonce(), front, sealed).is_some()
+fn open_with<K: SealKey>(key: &K, (header, receiver): (&SealHeader, Receiver), datagram: &mut [u8]) -> bool {
+    let Some((_, sealed)) = datagram.split_first_chunk_mut::<HEADER_LEN>() else { return false };
+    key.open(header.nonce(), Binding::new(header, receiver).bytes(), sealed).is_some()
 }
 
 fn body(datagram: &[u8]) -> &[u8] {

@@ -2,33 +2,28 @@
 //!
 //! docs/SECURITY.md says against whom and why so. There is no handshake: each node draws a random id when it
 //! starts, and a key is a function of a shared secret, that id, the neighbour's number and the time in
-//! [epochs](WallClock). [`Seal`] keeps what a [`Suite`](crate::wire::Suite) needs: counters, replay windows, the
+//! [epochs](WallClock). A request is bound to the address that it is sent to, a reply to the incarnation that asked. [`Seal`] keeps what a [`Suite`](crate::wire::Suite) needs: counters, replay windows, the
 //! keys in use. What a key is and what it does to bytes is injected: [`Keyring`] and [`SealKey`].
 
+mod binding;
 mod header;
+mod identity;
 mod incoming;
 mod outgoing;
 mod seal;
 mod wall;
 mod window;
 
-pub use header::{Algorithm, HEADER_LEN, SealHeader, TAG_LEN};
+pub use header::{Algorithm, Direction, HEADER_LEN, SealHeader, TAG_LEN};
+pub use identity::{Identity, NoCipher};
 pub use incoming::witness;
 pub use seal::{Limits, Seal, SealStats};
 pub use wall::{EPOCH, TOLERANCE_EPOCHS, WallClock};
 pub use window::{ReplayWindow, WINDOW};
 
+use crate::peer::{Addressee, Incarnation, Member};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
-
-/// Who sealed: one start of one node, speaking to one neighbour. Never used for another.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SenderId {
-    /// Drawn by the [`Keyring`] when the node started.
-    pub boot: u64,
-    /// The neighbour, numbered by the sender.
-    pub link: u16,
-}
 
 /// Bytes of a nonce.
 pub const NONCE_LEN: usize = 12;
@@ -51,17 +46,32 @@ pub trait Keyring {
     /// A number that no other start of any node that shares a secret with this one draws: random.
     fn boot_id(&mut self) -> u64;
 
-    /// The key under which this node, as `sender`, seals for `to` in `epoch`, with the algorithm and the hint by
-    /// which `to` finds it. `None` when nothing is shared with `to`.
-    fn sealing(&mut self, to: SocketAddr, sender: SenderId, epoch: u64)
-    -> Option<(Algorithm, u8, Self::Key)>;
-
-    /// The `nth` key under which `header` says that it was sealed in `epoch`; `None` after the last. Hints are
-    /// short, so that there may be several.
-    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<Self::Key>;
-
-    /// The `nth` key for `header` proved right, for a datagram from `from`.
-    fn on_opened(&mut self, from: SocketAddr, header: &SealHeader, nth: usize) {
-        let _ = (from, header, nth);
+    /// Whether receivers find these keys by `boot`, which was drawn with other keys.
+    fn is_found_by(&self, boot: u64) -> bool {
+        let _ = boot;
+        true
     }
+
+    /// The key under which this node, as `sender`, seals for `to` in `epoch`, with the algorithm and the hint by
+    /// which the receiver finds it. `None` when nothing is shared with `to`.
+    fn sealing(
+        &mut self,
+        to: &Addressee,
+        sender: Incarnation,
+        epoch: u64,
+    ) -> Option<(Algorithm, u8, Self::Key)>;
+
+    /// The `nth` key under which `header` says that it was sealed in `epoch`, and whose it is; `None` after the last.
+    /// Hints are short, so that there may be several.
+    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<(Self::Key, Member)>;
+
+    /// The member to which an address belongs; nobody else may speak from there.
+    fn owner(&self, remote: SocketAddr) -> Option<Member> {
+        let _ = remote;
+        None
+    }
+
+    /// A number that only who receives at `remote` can know; it depends on `secret`, which is this start's. `None` where
+    /// nobody needs to prove that he receives there.
+    fn token(&mut self, secret: u64, remote: SocketAddr) -> Option<u32>;
 }

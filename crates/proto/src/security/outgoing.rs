@@ -1,20 +1,39 @@
-use super::header::{Algorithm, SealHeader};
-use super::{Keyring, SealKey, SenderId};
+use super::binding::{Binding, Receiver};
+use super::header::{Algorithm, Direction, SealHeader};
+use super::{Keyring, SealKey};
+use crate::peer::{Addressee, Incarnation, Member};
 use crate::table::{Slot, Table};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-/// The sending side: one dense counter per neighbour and epoch, under a key of its own.
+/// The sending side: one dense counter per neighbour, direction and epoch, under a key of its own.
 pub(super) struct Outgoing<K> {
     boot: u64,
     epoch: u64,
-    links: Table<SocketAddr, Link<K>>,
-    /// Never goes back: a number stands for one neighbour, once, as long as the boot id is the same.
+    links: Table<LinkId, Link<K>>,
+    /// Never goes back: a number stands for one link, once, as long as the boot id is the same.
     next_number: u16,
     seed: u64,
     limit: usize,
-    /// Where the last packet went.
-    last: Option<(SocketAddr, Slot)>,
+    /// The link of the last packet.
+    last: Option<(LinkId, Slot)>,
+}
+
+/// A neighbour in one direction.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct LinkId {
+    remote: SocketAddr,
+    /// The member to which replies go; `None` for requests, which go to the address.
+    asker: Option<Member>,
+}
+
+impl LinkId {
+    fn of(to: &Addressee) -> Self {
+        match to {
+            Addressee::Asked(face) => Self { remote: face.remote, asker: None },
+            Addressee::Asker(peer) => Self { remote: peer.face.remote, asker: Some(peer.member) },
+        }
+    }
 }
 
 struct Link<K> {
@@ -29,45 +48,69 @@ impl<K: SealKey> Outgoing<K> {
         Self { boot, epoch: 0, links: Table::new(seed), next_number: 0, seed, limit, last: None }
     }
 
-    /// Forgets every key, but no counter.
-    pub(super) fn forget_keys(&mut self) {
+    /// The id of this start.
+    pub(super) fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    /// The keys are others from now on. Counters go on, unless receivers would not find the keys by this boot id.
+    pub(super) fn change_keys<R: Keyring<Key = K>>(&mut self, keys: &mut R) {
         self.links.iter_mut().for_each(|(_, link)| link.key = None);
+        if !keys.is_found_by(self.boot) {
+            self.restart(keys);
+        }
+    }
+
+    /// The incarnation as which this node asks `remote`, where it does.
+    pub(super) fn asker(&self, remote: SocketAddr) -> Option<Incarnation> {
+        let id = LinkId { remote, asker: None };
+        let slot = match self.last {
+            Some((last, slot)) if last == id => Some(slot),
+            _ => self.links.find(&id),
+        };
+        let number = slot.and_then(|slot| self.links.get(slot))?.number;
+        Some(Incarnation { boot: self.boot, link: number })
     }
 
     pub(super) fn seal<R: Keyring<Key = K>>(
         &mut self,
         keys: &mut R,
         epoch: u64,
-        to: SocketAddr,
+        to: &Addressee,
         out: &mut Vec<u8>,
         start: usize,
     ) -> bool {
         let Some(slot) = self.ready(keys, epoch, to) else { return false };
         let Some(link) = self.links.get_mut(slot) else { return false };
         let Some((algorithm, hint, key)) = &link.key else { return false };
+        let (direction, receiver) = match to {
+            Addressee::Asked(face) => (Direction::Request, Receiver::Address(face.remote)),
+            Addressee::Asker(peer) => (Direction::Reply, Receiver::Asker(peer.incarnation)),
+        };
         let header = SealHeader {
+            direction,
             algorithm: *algorithm,
             hint: *hint,
-            sender: SenderId { boot: self.boot, link: link.number },
+            sender: Incarnation { boot: self.boot, link: link.number },
             epoch: epoch as u16,
             counter: link.counter,
         };
         // Counted before it is used: whatever happens next, this nonce is spent.
         link.counter += 1;
-        let bytes = header.emit();
         let body = start + super::HEADER_LEN;
         if out.len() <= body {
             return false;
         }
-        out[start..body].copy_from_slice(&bytes);
-        key.seal(header.nonce(), &bytes, out, body)
+        out[start..body].copy_from_slice(&header.emit());
+        key.seal(header.nonce(), Binding::new(&header, receiver).bytes(), out, body)
     }
 
     /// The link to `to`, with a counter to spend and a key in place. Packets to one neighbour come in runs, so that
     /// most need no look-up.
     #[inline]
-    fn ready<R: Keyring<Key = K>>(&mut self, keys: &mut R, epoch: u64, to: SocketAddr) -> Option<Slot> {
-        if let Some((_, slot)) = self.last.filter(|&(last, _)| last == to && epoch == self.epoch)
+    fn ready<R: Keyring<Key = K>>(&mut self, keys: &mut R, epoch: u64, to: &Addressee) -> Option<Slot> {
+        let id = LinkId::of(to);
+        if let Some((_, slot)) = self.last.filter(|&(last, _)| last == id && epoch == self.epoch)
             && let Some(link) = self.links.get(slot)
             && link.epoch == epoch
             && link.counter < SealHeader::COUNTER_END
@@ -75,39 +118,60 @@ impl<K: SealKey> Outgoing<K> {
         {
             return Some(slot);
         }
-        let slot = self.prepare(keys, epoch, to)?;
-        self.last = Some((to, slot));
+        let slot = self.prepare(keys, epoch, id, to)?;
+        self.last = Some((id, slot));
         Some(slot)
     }
 
-    fn prepare<R: Keyring<Key = K>>(&mut self, keys: &mut R, epoch: u64, to: SocketAddr) -> Option<Slot> {
-        if epoch < self.epoch || (self.links.find(&to).is_none() && self.links.len() >= self.limit) {
-            // The clock went back, or neighbours came and went without end: a sender that nobody knows begins.
+    fn prepare<R: Keyring<Key = K>>(
+        &mut self,
+        keys: &mut R,
+        epoch: u64,
+        id: LinkId,
+        to: &Addressee,
+    ) -> Option<Slot> {
+        if epoch < self.epoch {
+            // The clock went back: a sender that nobody knows begins.
             self.restart(keys);
         }
         self.epoch = epoch;
-        let number = match self.links.find(&to).and_then(|slot| self.links.get(slot)) {
+        if self.links.find(&id).is_none() && self.links.len() >= self.limit {
+            self.make_room(keys);
+        }
+        let number = match self.links.find(&id).and_then(|slot| self.links.get(slot)) {
             Some(link) if link.epoch != epoch || link.counter < SealHeader::COUNTER_END => link.number,
             // New, or this epoch's counters are spent: the next number has all of them still.
-            _ => self.take_number(keys, to),
+            _ => self.take_number(keys, id),
         };
         let boot = self.boot;
-        let slot = self.links.find_or_insert(to, || Link { number, epoch, counter: 0, key: None });
+        let slot = self.links.find_or_insert(id, || Link { number, epoch, counter: 0, key: None });
         let link = self.links.get_mut(slot)?;
         if link.number != number || link.epoch != epoch {
             *link = Link { number, epoch, counter: 0, key: None };
         }
-        let sender = SenderId { boot, link: number };
         if link.key.is_none() {
-            link.key = Some(keys.sealing(to, sender, epoch)?);
+            link.key = Some(keys.sealing(to, Incarnation { boot, link: number }, epoch)?);
         }
         Some(slot)
     }
 
-    fn take_number<R: Keyring<Key = K>>(&mut self, keys: &mut R, to: SocketAddr) -> u16 {
+    /// Forgets neighbours that nothing was sealed for in this epoch; all of them where there is none.
+    fn make_room<R: Keyring<Key = K>>(&mut self, keys: &mut R) {
+        let epoch = self.epoch;
+        let idle = self.links.iter().filter(|(_, link)| link.epoch < epoch).map(|(slot, _)| slot);
+        for slot in idle.collect::<Vec<Slot>>() {
+            self.links.remove(slot);
+        }
+        self.last = None;
+        if self.links.len() >= self.limit {
+            self.restart(keys);
+        }
+    }
+
+    fn take_number<R: Keyring<Key = K>>(&mut self, keys: &mut R, id: LinkId) -> u16 {
         if self.next_number == u16::MAX {
             self.restart(keys);
-        } else if let Some(slot) = self.links.find(&to) {
+        } else if let Some(slot) = self.links.find(&id) {
             self.links.remove(slot);
             self.last = None;
         }

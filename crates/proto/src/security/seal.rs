@@ -1,17 +1,21 @@
-use super::incoming::{Incoming, Refusal, find_key};
+use super::binding::Receiver;
+use super::header::Direction;
+use super::incoming::{Incoming, Shares, find_key};
 use super::outgoing::Outgoing;
 use super::wall::{TOLERANCE_EPOCHS, WallClock, nearest};
 use super::{HEADER_LEN, Keyring, SealHeader, TAG_LEN};
+use crate::peer::{Addressee, Face, Opened, Peer, Refusal, Unsealable};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
-use crate::wire::{Refused, Suite, is_interest};
+use crate::wire::{Suite, is_interest};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 /// Bounds of what a seal remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Senders whose windows are kept, about 1.5 KiB each. Only who has a key can make one.
+    /// Senders whose windows are kept, about 2.5 KiB each. Only who has a key can make one. An eighth of them may be
+    /// newcomers, which have not shown that they receive at their address.
     pub senders: usize,
     /// Neighbours that are sent to.
     pub neighbours: usize,
@@ -35,8 +39,10 @@ pub struct SealStats {
     pub sealed: u64,
     /// Datagrams that are no sealed packet: another program's, or of a node that runs `--insecure`.
     pub foreign: u64,
-    /// Datagrams that no key opens.
+    /// Datagrams that no key opens, or that are bound to another receiver.
     pub forged: u64,
+    /// Replies at a face where nothing was asked, and packets of this node's own.
+    pub not_for_me: u64,
     /// Datagrams that had been taken before, or are too old to tell.
     pub replayed: u64,
     /// Those of them that are requests of before this node started, which nobody may have taken.
@@ -63,7 +69,11 @@ pub struct Seal<R: Keyring> {
     started: u64,
     /// The latest epoch that the clock has shown.
     latest: u64,
-    limits: Limits,
+    shares: Shares,
+    /// Keys the tokens of this start.
+    secret: u64,
+    /// Where else packets for this node may have been sent: its address before a NAT.
+    public: Option<SocketAddr>,
     stats: SealStats,
     seed: u64,
 }
@@ -73,14 +83,17 @@ impl<R: Keyring> Seal<R> {
     pub fn new(mut keys: R, now: Instant, wall: WallClock, limits: Limits, seed: u64) -> Self {
         let rng = Rng::new(seed);
         let epoch = wall.epoch(now);
+        let shares = Shares { all: limits.senders, newcomers: (limits.senders / 8).max(1) };
         Self {
             outgoing: Outgoing::new(keys.boot_id(), limits.neighbours, rng.fork(1).next_u64()),
-            incoming: Incoming::new(limits.senders, rng.fork(2).next_u64()),
+            incoming: Incoming::new(shares, rng.fork(2).next_u64()),
+            secret: keys.boot_id(),
+            public: None,
             keys,
             wall,
             started: epoch,
             latest: epoch,
-            limits,
+            shares,
             stats: SealStats::default(),
             seed: rng.fork(3).next_u64(),
         }
@@ -91,10 +104,11 @@ impl<R: Keyring> Seal<R> {
         SealStats { senders: self.incoming.len() as u64, ..self.stats }
     }
 
-    /// Replaces the keys: the next packet is sealed under the new ones. Counters and windows stay.
+    /// Replaces the keys: the next packet is sealed under the new ones. Counters and windows stay. Where receivers find the
+    /// new keys by another boot id, this node is a new incarnation to them.
     pub fn set_keys(&mut self, keys: R) {
         self.keys = keys;
-        self.outgoing.forget_keys();
+        self.outgoing.change_keys(&mut self.keys);
         self.incoming.forget_keys();
     }
 
@@ -111,7 +125,9 @@ impl<R: Keyring> Seal<R> {
     fn epoch(&mut self, now: Instant) -> u64 {
         let own = self.wall.epoch(now);
         if own + TOLERANCE_EPOCHS < self.latest {
-            self.incoming = Incoming::new(self.limits.senders, self.seed);
+            self.incoming = Incoming::new(self.shares, self.seed);
+            // Recorded requests carry tokens of before.
+            self.secret = self.keys.boot_id();
             self.started = own;
             self.latest = own;
         }
@@ -124,15 +140,97 @@ impl<R: Keyring> Seal<R> {
         epoch <= own + TOLERANCE_EPOCHS && epoch + TOLERANCE_EPOCHS >= self.latest
     }
 
-    fn refuse_untimely(&mut self, own: u64, epoch: u64, header: &SealHeader, datagram: &mut [u8]) -> Refused {
-        if find_key(&mut self.keys, epoch, header, datagram).is_some() {
-            self.stats.untimely += 1;
-            self.stats.last_untimely_s =
-                (epoch as i64 - own as i64) * (super::EPOCH.as_nanos() / 1_000_000_000) as i64;
-        } else {
-            self.stats.forged += 1;
+    /// Counts a refusal, and tells one from another time apart from a forgery.
+    fn refuse(&mut self, refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::Foreign => self.stats.foreign += 1,
+            Refusal::Forged => self.stats.forged += 1,
+            Refusal::Replayed => self.stats.replayed += 1,
+            Refusal::Untimely => self.stats.untimely += 1,
+            Refusal::NotForMe => self.stats.not_for_me += 1,
+            Refusal::Full => self.stats.over_limit += 1,
         }
-        Refused
+        refusal
+    }
+
+    /// This node is behind a NAT that others know as `public`: packets that were sent there are for it, too.
+    pub fn set_public(&mut self, public: Option<SocketAddr>) {
+        self.public = public;
+    }
+
+    /// Whether a request was sent to the address before the NAT.
+    fn is_for_public(&mut self, epoch: u64, header: &SealHeader, datagram: &[u8]) -> bool {
+        let public = self.public.filter(|_| header.direction == Direction::Request);
+        public.is_some_and(|public| {
+            let of = (header, Receiver::Address(public));
+            find_key(&mut self.keys, epoch, of, &mut datagram.to_vec()).is_some()
+        })
+    }
+
+    /// The receiver to which a datagram at `face` must be bound to be taken.
+    fn receiver(&self, header: &SealHeader, face: Face) -> Result<Receiver, Refusal> {
+        if header.sender.boot == self.outgoing.boot() {
+            return Err(Refusal::NotForMe);
+        }
+        match header.direction {
+            Direction::Request => Ok(Receiver::Address(face.local)),
+            Direction::Reply => {
+                self.outgoing.asker(face.remote).map(Receiver::Asker).ok_or(Refusal::NotForMe)
+            }
+        }
+    }
+
+    fn untimely(
+        &mut self,
+        (own, epoch): (u64, u64),
+        of: (&SealHeader, Receiver),
+        bytes: &mut [u8],
+    ) -> Refusal {
+        if find_key(&mut self.keys, epoch, of, bytes).is_none() {
+            return Refusal::Forged;
+        }
+        let epoch_s = (super::EPOCH.as_nanos() / 1_000_000_000) as i64;
+        self.stats.last_untimely_s = (epoch as i64 - own as i64) * epoch_s;
+        Refusal::Untimely
+    }
+
+    fn try_open<'a>(
+        &mut self,
+        now: Instant,
+        face: Face,
+        datagram: &'a mut [u8],
+    ) -> Result<Opened<'a>, Refusal> {
+        let header = SealHeader::parse(datagram).ok_or(Refusal::Foreign)?;
+        let mut receiver = self.receiver(&header, face)?;
+        let own = self.epoch(now);
+        let epoch = nearest(own, header.epoch);
+        if let Some(public) = self.public
+            && self.is_for_public(epoch, &header, datagram)
+        {
+            receiver = Receiver::Address(public);
+        }
+        if !self.is_timely(own, epoch) {
+            return Err(self.untimely((own, epoch), (&header, receiver), datagram));
+        }
+        let (keys, incoming) = (&mut self.keys, &mut self.incoming);
+        let found = incoming.open(keys, (own, epoch), (&header, receiver), datagram)?;
+        let is_request = is_interest(found.packet);
+        if is_request != (header.direction == Direction::Request) {
+            return Err(Refusal::Forged);
+        }
+        // Who ran here before may have answered it already. Data and Notices make nobody send.
+        if is_request && epoch < self.started {
+            self.stats.predating += 1;
+            return Err(Refusal::Untimely);
+        }
+        if self.keys.owner(face.remote).is_some_and(|owner| owner != found.member) {
+            return Err(Refusal::Forged);
+        }
+        self.stats.opened += 1;
+        Ok(Opened {
+            peer: Peer { face, incarnation: header.sender, member: found.member },
+            packet: found.packet,
+        })
     }
 }
 
@@ -146,55 +244,36 @@ impl<R: Keyring> Suite for Seal<R> {
     }
 
     #[inline]
-    fn seal(&mut self, now: Instant, to: SocketAddr, out: &mut Vec<u8>, start: usize) -> Result<(), Refused> {
+    fn seal(
+        &mut self,
+        now: Instant,
+        to: &Addressee,
+        out: &mut Vec<u8>,
+        start: usize,
+    ) -> Result<(), Unsealable> {
         let epoch = self.epoch(now);
         if !self.outgoing.seal(&mut self.keys, epoch, to, out, start) {
             self.stats.unsealable += 1;
-            return Err(Refused);
+            return Err(Unsealable);
         }
         self.stats.sealed += 1;
         Ok(())
     }
 
     #[inline]
-    fn open<'a>(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &'a mut [u8],
-    ) -> Result<&'a [u8], Refused> {
-        let Some(header) = SealHeader::parse(datagram) else {
-            self.stats.foreign += 1;
-            return Err(Refused);
-        };
-        let own = self.epoch(now);
-        let epoch = nearest(own, header.epoch);
-        if !self.is_timely(own, epoch) {
-            return Err(self.refuse_untimely(own, epoch, &header, datagram));
-        }
-        let opened = self.incoming.open(&mut self.keys, (own, epoch), &header, datagram);
-        let (packet, found) = match opened {
-            Ok(opened) => opened,
-            Err(refusal) => {
-                let refused = match refusal {
-                    Refusal::Forged => &mut self.stats.forged,
-                    Refusal::Replayed => &mut self.stats.replayed,
-                    Refusal::Full => &mut self.stats.over_limit,
-                };
-                *refused += 1;
-                return Err(Refused);
-            }
-        };
-        // Who ran here before may have answered it already. Data and Notices make nobody send.
-        if epoch < self.started && is_interest(packet) {
-            self.stats.replayed += 1;
-            self.stats.predating += 1;
-            return Err(Refused);
-        }
-        if let Some(nth) = found {
-            self.keys.on_opened(from, &header, nth);
-        }
-        self.stats.opened += 1;
-        Ok(packet)
+    fn open<'a>(&mut self, now: Instant, face: Face, datagram: &'a mut [u8]) -> Result<Opened<'a>, Refusal> {
+        self.try_open(now, face, datagram).map_err(|refusal| self.refuse(refusal))
+    }
+
+    fn token(&mut self, remote: SocketAddr) -> Option<u32> {
+        // The member that is listed there has a key of its own, which nobody else can use from there. Requests of before
+        // this start could still be repeated.
+        let is_young = self.latest < self.started + 2 * TOLERANCE_EPOCHS;
+        let is_listed = self.keys.owner(remote).is_some();
+        if is_listed && !is_young { None } else { self.keys.token(self.secret, remote) }
+    }
+
+    fn settle(&mut self, peer: &Peer) {
+        self.incoming.settle(&peer.incarnation);
     }
 }

@@ -21,7 +21,7 @@ pub struct DataFlags {
     pub is_volatile: bool,
 }
 
-/// Everything of a Data packet but its payload: 24 to 31 bytes, at most 28 below an offset of 256 GiB.
+/// Everything of a Data packet but its payload: 23 to 30 bytes, at most 27 below an offset of 256 GiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataHeader {
     /// Dense counter of this hop and direction, shared with Notices.
@@ -38,7 +38,7 @@ pub struct DataHeader {
 
 impl DataHeader {
     /// Bytes of the header up to an offset of 256 GiB.
-    pub const MAX_USUAL_LEN: u64 = 28;
+    pub const MAX_USUAL_LEN: u64 = 27;
 
     /// The range that `payload_len` bytes of this packet cover.
     pub const fn range(&self, payload_len: usize) -> ByteRange {

@@ -17,7 +17,7 @@ pub enum Kind {
     Notice = 2,
 }
 
-/// The 23 bytes that every packet starts with.
+/// The 22 bytes that every packet starts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The kind of packet.
@@ -34,7 +34,7 @@ pub struct Header {
 
 impl Header {
     /// Bytes on the wire.
-    pub const LEN: usize = 1 + 2 + 4 + FlowId::LEN;
+    pub const LEN: usize = 1 + 2 + 3 + FlowId::LEN;
 
     #[inline]
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
@@ -52,7 +52,7 @@ impl Header {
             kind,
             flags: first & 0x0f,
             counter: u16::from_be_bytes(reader.take("counter")?),
-            time: WireTime(u32::from_be_bytes(reader.take("time")?)),
+            time: WireTime::from_be_bytes(reader.take("time")?),
             flow: FlowId(reader.take("flow")?),
         })
     }
@@ -61,8 +61,8 @@ impl Header {
         let mut bytes = [0; Self::LEN];
         bytes[0] = (VERSION << 6) | ((self.kind as u8) << 4) | self.flags;
         bytes[1..3].copy_from_slice(&self.counter.to_be_bytes());
-        bytes[3..7].copy_from_slice(&self.time.0.to_be_bytes());
-        bytes[7..].copy_from_slice(&self.flow.0);
+        bytes[3..6].copy_from_slice(&self.time.to_be_bytes());
+        bytes[6..].copy_from_slice(&self.flow.0);
         out.extend_from_slice(&bytes);
     }
 }

@@ -10,8 +10,9 @@ pub const MAX_RANGES: usize = 8;
 
 const FLAG_REPAIR: u8 = 1;
 const FLAG_COLD: u8 = 2;
-/// The two higher flags are a number.
-const EPOCH_SHIFT: u8 = 2;
+/// A token follows the rates.
+const FLAG_TOKEN: u8 = 4;
+const KNOWN_FLAGS: u8 = FLAG_REPAIR | FLAG_COLD | FLAG_TOKEN;
 
 /// A request for ranges of a flow, with the control of the hop that it travels; without ranges feedback only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,9 +28,11 @@ pub struct Interest {
     pub repair: bool,
     /// The Requester has no measurement of the hop yet: the Responder sends at most its initial window.
     pub cold: bool,
-    /// Counts, modulo [`Interest::EPOCHS`], how often the Requester turned from one upstream to another with this flow.
-    /// Where it is not the one heard before, what this neighbour asked of the flow until now is to be forgotten.
-    pub epoch: u8,
+    /// Counts, modulo 2^16, how often the Requester turned from one upstream to another with this flow. Where it differs
+    /// from the one heard before, the Responder forgets what this neighbour asked of the flow until now.
+    pub turn: u16,
+    /// The answer to a [`Token`](super::News::Token): the asker receives at the address that it asks from. Never zero.
+    pub token: Option<u32>,
     /// How many more relays may pass this request on.
     pub hop_limit: u8,
     /// The rate granted to the Responder for all flows of this hop.
@@ -44,9 +47,6 @@ impl Interest {
     /// Relays that a request may pass, unless configured otherwise.
     pub const DEFAULT_HOP_LIMIT: u8 = 32;
 
-    /// How many epochs there are.
-    pub const EPOCHS: u8 = 4;
-
     /// Control of the hop with no request.
     pub fn feedback(flow: FlowId, sent: WireTime, link_rate: Rate) -> Self {
         Self {
@@ -55,7 +55,8 @@ impl Interest {
             sent,
             repair: false,
             cold: false,
-            epoch: 0,
+            turn: 0,
+            token: None,
             hop_limit: Self::DEFAULT_HOP_LIMIT,
             link_rate,
             flow_rate: Rate::UNLIMITED,
@@ -64,9 +65,20 @@ impl Interest {
     }
 
     pub(super) fn parse(header: Header, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        if header.flags & !KNOWN_FLAGS != 0 {
+            return Err(ParseError::Invalid("flags"));
+        }
         let [hop_limit] = reader.take("hop limit")?;
+        let turn = u16::from_be_bytes(reader.take("turn")?);
         let link_rate = decode_rate(u16::from_be_bytes(reader.take("link rate")?));
         let flow_rate = decode_rate(u16::from_be_bytes(reader.take("flow rate")?));
+        let token = match header.flags & FLAG_TOKEN {
+            0 => None,
+            _ => match u32::from_be_bytes(reader.take("token")?) {
+                0 => return Err(ParseError::Invalid("token")),
+                token => Some(token),
+            },
+        };
         let mut ranges = Ranges::default();
         while !reader.rest.is_empty() {
             let range = reader.range("ranges")?;
@@ -80,7 +92,8 @@ impl Interest {
             sent: header.time,
             repair: header.flags & FLAG_REPAIR != 0,
             cold: header.flags & FLAG_COLD != 0,
-            epoch: header.flags >> EPOCH_SHIFT,
+            turn,
+            token,
             hop_limit,
             link_rate,
             flow_rate,
@@ -92,13 +105,17 @@ impl Interest {
     pub fn emit(&self, out: &mut Vec<u8>) {
         let flags = if self.repair { FLAG_REPAIR } else { 0 }
             | if self.cold { FLAG_COLD } else { 0 }
-            | (self.epoch % Self::EPOCHS) << EPOCH_SHIFT;
+            | if self.token.is_some() { FLAG_TOKEN } else { 0 };
         let header =
             Header { kind: Kind::Interest, flags, counter: self.counter, time: self.sent, flow: self.flow };
         header.emit(out);
         out.push(self.hop_limit);
+        out.extend_from_slice(&self.turn.to_be_bytes());
         out.extend_from_slice(&encode_rate(self.link_rate).to_be_bytes());
         out.extend_from_slice(&encode_rate(self.flow_rate).to_be_bytes());
+        if let Some(token) = self.token {
+            out.extend_from_slice(&token.to_be_bytes());
+        }
         for range in self.ranges.iter() {
             varint::write(range.start, out);
             varint::write(range.len(), out);

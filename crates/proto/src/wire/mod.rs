@@ -13,8 +13,8 @@ pub mod varint;
 pub use data::{DataFlags, DataHeader};
 pub use header::{Header, Kind, VERSION};
 pub use interest::{Interest, MAX_RANGES, Ranges};
-pub use notice::Notice;
-pub use suite::{Plain, Refused, Suite};
+pub use notice::{News, Notice};
+pub use suite::{Plain, Suite};
 
 use core::fmt;
 
@@ -136,46 +136,48 @@ mod tests {
     /// The vectors of docs/PROTOCOL.md.
     #[test]
     fn the_published_test_vectors_hold() {
-        let mut interest = Interest::feedback(FLOW, WireTime(0x0102_0304), Rate::from_bps(20_004_864));
+        let mut interest =
+            Interest::feedback(FLOW, WireTime::from_micros(0x02_0304), Rate::from_bps(20_004_864));
         interest.counter = 7;
         interest.ranges.push(ByteRange::new(65_536, 131_072));
         let mut bytes = Vec::new();
         interest.emit(&mut bytes);
-        assert_eq!(hex(&bytes), "40000701020304abababababababababababababababab2074c5ffff410000410000");
+        assert_eq!(hex(&bytes), "400007020304abababababababababababababababab20000074c5ffff410000410000");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Interest(interest)));
 
         let data = DataHeader {
             counter: 0xfffe,
             flow: FLOW,
             offset: 5_000_000,
-            echo: WireTime(0xffff_ffff),
+            echo: WireTime::from_micros(0xff_ffff),
             flags: DataFlags { end: true, ..DataFlags::default() },
         };
         bytes.clear();
         data.emit(&mut bytes);
         bytes.extend_from_slice(b"hi");
-        assert_eq!(hex(&bytes), "51fffeffffffffabababababababababababababababab80004c4b406869");
+        assert_eq!(hex(&bytes), "51fffeffffffabababababababababababababababab80004c4b406869");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Data(data, b"hi")));
 
-        let notice = Notice { counter: 1, flow: FLOW, echo: WireTime(9), range: ByteRange::new(10, 30) };
+        let news = News::Coming(ByteRange::new(10, 30));
+        let notice = Notice { counter: 1, flow: FLOW, echo: WireTime::from_micros(9), news };
         bytes.clear();
         notice.emit(&mut bytes);
-        assert_eq!(hex(&bytes), "60000100000009abababababababababababababababab0a14");
+        assert_eq!(hex(&bytes), "600001000009abababababababababababababababab0a14");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Notice(notice)));
     }
 
     #[test]
-    fn a_full_data_packet_costs_at_most_28_bytes_up_to_256_gib() {
+    fn a_full_data_packet_costs_at_most_27_bytes_up_to_256_gib() {
         let data = DataHeader {
             counter: 0,
             flow: FLOW,
             offset: (1 << 38) - 1,
-            echo: WireTime(0),
+            echo: WireTime::default(),
             flags: DataFlags::default(),
         };
         let mut bytes = Vec::new();
         data.emit(&mut bytes);
-        assert_eq!(bytes.len(), 28);
+        assert_eq!(bytes.len(), 27);
     }
 
     #[test]
@@ -184,7 +186,8 @@ mod tests {
         assert_eq!(Packet::parse(&[0x80; 40]), Err(ParseError::Version(2)));
         assert_eq!(Packet::parse(&[0x70; 40]), Err(ParseError::UnknownKind(3)));
         let mut notice = Vec::new();
-        Notice { counter: 1, flow: FLOW, echo: WireTime(9), range: ByteRange::new(10, 30) }.emit(&mut notice);
+        let news = News::Coming(ByteRange::new(10, 30));
+        Notice { counter: 1, flow: FLOW, echo: WireTime::from_micros(9), news }.emit(&mut notice);
         notice.push(0);
         assert_eq!(Packet::parse(&notice), Err(ParseError::TrailingBytes(1)));
     }
@@ -194,14 +197,14 @@ mod tests {
     fn a_range_whose_end_could_not_be_named_is_refused() {
         for (end, is_fine) in [(varint::MAX, true), (varint::MAX + 1, false)] {
             let range = ByteRange::new(end - 10, end);
-            let mut interest = Interest::feedback(FLOW, WireTime(0), Rate::UNLIMITED);
+            let mut interest = Interest::feedback(FLOW, WireTime::default(), Rate::UNLIMITED);
             interest.ranges.push(range);
             let mut bytes = Vec::new();
             interest.emit(&mut bytes);
             assert_eq!(Packet::parse(&bytes).is_ok(), is_fine, "an Interest for {range:?}");
             bytes.clear();
             let flags = DataFlags::default();
-            DataHeader { counter: 0, flow: FLOW, offset: range.start, echo: WireTime(0), flags }
+            DataHeader { counter: 0, flow: FLOW, offset: range.start, echo: WireTime::default(), flags }
                 .emit(&mut bytes);
             bytes.extend_from_slice(&[0; 10]);
             assert_eq!(Packet::parse(&bytes).is_ok(), is_fine, "Data with {range:?}");
@@ -210,7 +213,7 @@ mod tests {
 
     #[test]
     fn an_interest_with_too_many_ranges_is_refused() {
-        let mut interest = Interest::feedback(FLOW, WireTime(0), Rate::UNLIMITED);
+        let mut interest = Interest::feedback(FLOW, WireTime::default(), Rate::UNLIMITED);
         for start in 0..MAX_RANGES as u64 {
             interest.ranges.push(ByteRange::at(start * 10, 5));
         }

@@ -1,14 +1,14 @@
-//! What stands between a packet and the datagram that carries it: nothing ([`Plain`]), or a seal.
+//! What stands between a packet and the datagram that carries it: two bytes ([`Plain`]), or a seal.
 
+use crate::peer::{Addressee, Face, Incarnation, Member, Opened, Peer, Refusal, Unsealable};
 use crate::time::Instant;
 use alloc::vec::Vec;
+use core::hash::BuildHasher;
 use core::net::SocketAddr;
+use foldhash::fast::FixedState;
 
-/// The datagram was not made by who it should have been made by, or was made before. It changed nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused;
-
-/// Turns packets into datagrams for a neighbour and back. Implementations bring their own keys and crypto.
+/// Turns packets into datagrams for a neighbour and back, and says who sent them. Implementations bring their own
+/// keys and crypto.
 pub trait Suite {
     /// Bytes in front of the packet that [`Suite::seal`] fills in.
     fn room(&self) -> usize;
@@ -19,24 +19,60 @@ pub trait Suite {
     /// Seals in place the packet that stands behind [`Suite::room`] bytes at `start` of `out`.
     ///
     /// # Errors
-    /// [`Refused`] when nothing can be sealed for `to`; what stands from `start` on must not be sent.
-    fn seal(&mut self, now: Instant, to: SocketAddr, out: &mut Vec<u8>, start: usize) -> Result<(), Refused>;
-
-    /// Checks and opens a datagram in place and returns the packet in it.
-    ///
-    /// # Errors
-    /// [`Refused`] when it does not authenticate or was seen before.
-    fn open<'a>(
+    /// [`Unsealable`] when no key is shared with the addressee; what stands from `start` on must not be sent.
+    fn seal(
         &mut self,
         now: Instant,
-        from: SocketAddr,
-        datagram: &'a mut [u8],
-    ) -> Result<&'a [u8], Refused>;
+        to: &Addressee,
+        out: &mut Vec<u8>,
+        start: usize,
+    ) -> Result<(), Unsealable>;
+
+    /// Checks and opens in place a datagram that arrived at `face`.
+    ///
+    /// # Errors
+    /// [`Refusal`] says why it is not taken.
+    fn open<'a>(&mut self, now: Instant, face: Face, datagram: &'a mut [u8]) -> Result<Opened<'a>, Refusal>;
+
+    /// A number that only who receives at `remote` can know, or `None` where nobody needs to prove that.
+    fn token(&mut self, remote: SocketAddr) -> Option<u32>;
+
+    /// A sender has shown with its token that it receives where it says that it is.
+    fn settle(&mut self, peer: &Peer) {
+        let _ = peer;
+    }
 }
 
-/// No protection: for the simulator, and for real programs behind an explicit flag.
+/// No protection: for tests, and for real programs behind an explicit flag.
+///
+/// Two bytes behind the packet name the sender's incarnation and, in a reply, the asker's. Each has eight bits: one
+/// restart in 256 is not noticed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Plain;
+pub struct Plain {
+    own: u8,
+    /// Keys the tokens of strangers' addresses; without it nobody is asked for one.
+    secret: Option<u64>,
+}
+
+impl Plain {
+    /// Bytes behind a packet.
+    pub const TRAILER: usize = 2;
+
+    /// A node that draws its incarnation from `seed`, and believes every address.
+    pub const fn new(seed: u64) -> Self {
+        Self { own: (seed ^ (seed >> 8) ^ (seed >> 32)) as u8, secret: None }
+    }
+
+    /// The number of this node's incarnation.
+    pub const fn own(&self) -> u8 {
+        self.own
+    }
+
+    /// A node that draws its incarnation from `seed`, and has strangers prove that they receive at their addresses.
+    pub const fn guarded(seed: u64) -> Self {
+        Self { secret: Some(seed), ..Self::new(seed) }
+    }
+}
 
 impl Suite for Plain {
     fn room(&self) -> usize {
@@ -44,25 +80,76 @@ impl Suite for Plain {
     }
 
     fn overhead(&self) -> usize {
-        0
+        Self::TRAILER
     }
 
     fn seal(
         &mut self,
         _now: Instant,
-        _to: SocketAddr,
-        _out: &mut Vec<u8>,
+        to: &Addressee,
+        out: &mut Vec<u8>,
         _start: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Unsealable> {
+        let asker = match to {
+            Addressee::Asked(_) => 0,
+            Addressee::Asker(peer) => peer.incarnation.boot as u8,
+        };
+        out.extend_from_slice(&[self.own, asker]);
         Ok(())
     }
 
-    fn open<'a>(
-        &mut self,
-        _now: Instant,
-        _from: SocketAddr,
-        datagram: &'a mut [u8],
-    ) -> Result<&'a [u8], Refused> {
-        Ok(datagram)
+    fn open<'a>(&mut self, _now: Instant, face: Face, datagram: &'a mut [u8]) -> Result<Opened<'a>, Refusal> {
+        let [packet @ .., sender, asker] = &*datagram else { return Err(Refusal::Foreign) };
+        if packet.first().is_none_or(|first| first >> 6 != super::VERSION) {
+            return Err(Refusal::Foreign);
+        }
+        if !super::is_interest(packet) && *asker != self.own {
+            return Err(Refusal::NotForMe);
+        }
+        let incarnation = Incarnation { boot: u64::from(*sender), link: 0 };
+        Ok(Opened { peer: Peer { face, incarnation, member: Member::default() }, packet })
+    }
+
+    fn token(&mut self, remote: SocketAddr) -> Option<u32> {
+        let secret = self.secret?;
+        Some(FixedState::with_seed(secret).hash_one(remote) as u32 | 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::{ByteRange, FlowId};
+    use crate::time::WireTime;
+    use crate::wire::{Interest, News, Notice};
+
+    const NOW: Instant = Instant::ZERO;
+
+    fn face(port: u16) -> Face {
+        SocketAddr::from(([192, 0, 2, 1], port)).into()
+    }
+
+    #[test]
+    fn a_plain_reply_is_for_the_incarnation_that_asked() {
+        let (mut asker, mut answerer, mut next) = (Plain::new(1), Plain::new(2), Plain::new(3));
+        let mut request = Vec::new();
+        Interest::feedback(FlowId([1; 16]), WireTime::default(), crate::units::Rate::ZERO).emit(&mut request);
+        asker.seal(NOW, &Addressee::Asked(face(1)), &mut request, 0).unwrap();
+        let peer = answerer.open(NOW, face(9), &mut request).unwrap().peer;
+        let mut reply = Vec::new();
+        let news = News::Coming(ByteRange::new(0, 1));
+        Notice { counter: 0, flow: FlowId([1; 16]), echo: WireTime::default(), news }.emit(&mut reply);
+        answerer.seal(NOW, &Addressee::Asker(peer), &mut reply, 0).unwrap();
+        assert_eq!(next.open(NOW, face(1), &mut reply), Err(Refusal::NotForMe));
+        assert!(asker.open(NOW, face(1), &mut reply).is_ok());
+    }
+
+    #[test]
+    fn tokens_differ_by_address_and_by_node() {
+        let (mut node, mut other) = (Plain::guarded(5), Plain::guarded(6));
+        let tokens = [node.token(face(1).remote), node.token(face(2).remote), other.token(face(1).remote)];
+        assert!(tokens[0].is_some() && tokens[0] != tokens[1] && tokens[0] != tokens[2]);
+        assert_eq!(node.token(face(1).remote), tokens[0]);
+        assert_eq!(Plain::new(5).token(face(1).remote), None);
     }
 }

@@ -26,6 +26,22 @@ pub(crate) fn addr(index: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 0, 0, index as u8), 4000))
 }
 
+/// The suite of the relay with this number.
+pub(crate) fn plain(index: usize) -> Plain {
+    Plain::new(index as u64)
+}
+
+/// A packet as a datagram of the incarnation 250 for that of the node `asker`, which a request does not name.
+pub(crate) fn datagram(mut packet: Vec<u8>, asker: Plain) -> Vec<u8> {
+    packet.extend_from_slice(&[250, asker.own()]);
+    packet
+}
+
+/// The packet of a datagram.
+pub(crate) fn packet(datagram: &[u8]) -> &[u8] {
+    &datagram[..datagram.len() - Plain::TRAILER]
+}
+
 /// The byte at an offset of the test flow.
 pub(crate) fn content(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
@@ -178,18 +194,18 @@ impl Rig {
         let mut roles = vec![Role::Server(Box::new(Producer::new(
             config.clone(),
             Content { length, reads: 0, first_reads: Vec::new() },
-            Plain,
+            Plain::new(200),
             1,
         )))];
         for index in 1..hops {
             roles.push(Role::Relay(Box::new(Relay::new(
                 config.clone(),
                 addr(index - 1),
-                Plain,
+                plain(index),
                 index as u64,
             ))));
         }
-        roles.push(Role::Client(Box::new(Consumer::new(config.clone(), Plain, 99))));
+        roles.push(Role::Client(Box::new(Consumer::new(config.clone(), Plain::new(99), 99))));
         Self {
             path,
             config,
@@ -230,7 +246,7 @@ impl Rig {
     /// Adds a client that asks node `upstream`, and returns its index.
     pub(crate) fn add_client(&mut self, upstream: usize) -> usize {
         self.request = Request { flow: FLOW, upstream: addr(upstream), length: None, have: RangeSet::new() };
-        self.roles.push(Role::Client(Box::new(Consumer::new(self.config.clone(), Plain, 98))));
+        self.roles.push(Role::Client(Box::new(Consumer::new(self.config.clone(), Plain::new(98), 98))));
         self.clock_offset.push(Duration::ZERO);
         self.busy.push([Instant::ZERO; 2]);
         self.roles.len() - 1
@@ -256,7 +272,7 @@ impl Rig {
 
     pub(crate) fn restart(&mut self, index: usize, upstream: usize, seed: u64) {
         self.roles[index] =
-            Role::Relay(Box::new(Relay::new(self.config.clone(), addr(upstream), Plain, seed)));
+            Role::Relay(Box::new(Relay::new(self.config.clone(), addr(upstream), Plain::new(seed), seed)));
     }
 
     pub(crate) fn start(&mut self) {
@@ -285,7 +301,7 @@ impl Rig {
             if arrival == Some(at) {
                 let Some(Reverse((_, _, from, to, mut bytes))) = self.flights.pop() else { return };
                 let now = self.clock(to);
-                each!(&mut self.roles[to], node => node.handle_datagram(now, addr(from), &mut bytes), else ());
+                each!(&mut self.roles[to], node => node.handle_datagram(now, addr(from).into(), &mut bytes), else ());
                 self.drain(to);
             } else if let Some((_, index)) = timer {
                 let now = self.clock(index);
@@ -313,7 +329,8 @@ impl Rig {
             each!(&mut self.roles[index], node => node.poll_transmit(now, &mut out), else None)
         {
             assert_eq!(transmit.len, out.len());
-            let to = (0..self.roles.len()).find(|i| addr(*i) == transmit.to).expect("a node of the rig");
+            let to =
+                (0..self.roles.len()).find(|i| addr(*i) == transmit.to.remote).expect("a node of the rig");
             self.send(index, to, core::mem::take(&mut out));
         }
         if let Role::Client(client) = &mut self.roles[index] {

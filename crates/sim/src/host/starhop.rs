@@ -17,14 +17,14 @@ use std::net::SocketAddr;
 /// Hands a datagram to a role.
 fn handle<N: Node>(node: &mut N, now: Instant, from: SocketAddr, body: &mut Body) {
     if let Body::Datagram(bytes) = body {
-        node.handle_datagram(now, from, bytes);
+        node.handle_datagram(now, from.into(), bytes);
     }
 }
 
 /// Takes a datagram from a role.
 fn poll<N: Node>(node: &mut N, now: Instant, out: &mut Body) -> Option<SocketAddr> {
     let Body::Datagram(bytes) = out else { return None };
-    node.poll_transmit(now, bytes).map(|transmit| transmit.to)
+    node.poll_transmit(now, bytes).map(|transmit| transmit.to.remote)
 }
 
 /// A sink that checks every byte and tells the recorder.
@@ -77,7 +77,7 @@ impl ConsumerHost {
         let ConsumerSpec { flow, upstream, record, clock_offset, seed } = spec;
         let sink = CheckedSink { recorder, record, flow, pattern, clock_offset };
         let request = Request { flow, upstream, length: None, have: RangeSet::new() };
-        Self { consumer: Consumer::new(config, Plain, seed), flow, pending: Some((request, sink)) }
+        Self { consumer: Consumer::new(config, Plain::new(seed), seed), flow, pending: Some((request, sink)) }
     }
 
     fn take_events(&mut self, now: Instant) {
@@ -152,7 +152,7 @@ const NOWHERE: SocketAddr =
 impl RelayHost {
     /// A relay without routes.
     pub fn new(config: Config, seed: u64) -> Self {
-        let relay = Relay::new(config.clone(), NOWHERE, Plain, seed);
+        let relay = Relay::new(config.clone(), NOWHERE, Plain::new(seed), seed);
         Self { relay, config, seed, routes: BTreeMap::new(), before: RelayStats::default() }
     }
 }
@@ -182,7 +182,7 @@ impl Host for RelayHost {
     fn restart(&mut self, now: Instant) {
         self.before = sum(self.before, self.relay.stats());
         self.seed = self.seed.wrapping_add(1 << 32);
-        self.relay = Relay::new(self.config.clone(), NOWHERE, Plain, self.seed);
+        self.relay = Relay::new(self.config.clone(), NOWHERE, Plain::new(self.seed), self.seed);
         // Routes are what the operator configured, not state of the relay.
         for (&flow, &upstream) in &self.routes {
             self.relay.set_route(now, flow, upstream);
@@ -240,7 +240,7 @@ pub struct ProducerHost {
 impl ProducerHost {
     /// A server of the named flows; `None` is a stream without an end.
     pub fn new(config: Config, lengths: BTreeMap<FlowId, Option<u64>>, pattern: Pattern, seed: u64) -> Self {
-        Self { producer: Producer::new(config, PatternSource { pattern, lengths }, Plain, seed) }
+        Self { producer: Producer::new(config, PatternSource { pattern, lengths }, Plain::new(seed), seed) }
     }
 }
 

@@ -16,10 +16,11 @@ use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
+use starhop_proto::wire::{DataHeader, Plain};
 use std::collections::BTreeMap;
 
 /// Header bytes of a full Data packet of the protocol below an offset of 256 GiB, plain.
-const DATA_HEADER: u32 = 28;
+const DATA_HEADER: u32 = DataHeader::MAX_USUAL_LEN as u32 + Plain::TRAILER as u32;
 
 /// How a flow travels.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,80 @@
+use crate::peer::Incarnation;
+use crate::time::Instant;
+
+/// The sender of a packet, measured by those before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Speaker {
+    /// The incarnation that answered before, or the first one.
+    Known,
+    /// Another incarnation answers from now on: the neighbour restarted, or another node stands in its place. It was
+    /// not asked for what its predecessor was.
+    New,
+    /// An incarnation that no longer answers: its packet was still on its way when the next one took over. Its bytes
+    /// count, its counter and its delay do not.
+    Former,
+}
+
+/// The incarnation that answers a Requester.
+///
+/// Where a path changes, packets of both incarnations arrive mixed for a while. A packet is a former one's if it answers
+/// an Interest of before the present incarnation took over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answerer {
+    present: Option<(Incarnation, Instant)>,
+}
+
+impl Answerer {
+    /// A packet of `incarnation` arrived that answers what was sent until `answered`; `None` when it does not tell.
+    pub(super) fn hear(
+        &mut self,
+        now: Instant,
+        incarnation: Incarnation,
+        answered: Option<Instant>,
+    ) -> Speaker {
+        let speaker = match self.present {
+            None => Speaker::Known,
+            Some((present, _)) if present == incarnation => return Speaker::Known,
+            Some((_, since)) if answered.is_some_and(|answered| answered > since) => Speaker::New,
+            Some(_) => return Speaker::Former,
+        };
+        self.present = Some((incarnation, now));
+        speaker
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Duration;
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    fn node(boot: u64) -> Incarnation {
+        Incarnation { boot, link: 1 }
+    }
+
+    #[test]
+    fn a_new_incarnation_takes_over_with_its_first_packet() {
+        let mut answerer = Answerer::default();
+        let mut hear = |now, boot| answerer.hear(at(now), node(boot), Some(at(now - 20)));
+        assert_eq!(
+            [hear(100, 1), hear(110, 1), hear(200, 2)],
+            [Speaker::Known, Speaker::Known, Speaker::New]
+        );
+        assert_eq!(hear(201, 2), Speaker::Known);
+    }
+
+    #[test]
+    fn packets_on_their_way_from_the_former_one_change_nothing_and_its_return_does() {
+        let mut answerer = Answerer::default();
+        answerer.hear(at(100), node(1), Some(at(60)));
+        assert_eq!(answerer.hear(at(200), node(2), Some(at(180))), Speaker::New);
+        for now in 200..240 {
+            assert_eq!(answerer.hear(at(now), node(1), Some(at(now - 40))), Speaker::Former);
+            assert_eq!(answerer.hear(at(now), node(2), Some(at(now - 20))), Speaker::Known);
+        }
+        assert_eq!(answerer.hear(at(241), node(1), Some(at(201))), Speaker::New, "it has heard us since");
+    }
+}

@@ -1,0 +1,122 @@
+use crate::peer::{Face, Incarnation, Peer};
+use crate::table::{Slot, Table};
+use crate::time::{Duration, Instant};
+use alloc::vec::Vec;
+
+/// An incarnation that another one has replaced at its face is forgotten after this time. A path that alternates between
+/// two nodes more often than this keeps the state of both.
+const MEMORY: Duration = Duration::from_secs(1);
+
+/// The incarnations that ask from each face. A face speaks with one of them at a time, the one heard last: nobody receives
+/// what is sent there for another one.
+pub(super) struct Faces {
+    by_face: Table<Face, Speakers>,
+    /// Hops whose incarnation was replaced, and when.
+    replaced: Vec<(Instant, Slot)>,
+}
+
+#[derive(Debug)]
+struct Speakers {
+    present: Incarnation,
+    /// Every hop of the face, with its incarnation.
+    links: Vec<(Incarnation, Slot)>,
+}
+
+/// The hops whose turn a new speaker changes.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// They may send.
+    pub(super) resumed: Vec<Slot>,
+    /// They wait, and are forgotten before long.
+    pub(super) held: Vec<Slot>,
+}
+
+impl Faces {
+    /// Nobody has spoken.
+    pub(super) fn new(seed: u64) -> Self {
+        Self { by_face: Table::new(seed), replaced: Vec::new() }
+    }
+
+    /// A peer was heard on `link`. Returns what changes where another one spoke at its face last.
+    pub(super) fn hear(&mut self, now: Instant, peer: &Peer, link: Slot) -> Option<Change> {
+        let incarnation = peer.incarnation;
+        let fresh = || Speakers { present: incarnation, links: Vec::new() };
+        let slot = self.by_face.find_or_insert(peer.face, fresh);
+        let speakers = self.by_face.get_mut(slot)?;
+        if !speakers.links.contains(&(incarnation, link)) {
+            speakers.links.push((incarnation, link));
+        }
+        if speakers.present == incarnation {
+            return None;
+        }
+        speakers.present = incarnation;
+        let mut change = Change::default();
+        for &(of, link) in &speakers.links {
+            if of == incarnation { change.resumed.push(link) } else { change.held.push(link) }
+        }
+        self.replaced.retain(|(_, link)| !change.resumed.contains(link) && !change.held.contains(link));
+        self.replaced.extend(change.held.iter().map(|&link| (now, link)));
+        Some(change)
+    }
+
+    /// A hop that was replaced long enough ago to be forgotten.
+    pub(super) fn take_replaced(&mut self, now: Instant) -> Option<Slot> {
+        let place = self.replaced.iter().position(|(since, _)| now.since(*since) >= MEMORY)?;
+        Some(self.replaced.swap_remove(place).1)
+    }
+
+    /// When [`Faces::take_replaced`] has something.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.replaced.iter().map(|(since, _)| *since + MEMORY).min()
+    }
+
+    /// The hop of a peer is forgotten.
+    pub(super) fn remove(&mut self, peer: &Peer, link: Slot) {
+        self.replaced.retain(|(_, of)| *of != link);
+        let Some(slot) = self.by_face.find(&peer.face) else { return };
+        let Some(speakers) = self.by_face.get_mut(slot) else { return };
+        speakers.links.retain(|(_, of)| *of != link);
+        if speakers.links.is_empty() {
+            self.by_face.remove(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::Member;
+    use core::net::SocketAddr;
+
+    fn peer(boot: u64) -> Peer {
+        let face = SocketAddr::from(([192, 0, 2, 1], 9)).into();
+        Peer { face, incarnation: Incarnation { boot, link: 0 }, member: Member::default() }
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_face_speaks_with_the_incarnation_heard_last_and_forgets_the_other_after_a_second() {
+        let mut faces = Faces::new(1);
+        assert!(faces.hear(at(0), &peer(1), Slot(0)).is_none());
+        let change = faces.hear(at(10), &peer(2), Slot(1)).unwrap();
+        assert_eq!((change.resumed, change.held), (alloc::vec![Slot(1)], alloc::vec![Slot(0)]));
+        assert_eq!(faces.take_replaced(at(1009)), None);
+        assert_eq!((faces.next_timeout(), faces.take_replaced(at(1010))), (Some(at(1010)), Some(Slot(0))));
+        faces.remove(&peer(1), Slot(0));
+        assert!(faces.hear(at(1011), &peer(2), Slot(1)).is_none());
+    }
+
+    #[test]
+    fn incarnations_that_alternate_are_both_remembered() {
+        let mut faces = Faces::new(1);
+        faces.hear(at(0), &peer(1), Slot(0));
+        for turn in 1..20 {
+            let (boot, link) = if turn % 2 == 0 { (1, Slot(0)) } else { (2, Slot(1)) };
+            assert!(faces.hear(at(turn * 500), &peer(boot), link).is_some());
+            assert_eq!(faces.take_replaced(at(turn * 500 + 499)), None);
+        }
+    }
+}

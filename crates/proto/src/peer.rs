@@ -1,0 +1,122 @@
+//! Who speaks: where a neighbour is ([`Face`]), and which of its memories speaks from there ([`Incarnation`]).
+//!
+//! A [`Suite`](crate::wire::Suite) knows both of every packet that it opens, because both are authenticated.
+//! All state about a neighbour is keyed by them, so that a restart, a node that takes another's place on the
+//! path, and a copy are facts and not conclusions.
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The two addresses between which datagrams of a neighbour travel, as this node sees them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Face {
+    /// The neighbour's address.
+    pub remote: SocketAddr,
+    /// The address that the neighbour uses for this node; [`Face::ANY`] where the socket decides.
+    pub local: SocketAddr,
+}
+
+impl Face {
+    /// The local address of a face that is about to be spoken to: the socket decides.
+    pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+    /// The face of a neighbour that this node asks by its address.
+    pub const fn towards(remote: SocketAddr) -> Self {
+        Self { remote, local: Self::ANY }
+    }
+
+    /// The face as the other side sees it.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self { remote: self.local, local: self.remote }
+    }
+
+    /// The same neighbour, whatever address of this node it uses.
+    #[must_use]
+    pub const fn anywhere(self) -> Self {
+        Self::towards(self.remote)
+    }
+}
+
+impl From<SocketAddr> for Face {
+    fn from(remote: SocketAddr) -> Self {
+        Self::towards(remote)
+    }
+}
+
+/// One memory of one node about one neighbour.
+///
+/// A node draws `boot` when it starts and numbers its neighbours. Two packets of one incarnation come from one start of
+/// one node: it remembers the first when it sends the second, unless the hop was silent for so long that both sides
+/// forget it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Incarnation {
+    /// Drawn by the node at its start.
+    pub boot: u64,
+    /// The node's number for this neighbour.
+    pub link: u16,
+}
+
+/// The owner of the key that authenticated a packet: a node of the roster, by a number that stays when the roster changes.
+/// All nodes of a domain are one member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Member(pub u64);
+
+/// A neighbour that has spoken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Peer {
+    /// Where it is.
+    pub face: Face,
+    /// Which memory of it speaks.
+    pub incarnation: Incarnation,
+    /// Whose key it has.
+    pub member: Member,
+}
+
+/// Who may open a packet that is about to be sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Addressee {
+    /// Whoever listens at a face: the packet is a request. It opens only where it was sent to.
+    Asked(Face),
+    /// The incarnation that asked: the packet is a reply. Nobody who takes that one's place can open it.
+    Asker(Peer),
+}
+
+impl Addressee {
+    /// Where the packet goes.
+    pub const fn face(&self) -> Face {
+        match self {
+            Self::Asked(face) => *face,
+            Self::Asker(peer) => peer.face,
+        }
+    }
+}
+
+/// A datagram that a suite took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened<'a> {
+    /// Its sender.
+    pub peer: Peer,
+    /// The packet in it.
+    pub packet: &'a [u8],
+}
+
+/// The reason for which a datagram was not taken. It changed nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// It is no packet of this suite: another program's, or sealed where plain packets are spoken, or the reverse.
+    Foreign,
+    /// No key opens it: of another domain, changed on the way, or bound to another receiver by a seal.
+    Forged,
+    /// It was taken before, or is so old that nobody can tell.
+    Replayed,
+    /// Its time is too far from the own clock, or lies before this node's start.
+    Untimely,
+    /// It is bound to another receiver, or it was sent by this node itself.
+    NotForMe,
+    /// There is no room for one more sender.
+    Full,
+}
+
+/// No key is shared with the addressee: the packet must not be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unsealable;

@@ -1,0 +1,47 @@
+use super::{HEADER_LEN, SealHeader};
+use crate::peer::Incarnation;
+use core::net::SocketAddr;
+
+/// Bytes that bind a packet to its receiver: an address and port, or an incarnation.
+const BOUND_LEN: usize = 18;
+
+/// The receiver to which a seal binds a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Receiver {
+    /// Whoever listens at this address, for a request.
+    Address(SocketAddr),
+    /// The incarnation that asked, for a reply.
+    Asker(Incarnation),
+}
+
+/// The authenticated data of a packet: its header, and its receiver, which does not travel.
+#[derive(Clone, Copy)]
+pub(super) struct Binding([u8; HEADER_LEN + BOUND_LEN]);
+
+impl Binding {
+    pub(super) fn new(header: &SealHeader, receiver: Receiver) -> Self {
+        let mut bytes = [0; HEADER_LEN + BOUND_LEN];
+        bytes[..HEADER_LEN].copy_from_slice(&header.emit());
+        let bound = &mut bytes[HEADER_LEN..];
+        match receiver {
+            // Sockets of both IP versions name an IPv4 host in two ways.
+            Receiver::Address(address) => {
+                let ip = match address.ip() {
+                    core::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                    core::net::IpAddr::V6(v6) => v6,
+                };
+                bound[..16].copy_from_slice(&ip.octets());
+                bound[16..].copy_from_slice(&address.port().to_be_bytes());
+            }
+            Receiver::Asker(asker) => {
+                bound[..8].copy_from_slice(&asker.boot.to_be_bytes());
+                bound[8..10].copy_from_slice(&asker.link.to_be_bytes());
+            }
+        }
+        Self(bytes)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}

@@ -107,7 +107,7 @@ impl World {
             client: Consumer::new(config.clone(), suite(seed * 100 + 1), seed + 1),
             server: Producer::new(config, Content(length), suite(seed * 100 + 2), seed + 2),
             relays: Vec::new(),
-            path: Some(0),
+            path: (relays > 0).then_some(0),
             delay: ms(5),
             loss: 0.0,
             rng: Rng::new(seed),

@@ -119,9 +119,10 @@ impl<S> Flow<S> {
         self.intake.on_former(range);
     }
 
-    /// Asks for what is expected once more, of a neighbour that may have forgotten the requests.
+    /// Asks for the next of what is expected once more, of a neighbour that may have forgotten the requests.
     pub(super) fn ask_on(&self, shared: &mut Shared) {
-        shared.repairs.extend(self.intake.expected().iter());
+        let next = self.intake.expected().first();
+        shared.repairs.extend(next.map(|next| next.prefix(shared.config.request_limit)));
         shared.outbox.ask_fresh(self.uplink, self.id, &shared.repairs, shared.config.request_limit);
         shared.repairs.clear();
     }

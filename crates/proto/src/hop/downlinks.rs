@@ -97,7 +97,7 @@ impl Downlinks {
         responder.on_interest(now, interest, len);
         let has_proof = wanted_token.is_none() || interest.token == wanted_token;
         let is_settled_now = has_proof && responder.settle();
-        let token = wanted_token.filter(|_| !responder.is_settled());
+        let token = wanted_token.filter(|_| responder.take_token_request(now));
         if is_settled_now {
             self.strangers.retain(|stranger| *stranger != link);
         } else if is_new {

@@ -45,11 +45,14 @@ const OPENING_BURST: Duration = Duration::from_secs(1);
 /// A stranger is sent at most so many bytes for each that came from its address (RFC 9000, section 8).
 const AMPLIFICATION: u64 = 3;
 
+/// A burst of Interests is asked for its token once: on a slow link the answers would take the place of Data.
+const TOKEN_INTERVAL: Duration = Duration::from_millis(100);
+
 /// What is known of a neighbour's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     /// Nothing: somebody else may have the address. So many bytes may be sent there.
-    Stranger { allowance: u64 },
+    Stranger { allowance: u64, asked_at: Option<Instant> },
     /// The neighbour receives there.
     Settled,
 }
@@ -79,7 +82,7 @@ impl Responder {
             echo: Echo::new(now, WireTime::default()),
             counter: rng.next_u64() as u16,
             cold_allowance: Some(config.initial_window),
-            standing: Standing::Stranger { allowance: 0 },
+            standing: Standing::Stranger { allowance: 0, asked_at: None },
             is_held: false,
             last_heard: now,
             overhead: WIRE_OVERHEAD + config.seal_overhead(),
@@ -90,7 +93,7 @@ impl Responder {
     /// Takes the hop's control from an Interest, which came in a datagram of `len` bytes.
     pub fn on_interest(&mut self, now: Instant, interest: &Interest, len: usize) {
         self.last_heard = now;
-        if let Standing::Stranger { allowance } = &mut self.standing {
+        if let Standing::Stranger { allowance, .. } = &mut self.standing {
             *allowance += AMPLIFICATION * len as u64;
         }
         self.echo = Echo::new(now, interest.sent);
@@ -103,6 +106,16 @@ impl Responder {
     /// The neighbour has shown that it receives at its address. True when that is news.
     pub fn settle(&mut self) -> bool {
         core::mem::replace(&mut self.standing, Standing::Settled) != Standing::Settled
+    }
+
+    /// Whether a stranger is to be asked for its token at `now`; if so, it is.
+    pub fn take_token_request(&mut self, now: Instant) -> bool {
+        let Standing::Stranger { asked_at, .. } = &mut self.standing else { return false };
+        if asked_at.is_some_and(|at| now.since(at) < TOKEN_INTERVAL) {
+            return false;
+        }
+        *asked_at = Some(now);
+        true
     }
 
     /// Whether the neighbour has shown that it receives at its address.
@@ -124,7 +137,7 @@ impl Responder {
     pub fn spend(&mut self, len: u64) -> bool {
         match &mut self.standing {
             Standing::Settled => true,
-            Standing::Stranger { allowance } if *allowance >= len => {
+            Standing::Stranger { allowance, .. } if *allowance >= len => {
                 *allowance -= len;
                 true
             }
@@ -136,7 +149,7 @@ impl Responder {
     fn affords_chunk(&self) -> bool {
         match self.standing {
             Standing::Settled => true,
-            Standing::Stranger { allowance } => {
+            Standing::Stranger { allowance, .. } => {
                 let chunk = self.scheduler.total_bytes().min(self.scheduler.payload());
                 allowance >= chunk + self.overhead - BELOW_US
             }

@@ -220,8 +220,8 @@ impl<C: Suite> Relay<C> {
         let Some(id) = self.flows.get(flow_slot).map(|flow| flow.id) else { return };
         self.outbox.feedback(link, id);
         for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.uplink == link) {
-            self.scratch.repairs.extend(flow.intake.expected().iter());
             let limit = self.config.request_limit;
+            self.scratch.repairs.extend(flow.intake.expected().first().map(|next| next.prefix(limit)));
             self.outbox.ask_fresh(link, flow.id, &self.scratch.repairs, limit);
             self.scratch.repairs.clear();
         }

@@ -45,6 +45,7 @@ enum Verb {
     Get(verb::get::Args),
     Status(verb::status::Args),
     Check(verb::check::Args),
+    Doctor(verb::doctor::Args),
     #[command(hide = true)]
     Generate(verb::generate::Args),
     Key(verb::key::Args),
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
             .map_err(anyhow::Error::from),
         Verb::Get(args) => verb::get::run(args),
         Verb::Generate(args) => verb::generate::run(args),
+        Verb::Doctor(args) => verb::doctor::run(args),
         Verb::Check(args) => verb::check::run(args),
         Verb::Status(args) => verb::status::run(args),
         Verb::Key(args) => verb::key::run(args),

@@ -235,3 +235,144 @@ fn a_relay_turns_to_its_second_upstream_when_the_first_falls_silent() {
     let turned = relay.expect(|line| line["message"] == "the upstream does not answer; another one is asked");
     assert_eq!((turned["from"].as_str(), turned["to"].as_str()), (Some(&*silent), Some(&*second.address)));
 }
+
+#[test]
+fn doctor_finds_a_node_that_answers_and_one_that_does_not() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let (code, said) = place.run(&["doctor", &server.address, "--json"]);
+    assert_eq!(code, 0, "{said}");
+    let findings: Value = serde_json::from_str(&said).expect("JSON");
+    let found = |check: &str| {
+        let finding =
+            findings.as_array().and_then(|all| all.iter().find(|finding| finding["check"] == check));
+        finding.unwrap_or_else(|| panic!("no `{check}` in {findings:#}")).clone()
+    };
+    for check in
+        [format!("answer of {}", server.address), format!("path to {}", server.address), "keys".to_owned()]
+    {
+        assert_eq!(found(&check)["verdict"], "ok", "{findings:#}");
+    }
+    for check in [
+        "clock",
+        "socket buffers",
+        "segmentation offload",
+        "file descriptors",
+        "congestion controls",
+        "firewall",
+    ] {
+        assert!(found(check)["found"].as_str().is_some_and(|found| !found.is_empty()), "{findings:#}");
+    }
+    let (address, _) = (server.address.clone(), drop(server));
+    let (code, said) = place.run(&["doctor", &address, "--timeout", "500ms"]);
+    assert!(code == 1 && said.contains("DOES NOT WORK: none within"), "{said}");
+}
+
+#[test]
+fn doctor_names_a_peer_with_another_key() {
+    let (place, other) = (Place::new(), Place::new());
+    let server = other.serve(&[]);
+    let (code, said) = place.run(&["doctor", &server.address, "--timeout", "500ms"]);
+    assert!(code == 1 && said.contains("`forged` means another key"), "{said}");
+    let (code, said) = place.run(&["doctor", &server.address, "--timeout", "500ms", "--insecure", "--json"]);
+    assert!(code != 0, "{said}");
+}
+
+/// The names of the metrics in a query, and that it is one.
+fn metrics_in(query: &str) -> Vec<String> {
+    use promql_parser::parser::{Expr, parse};
+    let query = query.replace("$__rate_interval", "1m").replace("$instance", ".*");
+    fn walk(expr: &Expr, names: &mut Vec<String>) {
+        match expr {
+            Expr::Aggregate(inner) => walk(&inner.expr, names),
+            Expr::Unary(inner) => walk(&inner.expr, names),
+            Expr::Binary(inner) => {
+                walk(&inner.lhs, names);
+                walk(&inner.rhs, names);
+            }
+            Expr::Paren(inner) => walk(&inner.expr, names),
+            Expr::Subquery(inner) => walk(&inner.expr, names),
+            Expr::Call(call) => call.args.args.iter().for_each(|inner| walk(inner, names)),
+            Expr::MatrixSelector(inner) => names.extend(inner.vs.name.clone()),
+            Expr::VectorSelector(inner) => names.extend(inner.name.clone()),
+            Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
+        }
+    }
+    let parsed = parse(&query).unwrap_or_else(|problem| panic!("{query}: {problem}"));
+    let mut names = Vec::new();
+    walk(&parsed, &mut names);
+    names
+}
+
+#[test]
+fn every_query_of_the_alerts_and_of_the_board_asks_for_what_a_running_node_tells() {
+    let place = Place::new();
+    let (_server, mut relay, _) = observed(&place);
+    let (_, told) = http(&door(&mut relay, "metrics"), "GET /metrics");
+    let tools = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools");
+    let read = |name: &str| std::fs::read_to_string(tools.join(name)).expect("a file of tools/");
+    let alerts = read("prometheus-alerts.yml");
+    let mut queries: Vec<String> =
+        alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).map(str::to_owned).collect();
+    let board: Value = serde_json::from_str(&read("grafana.json")).expect("JSON");
+    let targets =
+        board["panels"].as_array().expect("panels").iter().filter_map(|panel| panel["targets"].as_array());
+    queries.extend(targets.flatten().filter_map(|target| target["expr"].as_str()).map(str::to_owned));
+    assert!(queries.len() > 20, "{queries:?}");
+    let mut asked = 0;
+    for query in &queries {
+        for name in metrics_in(query).iter().filter(|name| name.as_str() != "up") {
+            asked += 1;
+            let (family, kind) =
+                name.strip_suffix("_total").map_or((name.as_str(), "gauge"), |name| (name, "counter"));
+            assert!(told.contains(&format!("# TYPE {family} {kind}\n")), "{query}: nobody tells {name}");
+        }
+    }
+    assert!(asked > queries.len() / 2, "{asked}");
+}
+
+/// A browser without a window, where there is one.
+fn browser() -> Option<std::process::Command> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let name = names.iter().find(|name| {
+        std::process::Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+    })?;
+    let mut command = std::process::Command::new(name);
+    command.args([
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--virtual-time-budget=4000",
+    ]);
+    Some(command)
+}
+
+#[test]
+fn a_browser_shows_the_numbers_of_the_node_also_on_a_telephone() {
+    let Some(mut command) = browser() else {
+        println!("skipped: there is no chromium here");
+        return;
+    };
+    let place = Place::new();
+    let (server, mut relay, listen) = observed(&place);
+    let url = format!("http://{}/", door(&mut relay, "the page"));
+    let profile = format!("--user-data-dir={}", place.path("profile").display());
+    let dump =
+        command.args([&profile, "--window-size=390,844", "--dump-dom", &url]).output().expect("it runs");
+    let shown = String::from_utf8_lossy(&dump.stdout).into_owned();
+    assert!(shown.contains("data-state=\"drawn\""), "{shown}\n{}", String::from_utf8_lossy(&dump.stderr));
+    let title = format!("relay on {listen}");
+    for text in [title.as_str(), &server.address, "packets are sealed", "were answered from it", "65535"] {
+        assert!(shown.contains(text), "no `{text}` in {shown}");
+    }
+    assert_eq!(shown.matches("<figure").count(), 4, "rate, waiting, queueing, loss");
+    for (width, name) in [(390, "narrow.png"), (1100, "wide.png")] {
+        let mut command = browser().expect("it was here");
+        let (picture, size) = (place.path(name), format!("--window-size={width},1200"));
+        command.args([&profile, &size, &format!("--screenshot={}", picture.display()), &url]);
+        assert!(command.output().expect("it runs").status.success());
+        let bytes = std::fs::read(&picture).expect("a picture");
+        assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 10_000, "{name}: {} bytes", bytes.len());
+    }
+}

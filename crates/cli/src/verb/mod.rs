@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod desk;
+pub(crate) mod doctor;
 pub(crate) mod emulate;
 pub(crate) mod figure;
 pub(crate) mod gateway;

@@ -4,6 +4,7 @@
 //! metrics for Prometheus, and as a page. [`log`] and [`transfers`] are its log.
 
 mod desk;
+pub mod doctor;
 pub mod failover;
 mod history;
 mod http;

@@ -158,11 +158,20 @@ async fn converse(mut stream: tokio::net::UnixStream, bell: Bell) -> io::Result<
     write.write_all(format!("{answer}\n").as_bytes()).await
 }
 
-/// The largest packet that the kernel would send to `peer`, from the route and what ICMP has told.
-pub(super) fn mtu_towards(peer: SocketAddr) -> Option<u32> {
+/// The largest packet that the kernel would send to `peer`, from the route and what ICMP has told; `None` where it does
+/// not say.
+///
+/// # Errors
+/// When there is no route.
+pub(super) fn mtu_of(peer: SocketAddr) -> io::Result<Option<u32>> {
     let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let socket = UdpSocket::bind(any).ok()?;
+    let socket = UdpSocket::bind(any)?;
     // Connecting a UDP socket sends nothing: it looks the route up.
-    socket.connect(peer).ok()?;
-    path_mtu(&socket)
+    socket.connect(peer)?;
+    Ok(path_mtu(&socket))
+}
+
+/// As [`mtu_of`]; `None` where there is no route, too.
+pub(super) fn mtu_towards(peer: SocketAddr) -> Option<u32> {
+    mtu_of(peer).ok().flatten()
 }

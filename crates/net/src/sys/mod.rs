@@ -1,5 +1,6 @@
 //! System calls that no library wraps safely, each in a small module of its own.
 
+pub(crate) mod clock;
 pub(crate) mod mtu;
 pub(crate) mod replace;
 pub(crate) mod schedule;

@@ -1,0 +1,315 @@
+//! The checks of `starhop doctor`: what stands in the way of a node on this host, and what to do about it.
+
+use super::socket::mtu_of;
+use crate::content::manifest_flow;
+use crate::endpoint::{Buffers, RECEIVE_BUFFER, SEND_BUFFER};
+use crate::security::{HopSuite, Sources};
+use crate::sys;
+use crate::{Driver, Endpoint, clock};
+use serde::Serialize;
+use starhop_proto::config::Config;
+use starhop_proto::consumer::{Consumer, Request, Sink};
+use starhop_proto::name::{ByteRange, RangeSet};
+use starhop_proto::time::Instant;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// It works, and could work better.
+    Warning,
+    /// It does not work.
+    Failure,
+}
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: String,
+    /// How it is.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do; absent where nothing need be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cure: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &str, found: impl Into<String>) -> Self {
+        Self { check: check.to_owned(), verdict: Verdict::Ok, found: found.into(), cure: None }
+    }
+
+    fn warning(check: &str, found: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Warning, cure: Some(cure.into()), ..Self::ok(check, found) }
+    }
+
+    fn failure(check: &str, found: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Failure, cure: Some(cure.into()), ..Self::ok(check, found) }
+    }
+}
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub struct Patient {
+    /// The node's keys; absent where none were named.
+    pub security: Option<Sources>,
+    /// Whom the node asks.
+    pub peers: Vec<SocketAddr>,
+    /// How long a peer may take to answer.
+    pub timeout: Duration,
+    /// The protocol's configuration.
+    pub config: Config,
+}
+
+/// Looks at everything. Call within a tokio runtime.
+pub async fn examine(patient: &Patient) -> Vec<Finding> {
+    let mut findings = vec![clock_is_kept()];
+    findings.extend(patient.security.as_ref().map(keys));
+    match Endpoint::bind(SocketAddr::from(([0, 0, 0, 0], 0))) {
+        Ok(endpoint) => {
+            findings.push(buffers(endpoint.buffers()));
+            findings.push(offload(&endpoint));
+        }
+        Err(error) => {
+            let cure = "allow this user to open sockets";
+            findings.push(Finding::failure("sockets", error.to_string(), cure));
+        }
+    }
+    findings.push(descriptors());
+    findings.push(controls());
+    findings.push(diversion());
+    for &peer in &patient.peers {
+        findings.push(path(peer, &patient.config));
+        if let Some(security) = &patient.security {
+            findings.push(answer(peer, security, patient).await);
+        }
+    }
+    findings
+}
+
+fn clock_is_kept() -> Finding {
+    const CHECK: &str = "clock";
+    match sys::clock::is_synchronised() {
+        Some(true) => Finding::ok(CHECK, "the kernel says that it is synchronised"),
+        Some(false) => Finding::warning(
+            CHECK,
+            "nothing synchronises it; nodes whose clocks are more than 32 s apart refuse each other's packets",
+            "run chrony, systemd-timesyncd or ntpd",
+        ),
+        None => {
+            Finding::warning(CHECK, "the kernel does not say whether it is synchronised", "see `timedatectl`")
+        }
+    }
+}
+
+fn keys(sources: &Sources) -> Finding {
+    const CHECK: &str = "keys";
+    match (sources, HopSuite::new(sources)) {
+        (Sources::Insecure, _) => Finding::warning(
+            CHECK,
+            "packets are plain: anybody on the way can read, change and forge them",
+            "make a key with `starhop key new`, give it to every node, and leave --insecure out",
+        ),
+        (_, Ok(suite)) => {
+            let security = suite.security();
+            let domain = security.domain.unwrap_or_default();
+            Finding::ok(
+                CHECK,
+                format!("valid for {domain}, sealing with {}", security.key.unwrap_or_default()),
+            )
+        }
+        (_, Err(error)) => {
+            Finding::failure(CHECK, error.to_string(), "`starhop key show FILE` tells what a file holds")
+        }
+    }
+}
+
+fn buffers(given: Buffers) -> Finding {
+    let found = format!("{} KiB to receive, {} KiB to send", given.receive >> 10, given.send >> 10);
+    if given.receive >= RECEIVE_BUFFER && given.send >= SEND_BUFFER {
+        return Finding::ok("socket buffers", found);
+    }
+    let cure = format!(
+        "sysctl -w net.core.rmem_max={RECEIVE_BUFFER} net.core.wmem_max={SEND_BUFFER}; to keep it, in /etc/sysctl.d"
+    );
+    Finding::warning("socket buffers", format!("{found}; fast flows may lose packets here"), cure)
+}
+
+fn offload(endpoint: &Endpoint) -> Finding {
+    let (send, receive) = (endpoint.state.max_gso_segments(), endpoint.state.gro_segments());
+    let found = format!("{send} packets in one send (GSO), {receive} in one receive (GRO)");
+    if send > 1 && receive > 1 {
+        return Finding::ok("segmentation offload", found);
+    }
+    let cure = "use a kernel from 5.0 on; above some 500 Mbit/s each packet costs a system call without it";
+    Finding::warning("segmentation offload", found, cure)
+}
+
+fn descriptors() -> Finding {
+    use nix::sys::resource::{Resource, getrlimit};
+    /// A relay needs a dozen, a server one per open file, a transparent relay one per pair of end points.
+    const ENOUGH: u64 = 4096;
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    let found = format!("{limit} may be open");
+    if limit >= ENOUGH {
+        return Finding::ok("file descriptors", found);
+    }
+    let cure = format!("`ulimit -n {ENOUGH}`, or LimitNOFILE={ENOUGH} in the unit; a plain relay needs few");
+    Finding::warning("file descriptors", found, cure)
+}
+
+fn controls() -> Finding {
+    const CHECK: &str = "congestion controls";
+    let read = |name| std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap_or_default();
+    let (available, default) = (read("available_congestion_control"), read("congestion_control"));
+    let found = format!("{}; new connections use {}", available.trim(), default.trim());
+    let is_here = |wanted| available.split_whitespace().any(|name| name == wanted);
+    if is_here("bbr") || is_here("hybla_veno") {
+        return Finding::ok(CHECK, found);
+    }
+    let cure =
+        "`modprobe tcp_bbr`, or `starhop tcp load hybla-veno`, where TCP of this host crosses a satellite";
+    Finding::warning(CHECK, found, cure)
+}
+
+/// Rules of transparent relays that no living relay stands behind.
+fn diversion() -> Finding {
+    const CHECK: &str = "firewall";
+    let listed = std::process::Command::new("nft").args(["list", "tables"]).output();
+    let Some(output) = listed.ok().filter(|output| output.status.success()) else {
+        let found = "rules cannot be seen: no `nft` here, or no permission";
+        return Finding::warning(CHECK, found, "only a transparent relay needs nftables; look as root");
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let ports = text.lines().filter_map(|line| line.trim().rsplit_once("inet starhop_relay_"));
+    let ports: Vec<&str> = ports.map(|(_, port)| port).collect();
+    let nodes = super::nodes();
+    let stale = ports.iter().find(|port| !nodes.iter().any(|node| node.name == format!("relay-{port}")));
+    match stale {
+        Some(port) => Finding::warning(
+            CHECK,
+            format!(
+                "packets of port {port} are diverted, and no relay on that port answers `starhop status`"
+            ),
+            format!("if none runs: nft delete table inet starhop_relay_{port}"),
+        ),
+        None if ports.is_empty() => Finding::ok(CHECK, "nothing is diverted"),
+        None => Finding::ok(CHECK, format!("packets are diverted to relays on port {}", ports.join(", "))),
+    }
+}
+
+/// Whether there is a route to a peer that takes whole packets.
+fn path(peer: SocketAddr, config: &Config) -> Finding {
+    let check = format!("path to {peer}");
+    let mtu = match mtu_of(peer) {
+        Ok(mtu) => mtu,
+        Err(error) => {
+            return Finding::failure(
+                &check,
+                format!("no route: {error}"),
+                "see `ip route get`, and the cable",
+            );
+        }
+    };
+    let Some(mtu) = mtu else {
+        return Finding::ok(&check, "there is a route; the kernel does not tell its MTU");
+    };
+    let headers = if peer.is_ipv4() { 28 } else { 48 };
+    let needed = config.payload as u64 + LONGEST_HEADER + headers;
+    if u64::from(mtu) >= needed {
+        return Finding::ok(
+            &check,
+            format!("packets of up to {mtu} bytes pass this host, {needed} are needed"),
+        );
+    }
+    let payload = u64::from(mtu).saturating_sub(LONGEST_HEADER + headers);
+    let cure = format!("--options payload={payload} for the nodes that send over this path");
+    Finding::failure(&check, format!("packets of {needed} bytes are sent, and {mtu} pass"), cure)
+}
+
+/// What a sealed Data packet holds beside its payload, bytes: docs/SECURITY.md and docs/PROTOCOL.md.
+const LONGEST_HEADER: u64 = 64;
+
+/// Throws away what it is given.
+struct Nothing;
+
+impl Sink for Nothing {
+    fn write(&mut self, _now: Instant, _range: ByteRange, _bytes: &[u8]) {}
+}
+
+/// A name that nobody has: whoever answers says so.
+const NOBODYS: &str = "\u{0}starhop doctor";
+
+/// Asks a peer for something that it has not. Its answer shows that UDP passes both ways and that its key is ours.
+async fn answer(peer: SocketAddr, security: &Sources, patient: &Patient) -> Finding {
+    let check = format!("answer of {peer}");
+    let start = std::time::Instant::now();
+    match ask(peer, security, patient).await {
+        Ok(true) => Finding::ok(&check, format!("after {:.0} ms", start.elapsed().as_secs_f64() * 1e3)),
+        Ok(false) => Finding::failure(
+            &check,
+            format!("none within {:.0} s", patient.timeout.as_secs_f64()),
+            "look with `starhop status` on that host what it refused: an entry `forged` means another key, none means \
+             that UDP is filtered on the way, or that nothing listens there; a server that still hashes, or a relay \
+             whose upstream is away, does not answer this either",
+        ),
+        Err(problem) => Finding::failure(&check, problem, "mend the checks above first"),
+    }
+}
+
+async fn ask(peer: SocketAddr, security: &Sources, patient: &Patient) -> Result<bool, String> {
+    let endpoint = Endpoint::towards(peer).map_err(|error| error.to_string())?;
+    let suite = HopSuite::new(security).map_err(|error| error.to_string())?;
+    let upstream = endpoint.address_of(peer).unwrap_or(peer);
+    let mut consumer = Consumer::new(patient.config.clone(), suite, clock::seed());
+    let request = Request { flow: manifest_flow(NOBODYS), upstream, length: None, have: RangeSet::new() };
+    consumer.open(clock::now(), request, Nothing);
+    let mut driver = Driver::new(consumer, endpoint).map_err(|error| error.to_string())?;
+    let answered = async {
+        loop {
+            driver.turn().await.map_err(|error| error.to_string())?;
+            while let Some(event) = driver.poll_event() {
+                if !matches!(event, starhop_proto::consumer::ConsumerEvent::TimedOut { .. }) {
+                    return Ok(());
+                }
+            }
+        }
+    };
+    match tokio::time::timeout(patient.timeout, answered).await {
+        Ok(done) => done.map(|()| true),
+        Err(_) => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_buffers_are_a_warning_with_the_setting_that_cures_them() {
+        let finding = buffers(Buffers { receive: 200 << 10, send: SEND_BUFFER });
+        assert_eq!(finding.verdict, Verdict::Warning);
+        assert!(finding.cure.is_some_and(|cure| cure.contains("net.core.rmem_max=8388608")));
+        let finding = buffers(Buffers { receive: RECEIVE_BUFFER, send: SEND_BUFFER });
+        assert_eq!((finding.verdict, finding.cure), (Verdict::Ok, None));
+    }
+
+    #[test]
+    fn the_path_of_the_loopback_interface_takes_whole_packets() {
+        let finding = path("127.0.0.1:4433".parse().unwrap(), &Config::default());
+        assert_eq!(finding.verdict, Verdict::Ok, "{finding:?}");
+    }
+
+    #[test]
+    fn plain_packets_are_a_warning_and_a_missing_key_a_failure() {
+        assert_eq!(keys(&Sources::Insecure).verdict, Verdict::Warning);
+        let missing = Sources::Files { key: "/no/such/key".into(), roster: None };
+        assert_eq!(keys(&missing).verdict, Verdict::Failure);
+    }
+}

@@ -46,6 +46,8 @@ enum Verb {
     Status(verb::status::Args),
     Check(verb::check::Args),
     Doctor(verb::doctor::Args),
+    Setup(verb::setup::Args),
+    Support(verb::support::Args),
     #[command(hide = true)]
     Generate(verb::generate::Args),
     Key(verb::key::Args),
@@ -98,6 +100,8 @@ fn main() -> ExitCode {
             .map_err(anyhow::Error::from),
         Verb::Get(args) => verb::get::run(args),
         Verb::Generate(args) => verb::generate::run(args),
+        Verb::Setup(args) => verb::setup::run(args),
+        Verb::Support(args) => verb::support::run(args),
         Verb::Doctor(args) => verb::doctor::run(args),
         Verb::Check(args) => verb::check::run(args),
         Verb::Status(args) => verb::status::run(args),

@@ -376,3 +376,50 @@ fn a_browser_shows_the_numbers_of_the_node_also_on_a_telephone() {
         assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 10_000, "{name}: {} bytes", bytes.len());
     }
 }
+
+#[test]
+fn setup_shows_what_it_changes_does_it_and_takes_it_back() {
+    let place = Place::new();
+    let arguments =
+        ["setup", "relay", "--upstream", "192.0.2.1:4433", "--upstream", "192.0.2.2:4433", "--root", "host"];
+    let (code, said) = place.run(&arguments);
+    assert!(
+        code == 0 && said.contains("Nothing was changed") && said.contains("net.core.rmem_max"),
+        "{said}"
+    );
+    assert!(!place.path("host").exists());
+    let (code, said) = place.run(&[&arguments[..], &["--apply"]].concat());
+    assert_eq!(code, 0, "{said}");
+    let file = place.path("host/etc/starhop/relay.toml");
+    let text = std::fs::read_to_string(&file)
+        .expect("a file")
+        .replace("/etc/starhop/domain.key", "host/etc/starhop/domain.key");
+    assert!(text.contains("upstream = [\"192.0.2.1:4433\", \"192.0.2.2:4433\"]"), "{text}");
+    std::fs::write(place.path("checked.toml"), text).expect("a file");
+    let (code, said) = place.run(&["check", "checked.toml"]);
+    assert_eq!(code, 0, "what it writes can be run: {said}");
+    let (code, said) = place.run(&["setup", "relay", "--undo", "--root", "host"]);
+    assert_eq!(code, 0, "{said}");
+    for name in ["etc/starhop/relay.toml", "etc/starhop/domain.key", "etc/sysctl.d/60-starhop.conf"] {
+        assert!(!place.path("host").join(name).exists(), "{name} is still there");
+    }
+}
+
+#[test]
+fn a_bundle_for_support_holds_nodes_and_findings_and_no_key() {
+    let place = Place::new();
+    let key = std::fs::read_to_string(place.path("site.key")).expect("a key");
+    let (code, said) = place.run(&["support", "-o", "bundle.json"]);
+    assert_eq!(code, 0, "{said}");
+    let text = std::fs::read_to_string(place.path("bundle.json")).expect("a bundle");
+    let bundle: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(bundle["kernel"].as_str().is_some_and(|kernel| kernel.starts_with("Linux")), "{bundle}");
+    assert!(
+        bundle["doctor"].as_array().is_some_and(|all| all.len() >= 5) && bundle["nodes"].is_array(),
+        "{bundle}"
+    );
+    assert!(bundle["program"].as_str().is_some_and(|program| program.contains("commit: ")), "{bundle}");
+    let secrets = key.split('"').filter(|part| part.len() >= 32);
+    assert!(secrets.clone().count() > 0 && secrets.into_iter().all(|secret| !text.contains(secret)));
+    assert_eq!(place.run(&["support", "-o", "bundle.json"]).0, 1, "what exists is not overwritten");
+}

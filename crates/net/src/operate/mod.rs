@@ -12,6 +12,7 @@ pub mod log;
 mod metrics;
 pub mod names;
 pub mod notify;
+pub mod setup;
 mod socket;
 mod status;
 pub mod transfers;

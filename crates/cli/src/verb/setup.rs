@@ -1,0 +1,161 @@
+//! `starhop setup`: makes a host a relay or a server, and takes that back.
+
+use super::{address, print};
+use anyhow::{Context, bail};
+use starhop_net::endpoint::{RECEIVE_BUFFER, SEND_BUFFER};
+use starhop_net::operate::setup::{Plan, Step, undo};
+use starhop_net::security::KeyFile;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Make this host a relay or a server: settings of the kernel, key, configuration, firewall, unit. Shows what it will
+/// change, and changes it with --apply.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  starhop setup relay --upstream 192.0.2.1:4433 --key domain.key\n  starhop setup relay --upstream 192.0.2.1:4433 --key domain.key --apply\n  starhop setup relay --undo\n\nIt needs root and the installed package. How the host was before is kept in /var/lib/starhop.\n\nExit code 0, or 1 when something could not be changed; what had been changed is taken back then."
+)]
+pub(crate) struct Args {
+    /// What the host becomes
+    role: Role,
+    /// Whom a relay asks; given several times, the first that answers
+    #[arg(long, value_parser = address, value_name = "ADDR", required_if_eq_all([("role", "relay"), ("undo", "false")]))]
+    upstream: Vec<SocketAddr>,
+    /// What a server serves
+    #[arg(long, value_name = "DIR|FILE", default_value = "/srv/starhop")]
+    path: Vec<PathBuf>,
+    /// The domain's key, which is copied to /etc/starhop; a new one is made otherwise
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The UDP port
+    #[arg(long, default_value_t = 4433)]
+    port: u16,
+    /// Change the host
+    #[arg(long)]
+    apply: bool,
+    /// Take back what was changed
+    #[arg(long, conflicts_with = "apply")]
+    undo: bool,
+    /// Change files below this directory instead, and nothing that runs
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+}
+
+/// What a host becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Role {
+    /// A relay
+    Relay,
+    /// A server of files
+    Serve,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Relay => "relay",
+            Self::Serve => "serve",
+        }
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let role = args.role.name();
+    if args.undo {
+        undo(&args.root, role)?;
+        print(&format!("{role}: taken back\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let plan = plan(args)?;
+    print(&plan.steps.iter().map(Step::to_string).collect::<String>())?;
+    if args.apply {
+        plan.carry_out()?;
+        print(&format!(
+            "{role}: done. `starhop status` shows it; `starhop setup {role} --undo` takes it back\n"
+        ))?;
+    } else {
+        print("Nothing was changed: --apply does this\n")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan(args: &Args) -> anyhow::Result<Plan> {
+    let role = args.role.name();
+    let sysctl = format!("net.core.rmem_max = {RECEIVE_BUFFER}\nnet.core.wmem_max = {SEND_BUFFER}\n");
+    let mut steps = vec![file("/etc/sysctl.d/60-starhop.conf", sysctl, 0o644)];
+    steps.push(file(format!("/etc/starhop/{role}.toml"), configuration(args), 0o640));
+    let key = args.root.join("etc/starhop/domain.key");
+    match (&args.key, key.exists()) {
+        (Some(_), true) => bail!("`{}` exists: remove it, or leave --key out", key.display()),
+        (None, true) => {}
+        (given, false) => steps.push(new_key(given.as_deref(), &key)?),
+    }
+    if args.root == Path::new("/") {
+        steps.extend(commands(args));
+    }
+    Ok(Plan { role: role.to_owned(), root: args.root.clone(), steps })
+}
+
+fn file(path: impl Into<PathBuf>, content: String, mode: u32) -> Step {
+    Step::Write { path: path.into(), content, mode }
+}
+
+/// The key by a command, so that no secret gets into the journal of what was done.
+fn new_key(given: Option<&Path>, key: &Path) -> anyhow::Result<Step> {
+    let key = key.display().to_string();
+    let command = match given {
+        Some(given) => {
+            KeyFile::load(given)?;
+            vec![
+                "install".to_owned(),
+                "-m".to_owned(),
+                "600".to_owned(),
+                given.display().to_string(),
+                key.clone(),
+            ]
+        }
+        None => {
+            let program = std::env::current_exe().context("cannot find this program itself")?;
+            vec![program.display().to_string(), "key".to_owned(), "new".to_owned(), key.clone()]
+        }
+    };
+    Ok(Step::Run { command, undo: vec!["rm".to_owned(), "-f".to_owned(), key] })
+}
+
+fn configuration(args: &Args) -> String {
+    let list =
+        |items: Vec<String>| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ");
+    let own = match args.role {
+        Role::Relay => {
+            let upstreams = list(args.upstream.iter().map(ToString::to_string).collect());
+            format!("upstream = [{upstreams}]\ncache = \"256MiB\"\n")
+        }
+        Role::Serve => {
+            format!("paths = [{}]\n", list(args.path.iter().map(|path| path.display().to_string()).collect()))
+        }
+    };
+    let (role, port) = (args.role.name(), args.port);
+    format!("key = \"/etc/starhop/domain.key\"\n\n[{role}]\nlisten = \"[::]:{port}\"\n{own}")
+}
+
+/// What makes the host use the files: owners, kernel settings, the firewall where `ufw` keeps it, and the unit.
+fn commands(args: &Args) -> Vec<Step> {
+    let run = |command: &str, undo: &str| {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        Step::Run { command: words(command), undo: words(undo) }
+    };
+    let (role, port) = (args.role.name(), args.port);
+    let mut steps = vec![
+        run("sysctl -q -p /etc/sysctl.d/60-starhop.conf", ""),
+        run("chown starhop:starhop /etc/starhop/domain.key", ""),
+        run(&format!("chgrp starhop /etc/starhop/{role}.toml"), ""),
+    ];
+    let ufw = std::process::Command::new("ufw").arg("status").output();
+    if ufw.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("Status: active")) {
+        steps.push(run(&format!("ufw allow {port}/udp"), &format!("ufw delete allow {port}/udp")));
+    }
+    let unit = format!("starhop-{role}");
+    steps.push(run(&format!("systemctl enable --now {unit}"), &format!("systemctl disable --now {unit}")));
+    steps
+}

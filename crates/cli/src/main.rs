@@ -43,6 +43,7 @@ enum Verb {
         rules: String,
     },
     Get(verb::get::Args),
+    Ls(verb::ls::Args),
     Status(verb::status::Args),
     Check(verb::check::Args),
     Doctor(verb::doctor::Args),
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
             .map(|()| ExitCode::SUCCESS)
             .map_err(anyhow::Error::from),
         Verb::Get(args) => verb::get::run(args),
+        Verb::Ls(args) => verb::ls::run(args),
         Verb::Generate(args) => verb::generate::run(args),
         Verb::Setup(args) => verb::setup::run(args),
         Verb::Support(args) => verb::support::run(args),

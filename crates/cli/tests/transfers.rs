@@ -37,6 +37,7 @@ fn main() {
         ("names_as_long_as_a_disk_takes_them", names_as_long_as_a_disk_takes_them),
         ("a_timeout_names_what_was_seen", a_timeout_names_what_was_seen),
         ("a_relay_says_that_its_upstream_is_silent", a_relay_says_that_its_upstream_is_silent),
+        ("several_files_patterns_and_directories", several_files_patterns_and_directories),
         ("the_demo_shows_every_transport", the_demo_shows_every_transport),
         ("the_bench_measures_every_process", the_bench_measures_every_process),
         ("a_killed_parent_leaves_no_process", a_killed_parent_leaves_no_process),
@@ -311,6 +312,47 @@ fn a_relay_says_that_its_upstream_is_silent() {
     let said = relay.output().expect("its end").stderr;
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("the upstream does not answer") && said.contains(&site.server()), "{said}");
+}
+
+fn several_files_patterns_and_directories() {
+    let site = Site::new(&[LOSSY; 2]);
+    let names = ["a.mkv", "b.mkv", "c.txt", "d/e/two", "d/one"];
+    let bytes: Vec<_> = names.iter().zip(40_000..).map(|(name, len)| site.offer(name, len)).collect();
+    let _server = site.serve();
+    let _relay = site.relay(1);
+    let run = |verb: &str, more: &[&str]| {
+        let mut command = site.plain_command(verb);
+        command.args(["--from", &site.chain_address(1)]).args(more);
+        site.chain.hosts[2].spawn(command).expect("a process").output().expect("its end")
+    };
+    let listed = run("ls", &["--json"]);
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let found: Vec<serde_json::Value> =
+        listed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert_eq!(
+        found.iter().filter_map(|offer| offer["name"].as_str()).collect::<Vec<_>>(),
+        names,
+        "{listed}"
+    );
+    assert_eq!(found[0]["blake3"], blake3::hash(&bytes[0]).to_hex().as_str());
+    assert_eq!(run("ls", &["*.txt"]).stdout.iter().filter(|byte| **byte == b'\n').count(), 1);
+    assert_eq!(run("ls", &["no*"]).status.code(), Some(3));
+    let got = run("get", &["*.mkv", "d/", "c.txt", "-o", "here", "--quiet"]);
+    assert!(got.status.success() && got.stdout.is_empty(), "{}", String::from_utf8_lossy(&got.stderr));
+    for (name, bytes) in names.iter().zip(&bytes) {
+        assert!(std::fs::read(site.path("here").join(name)).is_ok_and(|read| read == *bytes), "{name}");
+    }
+    assert_eq!(run("get", &["*.zip"]).status.code(), Some(3), "nothing matches");
+    // One of them is not there; the others are fetched nevertheless.
+    let got = run("get", &["a.mkv", "missing", "b.mkv", "-o", "there"]);
+    assert_eq!(got.status.code(), Some(3));
+    assert!(site.path("there/a.mkv").exists() && site.path("there/b.mkv").exists());
+    // The first source is silent.
+    let nobody = site.server().replace(":4433", ":9");
+    let mut command = site.plain_command("get");
+    command.args(["c.txt", "--from", &nobody, "--from", &site.server(), "--timeout", "1s"]);
+    let got = site.chain.hosts[2].spawn(command).expect("a process").output().expect("its end");
+    assert!(got.status.success(), "{}", String::from_utf8_lossy(&got.stderr));
 }
 
 fn the_demo_shows_every_transport() {

@@ -26,7 +26,7 @@ fn scratch() -> TempDir {
 fn help_and_version_are_no_error_and_every_verb_tells_its_exit_codes() {
     let here = scratch();
     let verbs = [
-        "serve", "relay", "get", "key", "roster", "demo", "bench", "sim", "emulate", "report", "sweep",
+        "serve", "relay", "get", "ls", "key", "roster", "demo", "bench", "sim", "emulate", "report", "sweep",
         "figure", "orbit",
     ];
     for verb in verbs {

@@ -16,6 +16,7 @@ pub mod endpoint;
 pub mod fetch;
 pub mod files;
 pub mod gateway;
+pub mod index;
 pub mod operate;
 pub mod outboard;
 pub mod proofs;

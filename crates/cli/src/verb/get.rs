@@ -4,12 +4,12 @@ use super::mechanisms::Mechanisms;
 use super::sealing::{SealArgs, warn_insecure};
 use super::{address, fix_rate, say};
 use crate::quantity;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::content::ContentName;
-use starhop_net::daemon;
 use starhop_net::fetch::{self, Cost, FetchError, Job, Outcome, Output, Progress};
+use starhop_net::{daemon, index};
 use starhop_proto::units::Rate;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 const AFTER_HELP: &str = "\
 Example:
   starhop get films/holiday.mkv --from 192.0.2.1:4433 --key domain.key
+  starhop get 'films/*.mkv' notes/ --from 192.0.2.1:4433 --key domain.key -o here
   starhop get b3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262 --from relay:4433 --key domain.key -o empty
 
 While it runs the bytes are in FILE.starhop-part; the same command resumes from there.
@@ -38,16 +39,17 @@ Exit codes:
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// A path below what is served, or `b3:` and the BLAKE3 hash of the file
-    #[arg(value_parser = ContentName::parse)]
-    name: ContentName,
-    /// The server, or the relay next to this host
-    #[arg(long, value_parser = address, value_name = "ADDR")]
-    from: SocketAddr,
+    /// Paths below what is served, or `b3:` and the BLAKE3 hash of a file; `dir/` is all below a directory, and `*` and `?`
+    /// stand for parts of names
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// The server, or the relay next to this host; given several times, the next where one has no such name or is silent
+    #[arg(long, value_parser = address, value_name = "ADDR", required = true)]
+    from: Vec<SocketAddr>,
     /// Whom to ask when wrong bytes come from there; may be given several times
     #[arg(long, value_parser = address, value_name = "ADDR")]
     bypass: Vec<SocketAddr>,
-    /// The file to write, the last part of the name unless given; `-` is standard output. Devices and pipes are written
+    /// The file to write, the last part of the name unless given; of several files the directory. `-` is standard output. Devices and pipes are written
     /// through to, in order, and verified first where the source can prove parts
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -66,9 +68,12 @@ pub(crate) struct Args {
     /// A source that sends less than this, over the time of --timeout, counts as silent
     #[arg(long, default_value = "1kbit", value_parser = quantity::rate, value_name = "RATE")]
     min_rate: Rate,
-    /// Print one JSON object with the result instead of progress
+    /// Print one JSON object with the result of each file instead of progress
     #[arg(long)]
     json: bool,
+    /// No progress, and no line about what went well
+    #[arg(short, long)]
+    quiet: bool,
     #[command(flatten)]
     seal: SealArgs,
     #[command(flatten)]
@@ -86,7 +91,116 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = args.output.clone().unwrap_or_else(|| args.name.file_name().into());
+    if args.seal.insecure {
+        warn_insecure();
+    }
+    let is_one = args.names.len() == 1 && !index::is_pattern(&args.names[0]);
+    if is_one {
+        let name = parse(&args.names[0])?;
+        let path = args.output.clone().unwrap_or_else(|| name.file_name().into());
+        return get(args, name, path);
+    }
+    if args.output.as_ref().is_some_and(|output| output.as_os_str() == "-") {
+        bail!("several files cannot go to standard output: name one, or a directory with -o DIR");
+    }
+    let names = match expand(args)? {
+        Ok(names) => names,
+        Err(error) => {
+            eprintln!("starhop: {error}");
+            return Ok(ExitCode::from(error.exit_code()));
+        }
+    };
+    // The first failure is the exit code; the others are fetched nevertheless.
+    let mut code = ExitCode::SUCCESS;
+    for name in names {
+        let parsed = parse(&name)?;
+        let below = if name.starts_with("b3:") { parsed.file_name().into() } else { PathBuf::from(&name) };
+        let path = args.output.as_ref().map_or(below.clone(), |directory| directory.join(&below));
+        if let Some(directory) =
+            path.parent().filter(|directory| !args.discard && !directory.as_os_str().is_empty())
+        {
+            let made = std::fs::create_dir_all(directory);
+            made.with_context(|| format!("cannot make the directory `{}`", directory.display()))?;
+        }
+        let ended = get(args, parsed, path)?;
+        if ended == ExitCode::from(INTERRUPTED) {
+            return Ok(ended);
+        }
+        code = if code == ExitCode::SUCCESS { ended } else { code };
+    }
+    Ok(code)
+}
+
+/// 128 + SIGINT, as shells count.
+const INTERRUPTED: u8 = 130;
+
+/// A name as the user wrote it; a wrong one is a fault of the command line.
+fn parse(name: &str) -> Result<ContentName, clap::Error> {
+    ContentName::parse(name)
+        .map_err(|error| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{error}\n")))
+}
+
+/// The names that are asked for, patterns replaced by what they mean in the list of the first source that has one.
+fn expand(args: &Args) -> anyhow::Result<Result<Vec<String>, FetchError>> {
+    if !args.names.iter().any(|name| index::is_pattern(name)) {
+        return Ok(Ok(args.names.clone()));
+    }
+    let job = job(args, ContentName::Path("the list of files".to_owned()), Output::Discard)?;
+    let offers = match first_of(args, |from| {
+        Ok(daemon::runtime()?.block_on(fetch::list(&Job { from, ..job.clone() })))
+    })? {
+        Ok(offers) => offers,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut names = Vec::new();
+    for wanted in &args.names {
+        let before = names.len();
+        match index::is_pattern(wanted) {
+            false => names.push(wanted.clone()),
+            true => names.extend(
+                offers.iter().map(|offer| offer.name.clone()).filter(|name| index::matches(wanted, name)),
+            ),
+        }
+        if names.len() == before {
+            return Ok(Err(FetchError::NoSuchName { name: wanted.clone(), from: args.from[0] }));
+        }
+    }
+    Ok(Ok(names))
+}
+
+/// Asks one source after the other, until one neither lacks the name nor is silent.
+fn first_of<T>(
+    args: &Args,
+    mut ask: impl FnMut(SocketAddr) -> anyhow::Result<Result<T, FetchError>>,
+) -> anyhow::Result<Result<T, FetchError>> {
+    let (last, others) = args.from.split_last().context("no source is given")?;
+    for &from in others {
+        match ask(from)? {
+            Err(error @ (FetchError::NoSuchName { .. } | FetchError::Silent { .. })) => {
+                eprintln!("starhop: {error}; the next source is asked");
+            }
+            done => return Ok(done),
+        }
+    }
+    ask(*last)
+}
+
+fn job(args: &Args, name: ContentName, output: Output) -> anyhow::Result<Job> {
+    Ok(Job {
+        name,
+        from: args.from[0],
+        bypass: args.bypass.clone(),
+        output,
+        timeout: args.timeout,
+        least_rate: args.min_rate,
+        config: args.mechanisms.config(|settings| fix_rate(settings, args.link_rate))?,
+        trace: args.trace.clone(),
+        security: args.seal.sources()?,
+    })
+}
+
+/// Fetches one file.
+fn get(args: &Args, name: ContentName, path: PathBuf) -> anyhow::Result<ExitCode> {
     if args.no_clobber && path.symlink_metadata().is_ok() {
         eprintln!("starhop: `{}` is there, and stays as it is", path.display());
         return Ok(ExitCode::SUCCESS);
@@ -99,32 +213,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json && output == Output::Standard {
         bail!("the file goes to standard output, and so would the result of --json: leave one of them out");
     }
-    let job = Job {
-        name: args.name.clone(),
-        from: args.from,
-        bypass: args.bypass.clone(),
-        output,
-        timeout: args.timeout,
-        least_rate: args.min_rate,
-        config: args.mechanisms.config(|settings| fix_rate(settings, args.link_rate))?,
-        trace: args.trace.clone(),
-        security: args.seal.sources()?,
-    };
-    if args.seal.insecure {
-        warn_insecure();
-    }
-    let display = Display::new(args.json);
+    let job = job(args, name, output)?;
+    let display = Display::new(args.json || args.quiet);
     let mut cost = Cost::default();
     let mut told_at = Instant::now();
-    let fetching = fetch::fetch(&job, |progress| {
-        cost = progress.cost;
-        display.show(progress);
-        if args.tell_every.is_some_and(|every| told_at.elapsed() >= every) {
-            told_at = Instant::now();
-            say(&json!({"event": "progress", "bytes": progress.bytes, "total": progress.total}).to_string());
-        }
-    });
-    let result = daemon::runtime()?.block_on(fetching);
+    let result = first_of(args, |from| {
+        let job = Job { from, ..job.clone() };
+        let fetching = fetch::fetch(&job, |progress| {
+            cost = progress.cost;
+            display.show(progress);
+            if args.tell_every.is_some_and(|every| told_at.elapsed() >= every) {
+                told_at = Instant::now();
+                let (bytes, total) = (progress.bytes, progress.total);
+                say(&json!({"event": "progress", "bytes": bytes, "total": total}).to_string());
+            }
+        });
+        Ok(daemon::runtime()?.block_on(fetching))
+    })?;
     display.bar.finish_and_clear();
     Ok(match result {
         Ok(outcome) => {
@@ -132,7 +237,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            complain(args, &error, cost);
+            complain(args, &job.name, &error, cost);
             ExitCode::from(error.exit_code())
         }
     })
@@ -161,6 +266,9 @@ fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
         outcome.goodput_mbps,
         if outcome.verified { "verified" } else { "not verified" }
     );
+    if args.quiet {
+        return Ok(());
+    }
     // Standard output may be where the file went.
     if args.output.as_ref().is_some_and(|output| output.as_os_str() == "-") {
         eprintln!("starhop: {line}");
@@ -170,10 +278,10 @@ fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn complain(args: &Args, error: &FetchError, cost: Cost) {
+fn complain(args: &Args, name: &ContentName, error: &FetchError, cost: Cost) {
     eprintln!("starhop: {error}");
     if args.json {
-        let name = args.name.to_string();
+        let name = name.to_string();
         let (error, code) = (error.to_string(), error.exit_code());
         say(&json!({"name": name, "error": error, "exit_code": code, "cost": cost}).to_string());
     }

@@ -12,6 +12,7 @@ pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod key;
 pub(crate) mod logging;
+pub(crate) mod ls;
 pub(crate) mod mechanisms;
 pub(crate) mod orbit;
 pub(crate) mod relay;

@@ -67,6 +67,11 @@ impl Site {
         format!("{}:4433", self.chain.address_from_client(0))
     }
 
+    /// The node on a host, as a client reaches it.
+    pub(crate) fn chain_address(&self, host: usize) -> String {
+        format!("{}:4433", self.chain.address_from_client(host))
+    }
+
     pub(crate) fn command(&self, verb: &str) -> Command {
         let mut command = self.plain_command(verb);
         command.arg("--json");

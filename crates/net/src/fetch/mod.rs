@@ -22,6 +22,7 @@ use crate::clock;
 use crate::content::{ContentName, MAX_MANIFEST, Manifest, manifest_flow};
 use crate::daemon::Signals;
 use crate::driver::DriverStats;
+use crate::index::{self, MAX_INDEX, Offer, index_flow};
 use crate::outboard::{MAX_OUTBOARD, Outboard, outboard_flow, outboard_len};
 use crate::security::{Security, Sources};
 use groups::GroupSink;
@@ -248,6 +249,26 @@ fn changed(error: FetchError, name: &ContentName) -> FetchError {
         (FetchError::NoSuchName { name, from }, ContentName::Path(_)) => FetchError::Changed { name, from },
         (error, _) => error,
     }
+}
+
+/// Asks what a source offers. Of `job` counts whom to ask and how; its name is what errors are told of.
+///
+/// # Errors
+/// As [`fetch`].
+pub async fn list(job: &Job) -> Result<Vec<Offer>, FetchError> {
+    let mut session = Session::new(job)?;
+    let upstream = job.from;
+    let mut problem = String::new();
+    // It may change between two packets.
+    for _ in 0..3 {
+        let request = Request { flow: index_flow(), upstream, length: None, have: RangeSet::new() };
+        let bytes = session.read(request, MAX_INDEX).await?;
+        match bytes.and_then(|bytes| index::read(&bytes)) {
+            Ok(offers) => return Ok(offers),
+            Err(error) => problem = error,
+        }
+    }
+    Err(FetchError::Manifest { name: job.name.to_string(), from: upstream, problem })
 }
 
 /// Asks what a human name stands for.

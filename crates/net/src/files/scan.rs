@@ -5,6 +5,7 @@ use super::hashing::{Hashed, Queue};
 use super::root::{Root, Walk};
 use super::watch::Watch;
 use crate::content::{Manifest, manifest_flow, problem_of_path};
+use crate::index::{self, index_flow};
 use crate::outboard::outboard_flow;
 use starhop_proto::name::FlowId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -225,6 +226,12 @@ fn catalogue(places: &Places, known: &BTreeMap<String, Arc<Entry>>, is_complete:
             None => Object::Pending,
         };
         objects.insert(manifest_flow(name), object);
+    }
+    // Names alone, before they have hashes, would be of no use.
+    if is_complete {
+        let offers = known.iter().map(|(name, entry)| (name.as_str(), entry.stamp.length, entry.hash));
+        let index = index::write(offers);
+        objects.extend(index.map(|bytes| (index_flow(), Object::Manifest(bytes.into()))));
     }
     Catalogue { objects, is_complete }
 }

@@ -228,7 +228,7 @@ fn line_of(text: &str, span: &Range<usize>) -> usize {
 
 /// The verbs that can be configured.
 fn configurable(program: &Command) -> impl Iterator<Item = &Command> {
-    program.get_subcommands().filter(|verb| verb.get_arguments().any(|arg| arg.get_long() == Some(OPTION)))
+    program.get_subcommands().filter(|verb| verb.get_arguments().any(|arg| arg.get_id() == OPTION))
 }
 
 /// The argument of a verb behind a key. A file names no other file, and `json` is for whoever starts the node.

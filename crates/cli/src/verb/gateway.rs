@@ -12,9 +12,9 @@ use std::rc::Rc;
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// The configuration
-    #[arg(long, value_name = "FILE", default_value = "gateway.toml")]
-    config: PathBuf,
+    /// The configuration: a file of its own form, not of options as for other verbs
+    #[arg(id = "gateway-file", long = "config", value_name = "FILE", default_value = "gateway.toml")]
+    file: PathBuf,
     /// Events as JSON, one per line
     #[arg(long)]
     json: bool,
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     args.log.start(args.json)?;
-    let config = GatewayConfig::load(&args.config)?;
+    let config = GatewayConfig::load(&args.file)?;
     if config.sources() == starhop_net::security::Sources::Insecure {
         super::sealing::warn_insecure();
     }

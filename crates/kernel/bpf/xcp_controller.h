@@ -33,6 +33,8 @@ struct xcp_settings {
 	__u64 own;
 	/* Bytes that the queue behind this router holds; 0: no bound. */
 	__u64 queue_limit;
+	/* Bytes that the link adds to every packet. */
+	__u64 overhead;
 };
 
 struct xcp_state {

@@ -188,7 +188,8 @@ SEC("tcx/egress")
 int xcp_router(struct __sk_buff *skb)
 {
 	struct xcp_settings set = {
-		settings.capacity, settings.alpha, settings.beta, settings.gamma, settings.own, settings.queue_limit,
+		settings.capacity, settings.alpha,	 settings.beta,	   settings.gamma,
+		settings.own,	   settings.queue_limit, settings.overhead,
 	};
 	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
 	struct xcp_header header = {};
@@ -201,7 +202,7 @@ int xcp_router(struct __sk_buff *skb)
 	__s64 asked = has_header ? header.feedback : 0;
 
 	link = link_header(kernel);
-	bytes = skb->len - link + (segments - 1) * (place.headers ? place.headers : 0);
+	bytes = skb->len - link + (segments - 1) * place.headers + segments * set.overhead;
 	if (!router || !set.capacity || !bytes)
 		return TC_ACT_UNSPEC;
 	bpf_spin_lock(&router->lock);

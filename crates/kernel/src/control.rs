@@ -14,8 +14,7 @@ pub struct Control {
     /// Its options, in the order of `options[]` in its program.
     pub options: &'static [OptionSpec],
     /// It has XCP as one half: the option's program must be there, too.
-    #[cfg_attr(not(feature = "loader"), allow(dead_code, reason = "nothing loads it"))]
-    pub(crate) speaks_xcp: bool,
+    pub speaks_xcp: bool,
     #[cfg_attr(not(feature = "loader"), allow(dead_code, reason = "nothing loads it"))]
     pub(crate) object: &'static [u8],
 }

@@ -58,7 +58,7 @@ impl Counters {
 /// What an XCP router is told.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RouterSettings {
-    /// What the link behind the device carries, bits of IP packets per second.
+    /// What the link behind the device carries, bits per second of IP packets and `overhead`.
     pub rate_bps: u64,
     /// Share of the spare bandwidth that is handed out per control interval.
     pub alpha: f64,
@@ -70,20 +70,24 @@ pub struct RouterSettings {
     pub own: bool,
     /// Bytes that the queue of the link holds, where that is not the device's own; 0: no bound.
     pub queue_limit: u64,
+    /// Bytes that the link adds to every IP packet, and that `rate_bps` includes.
+    pub overhead: u32,
 }
 
 impl RouterSettings {
     /// The paper's constants.
     pub fn of_rate(rate_bps: u64) -> Self {
-        Self { rate_bps, alpha: 0.4, beta: 0.226, gamma: 0.1, own: false, queue_limit: 0 }
+        Self { rate_bps, alpha: 0.4, beta: 0.226, gamma: 0.1, own: false, queue_limit: 0, overhead: 0 }
     }
 
     /// As `struct xcp_settings` of the program.
     #[cfg(feature = "loader")]
-    pub(crate) fn values(&self) -> [u64; 6] {
+    pub(crate) fn values(&self) -> [u64; 7] {
         let q16 = |value: f64| (value * 65_536.0).round() as u64;
         let constants = [self.alpha, self.beta, self.gamma].map(q16);
-        [self.rate_bps / 8, constants[0], constants[1], constants[2], u64::from(self.own), self.queue_limit]
+        let [alpha, beta, gamma] = constants;
+        let overhead = u64::from(self.overhead);
+        [self.rate_bps / 8, alpha, beta, gamma, u64::from(self.own), self.queue_limit, overhead]
     }
 }
 

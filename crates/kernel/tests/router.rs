@@ -5,8 +5,8 @@ use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
 use std::path::Path;
 use std::time::Duration;
 
-/// 8 Mbit/s, the paper's constants in Q16, all traffic, no bound of the queue.
-const SETTINGS: [u64; 6] = [1_000_000, 26_214, 14_811, 6_554, 0, 0];
+/// 8 Mbit/s, the paper's constants in Q16, all traffic, no bound of the queue, no overhead.
+const SETTINGS: [u64; 7] = [1_000_000, 26_214, 14_811, 6_554, 0, 0, 0];
 const PAYLOAD: usize = 1_000;
 const KIND: u8 = 253;
 const EXID: u16 = 0x5848;

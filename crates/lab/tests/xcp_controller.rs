@@ -21,7 +21,7 @@ const MAIN: &str = r#"
 #include <stdlib.h>
 int main(int count, char **arguments)
 {
-    struct xcp_settings set = {2500000, 26214, 14811, 6554, atoi(arguments[1]), 0};
+    struct xcp_settings set = {2500000, 26214, 14811, 6554, atoi(arguments[1]), 0, 0};
     struct xcp_state state = {0};
     unsigned long long now, has_header, rtt, cwnd;
     long long feedback;

@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// The device through which packets leave for the link
     #[arg(long, value_name = "DEVICE")]
     dev: String,
-    /// What the link carries, counted in IP packets
+    /// What the link carries, counted in IP packets and their --overhead
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
     rate: Rate,
     /// Count only packets with XCP's header, as if the rest were not there
@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// What the link's queue holds, where it is behind the device
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     queue: Option<u64>,
+    /// Bytes that the link adds to every packet, such as 18 for Ethernet
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    overhead: u32,
     /// Share of the spare rate that is handed out per control interval
     #[arg(long, default_value = "40%", value_parser = quantity::share, value_name = "SHARE")]
     alpha: f64,
@@ -52,6 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         gamma: args.gamma,
         own: args.own,
         queue_limit: args.queue.unwrap_or(0),
+        overhead: args.overhead,
         ..RouterSettings::of_rate(args.rate.as_bps())
     };
     let router = match Router::attach(&args.dev, &settings) {

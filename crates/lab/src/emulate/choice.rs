@@ -1,6 +1,7 @@
 //! What a scenario and the user's options come to on this machine.
 
 use super::Options;
+use super::kernel::Programs;
 use super::model::{Tally, TcpBytes};
 use super::starhop::Deployment;
 use super::tcp;
@@ -13,7 +14,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Which flows the kernel carries, with which of its congestion controls.
-pub(super) fn controls(scenario: &Scenario, options: &Options) -> Result<BTreeMap<usize, String>, LabError> {
+pub(super) fn controls(
+    scenario: &Scenario,
+    options: &Options,
+    loaded: &mut Programs,
+) -> Result<BTreeMap<usize, String>, LabError> {
     let mut controls = BTreeMap::new();
     for (index, flow) in scenario.flows.iter().enumerate() {
         if !flow.middles.is_empty() {
@@ -33,15 +38,9 @@ pub(super) fn controls(scenario: &Scenario, options: &Options) -> Result<BTreeMa
                 return Err(LabError::Scenario(problem));
             }
         };
-        let Some(control) = tcp::kernel_name(wanted) else {
-            let problem = format!(
-                "flow {}: this kernel does not offer \"{wanted}\"; it offers {} (others may be loaded: modprobe \
-                 tcp_{wanted})",
-                flow.name,
-                tcp::offered()
-            );
-            return Err(LabError::Scenario(problem));
-        };
+        let control = loaded.control(wanted);
+        let control =
+            control.map_err(|problem| LabError::Scenario(format!("flow {}: {problem}", flow.name)))?;
         controls.insert(index, control);
     }
     let names = |name: &&String| scenario.flows.iter().all(|flow| flow.name != **name);

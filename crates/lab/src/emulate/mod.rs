@@ -4,6 +4,7 @@
 mod choice;
 mod guest;
 mod interrupt;
+mod kernel;
 mod leftovers;
 mod live;
 mod model;

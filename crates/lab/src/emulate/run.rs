@@ -2,6 +2,7 @@
 
 use super::choice::{controls, deployment, scratch_bytes, tallies};
 use super::guest::{self, Guest};
+use super::kernel::Programs;
 use super::model::TcpBytes;
 use super::pace::Pace;
 use super::splits::{self, Splits};
@@ -53,6 +54,8 @@ pub(super) struct Run<'a> {
     pub(super) controls: BTreeMap<usize, String>,
     /// Flows of the kernel's TCP.
     pub(super) connections: BTreeMap<usize, Connection>,
+    /// What is in the kernel for them, as long as they are.
+    _programs: Programs,
     /// Their proxies.
     pub(super) splits: Splits,
     pub(super) sealing: Sealing,
@@ -76,13 +79,16 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     pub(super) fn prepare(scenario: &'a Scenario, options: &Options) -> Result<Self, LabError> {
         let (mut blueprint, mut problems) = (blueprint(scenario), Vec::new());
-        let controls = controls(scenario, options)?;
+        let mut programs = Programs::default();
+        let controls = controls(scenario, options, &mut programs)?;
         let bytes: BTreeMap<usize, Arc<TcpBytes>> =
             controls.keys().map(|&flow| (flow, Arc::default())).collect();
         let terrain = Terrain::new(scenario, &mut blueprint)?;
         let tallies = tallies(scenario, &bytes);
+        let links = terrain.configs.clone();
         let means = Means { is_v6: options.is_v6, captures: options.captures.clone() };
         let world = World::new(scenario, terrain, &tallies, means)?;
+        programs.route(&world, &links, controls.values())?;
         let deployment = deployment(&blueprint, options, &world, &mut problems)?;
         let scratch = emu::scratch(scratch_bytes(scenario))?;
         guest::name_nodes(&world, &scratch)?;
@@ -116,6 +122,7 @@ impl<'a> Run<'a> {
             processes,
             controls,
             connections,
+            _programs: programs,
             splits,
             sealing,
             guest: None,

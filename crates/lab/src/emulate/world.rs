@@ -147,6 +147,13 @@ impl World {
         if self.is_v6 { node.v6() } else { node.v4() }
     }
 
+    /// Where packets leave for a link: the node, its device, and the bytes that the link adds to each.
+    pub(super) fn egress(&self, link: u32) -> (&Namespace, String, u32) {
+        let (id, pair) = (LinkId(link), LinkId(link & !1));
+        let from = self.network.ends(id).0;
+        (&self.nodes[from.0 as usize].namespace, device(pair), self.network.header(id))
+    }
+
     /// What a node is called.
     pub(super) fn name(&self, node: NodeId) -> &str {
         self.nodes[node.0 as usize].namespace.name()

@@ -170,7 +170,7 @@ impl Profile {
             cache_bytes: 4 * 1024 * 1024,
             cache_answers: true,
             buffer_target: 1350,
-            buffer_target_time: Duration::from_micros(1_600),
+            buffer_target_time: Duration::from_micros(1_350),
             store_ahead: 0,
             receive_window: 16 * 1024 * 1024,
             credit_per_neighbour: 64 * 1024 * 1024,

@@ -88,6 +88,11 @@ impl Requester {
         self.rtt.min()
     }
 
+    /// By how much arrivals lag behind their mean for a moment.
+    pub fn noise(&self) -> Duration {
+        self.controller.noise()
+    }
+
     /// The rate that the hop is granted now.
     pub fn rate(&self) -> Rate {
         self.controller.rate()
@@ -139,6 +144,7 @@ impl Requester {
             self.resume();
             // Its path may be longer, which must not pass for a queue.
             self.rtt.rebase(Duration::MAX);
+            self.controller.on_new_path();
         }
         speaker
     }
@@ -168,7 +174,9 @@ impl Requester {
             let hop_rtt = self.rtt.on_echo(now, answered);
             let Arrival { advance, lost, .. } = arrival;
             let delivery = Delivery { now, bytes: wire_bytes, advance, lost, hop_rtt, backlog };
-            self.controller.on_delivery(delivery, &mut self.rtt);
+            if let Some(base) = self.controller.on_delivery(delivery, &self.rtt) {
+                self.rtt.rebase(base);
+            }
         }
         self.gap_deadline = match (self.arrivals.has_open_gap(), self.gap_deadline) {
             (false, _) => None,

@@ -2,7 +2,7 @@
 
 use super::Relay;
 use crate::config::Config;
-use crate::hop::{Ending, Intake, Responder, Subscriber};
+use crate::hop::{Ending, Intake, Requester, Responder, Subscriber};
 use crate::name::FlowId;
 use crate::peer::Face;
 use crate::table::Slot;
@@ -87,26 +87,28 @@ impl<C: Suite> Relay<C> {
             return Rate::UNLIMITED;
         };
         let reaction = self.uplinks.hop_rtt(uplink).max(MIN_REACTION);
+        let noise = self.uplinks.get(uplink).map_or(Duration::ZERO, Requester::noise);
         // Who waits for nothing takes nothing; where that is everybody, the next request comes from one of them.
         let waits = |subscriber: &&Subscriber| {
             let is_held = self.downlinks.get(subscriber.link).is_none_or(Responder::is_held);
             let is_queued = self.downlinks.queued_bytes(subscriber.link, subscriber.queue) > 0;
             !is_held && (is_queued || !subscriber.wanted().is_empty())
         };
-        let bound = |subscriber| self.bound(subscriber, reaction);
+        let bound = |subscriber| self.bound(subscriber, reaction, noise);
         let waiting = flow.subscribers.iter().filter(waits).map(bound).max();
         waiting.or_else(|| flow.subscribers.iter().map(bound).max()).unwrap_or(Rate::UNLIMITED)
     }
 
-    /// As [`Relay::flow_rate`], for one subscriber.
-    fn bound(&self, subscriber: &Subscriber, reaction: Duration) -> Rate {
+    /// As [`Relay::flow_rate`], for one subscriber. What arrives in clumps waits here until its turn: the queue is allowed
+    /// the `noise` of the hop that it comes from.
+    fn bound(&self, subscriber: &Subscriber, reaction: Duration, noise: Duration) -> Rate {
         let Some(responder) = self.downlinks.get(subscriber.link) else { return Rate::ZERO };
         let scheduler = &responder.scheduler;
         let queued = scheduler.queued_bytes(subscriber.queue);
         let others = scheduler.busy_queues() - usize::from(queued > 0);
         let share = Rate::from_bps(responder.link_rate().as_bps() / (others as u64 + 1));
         let next_hop = share.min(scheduler.queue_rate(subscriber.queue));
-        let target = self.config.buffer_target.max(next_hop.bytes_in(self.config.buffer_target_time));
+        let target = self.config.buffer_target.max(next_hop.bytes_in(self.config.buffer_target_time + noise));
         let correction = (target as f64 - queued as f64) * 8.0 / reaction.as_secs_f64();
         Rate::from_bps((next_hop.as_bps() as f64 + correction).max(0.0) as u64)
     }

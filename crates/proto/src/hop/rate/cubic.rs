@@ -66,7 +66,7 @@ impl Cubic {
 }
 
 impl RateController for Cubic {
-    fn on_delivery(&mut self, delivery: Delivery, rtt: &mut HopRtt) {
+    fn on_delivery(&mut self, delivery: Delivery, rtt: &HopRtt) -> Option<Duration> {
         self.hop_rtt = rtt.smoothed();
         let recovering = self.reduced_at.is_some_and(|at| delivery.now.since(at) < self.hop_rtt);
         if delivery.lost > 0 && !recovering {
@@ -74,6 +74,7 @@ impl RateController for Cubic {
         } else if delivery.backlog && !recovering {
             self.grow(delivery.now, delivery.bytes as f64 / self.packet);
         }
+        None
     }
 
     fn rate(&self) -> Rate {

@@ -1,5 +1,6 @@
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
+use crate::time::Duration;
 use crate::units::Rate;
 
 /// The rate that the operator or the modem says the link has: nothing to probe.
@@ -7,7 +8,9 @@ use crate::units::Rate;
 pub struct Fixed(pub Rate);
 
 impl RateController for Fixed {
-    fn on_delivery(&mut self, _delivery: Delivery, _rtt: &mut HopRtt) {}
+    fn on_delivery(&mut self, _delivery: Delivery, _rtt: &HopRtt) -> Option<Duration> {
+        None
+    }
 
     fn rate(&self) -> Rate {
         self.0

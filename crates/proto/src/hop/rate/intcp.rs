@@ -61,7 +61,7 @@ impl Intcp {
 }
 
 impl RateController for Intcp {
-    fn on_delivery(&mut self, delivery: Delivery, rtt: &mut HopRtt) {
+    fn on_delivery(&mut self, delivery: Delivery, rtt: &HopRtt) -> Option<Duration> {
         self.round.bytes += delivery.bytes;
         self.round.packets += 1;
         self.round.lost += delivery.lost;
@@ -73,6 +73,7 @@ impl RateController for Intcp {
             self.end_round(elapsed, rtt);
             self.round_started = Some(delivery.now);
         }
+        None
     }
 
     fn rate(&self) -> Rate {

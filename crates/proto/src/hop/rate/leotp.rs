@@ -66,7 +66,7 @@ impl Leotp {
 }
 
 impl RateController for Leotp {
-    fn on_delivery(&mut self, delivery: Delivery, rtt: &mut HopRtt) {
+    fn on_delivery(&mut self, delivery: Delivery, rtt: &HopRtt) -> Option<Duration> {
         self.hop_rtt = rtt.smoothed();
         let sample = match self.rules.base_rtt {
             BaseRtt::Raw => delivery.hop_rtt,
@@ -81,6 +81,7 @@ impl RateController for Leotp {
             self.round_started = Some(delivery.now);
             self.round_bytes = 0;
         }
+        None
     }
 
     fn rate(&self) -> Rate {
@@ -143,7 +144,7 @@ mod tests {
                 rtt.on_echo(now, now.before(sample));
                 let delivery =
                     Delivery { now, bytes: PACKET, lost: 0, advance: 1, hop_rtt: sample, backlog: true };
-                leotp.on_delivery(delivery, &mut rtt);
+                leotp.on_delivery(delivery, &rtt);
             }
             windows.push(leotp.cwnd / PACKET as f64);
         }
@@ -177,7 +178,7 @@ mod tests {
                 rtt.on_echo(now, now.before(sample));
                 let delivery =
                     Delivery { now, bytes: 1, lost: 0, advance: 1, hop_rtt: sample, backlog: true };
-                leotp.on_delivery(delivery, &mut rtt);
+                leotp.on_delivery(delivery, &rtt);
             }
             let divisor = leotp.cwnd * 8.0 / leotp.rate().as_bps() as f64;
             assert_eq!((divisor - 0.020).abs() < 0.001, is_base, "{divisor}");

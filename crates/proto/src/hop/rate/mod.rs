@@ -1,10 +1,11 @@
 //! Rate controllers: what a hop may send. One file each.
 
+mod base;
 mod cubic;
 mod fixed;
 mod intcp;
 mod leotp;
-mod phantom;
+mod longer;
 mod reno;
 mod starhop;
 
@@ -40,9 +41,17 @@ pub struct Delivery {
 
 /// Decides the rate of one hop from what arrives over it.
 pub trait RateController {
-    /// A packet arrived; `rtt` includes it already. A controller that finds that the path itself has become
-    /// longer says so with [`HopRtt::rebase`].
-    fn on_delivery(&mut self, delivery: Delivery, rtt: &mut HopRtt);
+    /// A packet arrived; `rtt` includes it already. Returns the new base delay once the controller finds that the path
+    /// itself has become longer.
+    fn on_delivery(&mut self, delivery: Delivery, rtt: &HopRtt) -> Option<Duration>;
+
+    /// Packets take another path from now on: delays of the old one tell nothing about it.
+    fn on_new_path(&mut self) {}
+
+    /// By how much arrivals lag behind their mean for a moment: what follows needs so long a queue to bridge it.
+    fn noise(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// What the sender may send, bits per second on the wire.
     fn rate(&self) -> Rate;

@@ -29,7 +29,7 @@ impl Reno {
 }
 
 impl RateController for Reno {
-    fn on_delivery(&mut self, delivery: Delivery, rtt: &mut HopRtt) {
+    fn on_delivery(&mut self, delivery: Delivery, rtt: &HopRtt) -> Option<Duration> {
         self.hop_rtt = rtt.smoothed();
         let recovering = self.reduced_at.is_some_and(|at| delivery.now.since(at) < self.hop_rtt);
         if delivery.lost > 0 && !recovering {
@@ -40,6 +40,7 @@ impl RateController for Reno {
             let bytes = delivery.bytes as f64;
             self.cwnd += if self.cwnd < self.ssthresh { bytes } else { self.packet * bytes / self.cwnd };
         }
+        None
     }
 
     fn rate(&self) -> Rate {

@@ -1,4 +1,4 @@
-use super::phantom::{Phantom, Sight};
+use super::base::{Base, Seen, Verdict};
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
@@ -16,13 +16,6 @@ const MIN_TARGET: f64 = 0.3e-3;
 const MIN_TARGET_PACKETS: f64 = 1.0;
 /// From this share of the target on, the link counts as full and its rate as measured.
 const QUEUE_SEEN: f64 = 0.3;
-
-/// How fast the noise of the delay is learnt, what passes for none, and the most that is believed.
-const NOISE_GAIN: f64 = 1.0 / 16.0;
-const NOISE_FREE_PACKETS: f64 = 2.0;
-const PEAK_DECAY: f64 = 0.999;
-const NOISE_MARGIN: f64 = 4.0;
-const NOISE_CEILING: f64 = 20.0e-3;
 
 /// Growth per hopRTT while the link is not full: doubling until it was full once, afterwards from 4 % doubling
 /// up to 25 %, so that a link that regains a fifth of its capacity is full again after three hopRTTs.
@@ -45,17 +38,16 @@ const CAPACITY_KNOWN: Duration = Duration::from_secs(10);
 /// How far the grant of such a sender is lowered when it queues: just below what arrives, so that the queue
 /// drains, and not even that far where the delay is noisy and the queue may be none.
 const FLOOR: f64 = 0.95;
-const LEAST_HEADROOM: f64 = 1.2;
+/// The share of packets whose sender is held from which on the grant is what bounds it: of an interval, and in noise of
+/// several, by this gain.
+const HELD: f64 = 0.5;
+const HELD_IN_NOISE: f64 = 0.9;
+const HELD_GAIN: f64 = 0.25;
+/// From this patience on, delays vary by themselves by a good part of the queue that is aimed at.
+const NOISY: f64 = 1.05;
 
-/// A standing queue hides the length of the path: after this long without an empty queue it is drained, by a
-/// tenth of the rate for as long as that takes (a millisecond of queue: 0.02 % of the capacity).
-const DRAIN_EVERY: Duration = Duration::from_secs(4);
+/// The share of the rate at which a standing queue is drained, so that the base delay shows.
 const DRAIN: f64 = 0.9;
-const DRAIN_HORIZONS: f64 = 2.0;
-/// A queue that stays above twice its target for this long is one, however noisy the delay is.
-const STANDING: Duration = Duration::from_millis(250);
-/// From this share of the target down, the queue counts as empty.
-const QUEUE_EMPTY: f64 = 0.15;
 
 /// Grants remembered, one per interval: with those of half a hopRTT, four hopRTTs.
 const GRANTS: usize = 8;
@@ -83,6 +75,7 @@ struct Interval {
     /// Packets whose sender was held by the grant.
     held: u32,
     min_hop_rtt: Duration,
+    max_hop_rtt: Duration,
     /// Sum of the hopRTTs, for their mean.
     hop_rtts: Duration,
 }
@@ -97,6 +90,7 @@ impl Interval {
             received_bytes: 0,
             held: 0,
             min_hop_rtt: Duration::MAX,
+            max_hop_rtt: Duration::ZERO,
             hop_rtts: Duration::ZERO,
         }
     }
@@ -122,18 +116,12 @@ pub struct Starhop {
     grants: [(Instant, f64); GRANTS],
     /// What the link carried when it was last full of packets that waited for it, and when that was.
     capacity: Option<(f64, Instant)>,
-    /// The most that was carried lately.
-    peak: f64,
-    phantom: Phantom,
-    /// When the queue was last empty.
-    empty_at: Instant,
-    /// When the queue was last no longer than noise explains.
-    short_at: Instant,
+    base: Base,
+    was_noisy: bool,
+    /// Share of packets lately whose sender was held by the grant.
+    held: f64,
     /// What is granted while a queue is drained.
     drain_rate: f64,
-    /// How much hopRTTs differ that saw the same queue, seconds: the clocks' and schedulers' doing.
-    noise: f64,
-    last_min: Duration,
     usual_loss: f64,
     block_sent: u32,
     block_lost: u32,
@@ -153,13 +141,10 @@ impl Starhop {
             queued_in_a_row: 0,
             grants: [(Instant::ZERO, f64::INFINITY); GRANTS],
             capacity: None,
-            peak: 0.0,
-            phantom: Phantom::default(),
-            empty_at: Instant::ZERO,
-            short_at: Instant::ZERO,
+            base: Base::new(),
+            was_noisy: false,
+            held: 0.0,
             drain_rate: 0.0,
-            noise: 0.0,
-            last_min: Duration::ZERO,
             usual_loss: 0.0,
             block_sent: 0,
             block_lost: 0,
@@ -167,36 +152,16 @@ impl Starhop {
         }
     }
 
-    fn target(&self, carried: f64) -> f64 {
+    /// The queue to aim at on a link without noise.
+    fn usual_target(&self, carried: f64) -> f64 {
         let by_rate = TARGET_QUEUE * libm::sqrt(TARGET_AT_BPS / carried);
-        let base = by_rate.max(MIN_TARGET).max(MIN_TARGET_PACKETS * self.packet_bits / carried);
-        // A little noise is added, much of it has to be stood out from.
-        base + self.noise + NOISE_MARGIN * (self.noise - base / 2.0).max(0.0)
-    }
-
-    /// Delays that vary by themselves hide a small queue: the target has to stand out from them. What varies
-    /// within an interval and what its minimum does from one to the next are counted, less what packets of
-    /// one burst see of each other.
-    fn learn_noise(&mut self, interval: &Interval, carried: f64) {
-        let mean = interval.hop_rtts.as_secs_f64() / f64::from(interval.packets);
-        let within = mean - interval.min_hop_rtt.as_secs_f64();
-        let between = (interval.min_hop_rtt.as_secs_f64() - self.last_min.as_secs_f64()).abs();
-        self.peak = carried.max(self.peak * PEAK_DECAY);
-        let burst = NOISE_FREE_PACKETS * self.packet_bits / self.peak;
-        let noise = (within + between.min(NOISE_CEILING) - burst).clamp(0.0, NOISE_CEILING);
-        self.noise += (noise - self.noise) * NOISE_GAIN;
-        self.last_min = interval.min_hop_rtt;
-    }
-
-    /// Whether delays vary by themselves by a good part of the queue that is aimed at.
-    fn is_noisy(&self, carried: f64) -> bool {
-        5.0 * self.noise > self.target(carried)
+        by_rate.max(MIN_TARGET).max(MIN_TARGET_PACKETS * self.packet_bits / carried)
     }
 
     /// The doubling overshoots within one hopRTT: it ends with the first packets that see a queue, not with
     /// the interval.
     fn watch_startup(&mut self, delivery: &Delivery, rtt: &HopRtt, carried: Option<f64>) {
-        let limit = (rtt.min().as_secs_f64() / 8.0).max(2.0 * self.target(self.rate));
+        let limit = (rtt.min().as_secs_f64() / 8.0).max(2.0 * self.base.target(self.usual_target(self.rate)));
         let queue = delivery.hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
         self.queued_in_a_row = if queue > limit { self.queued_in_a_row + 1 } else { 0 };
         if self.queued_in_a_row >= MIN_PACKETS {
@@ -211,48 +176,35 @@ impl Starhop {
     }
 
     /// A full link: hold the queue at its target.
-    fn steer(&mut self, now: Instant, carried: f64, queue: f64, is_held: bool, horizon: f64) {
-        let target = self.target(carried);
+    fn steer(&mut self, now: Instant, carried: f64, verdict: &Verdict, is_held: bool, span: f64) {
+        let Verdict { base, queue, target, patience, is_drain_due, .. } = *verdict;
+        let horizon = 2.0 * (base + span) * patience;
         let steered = carried * (1.0 + ((target - queue) / horizon).clamp(-MAX_CUT, MAX_RAISE));
-        let rate = self.drained(now, carried, horizon).map_or(steered, |drained| steered.min(drained));
-        if is_held {
+        let rate = if is_drain_due { steered.min(self.drain_rate) } else { steered };
+        let is_noisy = patience >= NOISY;
+        if is_held && (!is_noisy || queue >= target) {
             self.capacity = Some((carried, now));
         }
         // A sender that has no more to send says little about what the link could carry, even if it queues.
         self.rate = match (is_held, queue > target) {
             (true, _) => rate,
             (false, true) => {
-                rate.max(self.rate * GENTLE_CUT).max(self.room_above(now, carried)).min(self.rate)
+                rate.max(self.rate * GENTLE_CUT).max(self.room_above(carried, verdict)).min(self.rate)
             }
             (false, false) => self.rate.max(rate),
         };
         self.leave_startup();
     }
 
-    /// The rate at which a queue that has stood for too long is drained, while that lasts: until it is empty, or
-    /// for a few hopRTTs.
-    fn drained(&mut self, now: Instant, carried: f64, horizon: f64) -> Option<f64> {
-        let overdue = now.since(self.empty_at).saturating_sub(DRAIN_EVERY);
-        if overdue.is_zero() {
-            self.drain_rate = DRAIN * carried;
-            return None;
-        }
-        if overdue.as_secs_f64() > DRAIN_HORIZONS * horizon {
-            self.empty_at = now;
-            return None;
-        }
-        Some(self.drain_rate)
-    }
-
     /// The least that a sender keeps that does not use up its grant. In noise it has to lie above what arrives:
     /// hops that each give way to the one above would otherwise lower each other without end.
     /// A queue that stands is none of noise's doing: the repairs of a lossy hop on top of what a link of the same rate
     /// brings make it grow without ever being held by the grant.
-    fn room_above(&self, now: Instant, carried: f64) -> f64 {
-        if !self.is_noisy(carried) || now.since(self.short_at) > STANDING {
+    fn room_above(&self, carried: f64, verdict: &Verdict) -> f64 {
+        if verdict.patience < NOISY || verdict.is_standing {
             return FLOOR * carried;
         }
-        (LEAST_HEADROOM * carried).min(self.capacity.map_or(f64::INFINITY, |(capacity, _)| capacity))
+        (HEADROOM * carried).min(self.capacity.map_or(f64::INFINITY, |(capacity, _)| capacity))
     }
 
     /// A link that is not full.
@@ -274,38 +226,52 @@ impl Starhop {
         }
     }
 
-    fn end_interval(&mut self, now: Instant, interval: Interval, rtt: &mut HopRtt) {
+    /// Returns the base delay when the path has become longer.
+    fn end_interval(&mut self, now: Instant, interval: Interval, rtt: &HopRtt) -> Option<Duration> {
         let span = now.since(interval.from).as_secs_f64();
         let carried = (interval.sent_bytes as f64 * 8.0 / span).max(MIN_RATE);
-        // The smallest hopRTT was seen when a packet took as long as it does at the peak rate.
-        let slower = self.packet_bits / carried - self.packet_bits / self.peak.max(carried);
-        let queue = (interval.min_hop_rtt.saturating_sub(rtt.min()).as_secs_f64() - slower).max(0.0);
-        let is_held = 2 * interval.held >= interval.packets;
-        self.learn_noise(&interval, carried);
-        let target = self.target(carried);
-        if queue <= QUEUE_EMPTY * target {
-            self.empty_at = now;
+        let held = f64::from(interval.held) / f64::from(interval.packets);
+        self.held += HELD_GAIN * (held - self.held);
+        let verdict = self.base.on_interval(Seen {
+            now,
+            span,
+            carried,
+            granted: self.granted(now, interval.min_hop_rtt),
+            floor: rtt.min().as_secs_f64(),
+            least: interval.min_hop_rtt.as_secs_f64(),
+            mean: interval.hop_rtts.as_secs_f64() / f64::from(interval.packets),
+            most: interval.max_hop_rtt.as_secs_f64(),
+            usual_target: self.usual_target(carried),
+            packet_bits: self.packet_bits,
+        });
+        let carried = verdict.carried;
+        // Clumps of arrivals from further up are held for moments, by a grant that is not used up all the same.
+        let is_noisy = verdict.patience >= NOISY;
+        let is_held = if is_noisy { self.held >= HELD_IN_NOISE } else { held >= HELD };
+        if is_noisy && !core::mem::replace(&mut self.was_noisy, is_noisy) {
+            // What passed for a full link was noise.
+            (self.capacity, self.growth) = (None, MAX_GROWTH);
+            if self.base.is_young() {
+                (self.in_startup, self.growth) = (true, STARTUP_GROWTH - 1.0);
+            }
         }
-        if queue <= 2.0 * target {
-            self.short_at = now;
+        self.was_noisy = is_noisy;
+        if !verdict.is_drain_due {
+            self.drain_rate = DRAIN * carried;
         }
-        let granted = self.granted(now, interval.min_hop_rtt);
-        let (is_long, packet_bits) = (queue > target, self.packet_bits);
-        let before = self.phantom.on_interval(Sight { span, carried, granted, queue, is_long, packet_bits });
-        if let Some(before) = before {
-            rtt.rebase(interval.min_hop_rtt);
+        if let Some(before) = verdict.longer {
             self.rate = self.rate.max(before);
         }
-        let is_full = queue >= if self.in_startup { target } else { QUEUE_SEEN * target };
-        if is_full {
-            let horizon = 2.0 * (rtt.min().as_secs_f64() + span);
-            self.steer(now, carried, queue, is_held, horizon);
+        let seen_from = if self.in_startup || (is_noisy && !is_held) { 1.0 } else { QUEUE_SEEN };
+        if verdict.queue >= seen_from * verdict.target {
+            self.steer(now, carried, &verdict, is_held, span);
         } else {
             self.grow(now, carried, is_held, rtt);
         }
         self.rate = self.rate.max(MIN_RATE);
         self.grants.rotate_right(1);
         self.grants[0] = (now, self.rate);
+        verdict.longer.map(|_| interval.min_hop_rtt)
     }
 
     /// The least and the most that was granted to what arrives now: that of a hopRTT ago, and up to one more for the
@@ -335,11 +301,11 @@ impl Starhop {
 }
 
 impl RateController for Starhop {
-    fn on_delivery(&mut self, delivery: Delivery, rtt: &mut HopRtt) {
+    fn on_delivery(&mut self, delivery: Delivery, rtt: &HopRtt) -> Option<Duration> {
         let now = delivery.now;
         let Some(interval) = self.interval.as_mut().filter(|interval| now < interval.silent_at) else {
             self.interval = Some(Interval::starting(now));
-            return;
+            return None;
         };
         let packet_time = Duration::from_secs_f64(self.packet_bits / self.rate);
         interval.silent_at = now + packet_time.scaled(8, 1) + rtt.smoothed().scaled(2, 1);
@@ -348,6 +314,7 @@ impl RateController for Starhop {
         interval.received_bytes += delivery.bytes;
         interval.held += u32::from(delivery.backlog);
         interval.min_hop_rtt = interval.min_hop_rtt.min(delivery.hop_rtt);
+        interval.max_hop_rtt = interval.max_hop_rtt.max(delivery.hop_rtt);
         interval.hop_rtts += delivery.hop_rtt;
         let interval = *interval;
         let span = now.since(interval.from);
@@ -360,10 +327,19 @@ impl RateController for Starhop {
         }
         self.watch_loss(&delivery, || per_second(interval.received_bytes), rtt);
         let length = rtt.min().scaled(1, 2).max(Duration::from_millis(1)).min(Duration::from_millis(50));
-        if interval.packets >= MIN_PACKETS && span >= length {
-            self.end_interval(now, interval, rtt);
-            self.interval = Some(Interval::starting(now));
+        if interval.packets < MIN_PACKETS || span < length {
+            return None;
         }
+        self.interval = Some(Interval::starting(now));
+        self.end_interval(now, interval, rtt)
+    }
+
+    fn on_new_path(&mut self) {
+        self.base.forget();
+    }
+
+    fn noise(&self) -> Duration {
+        Duration::from_secs_f64(self.base.noise())
     }
 
     fn rate(&self) -> Rate {

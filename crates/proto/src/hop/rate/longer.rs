@@ -18,7 +18,7 @@ const SLACK_PACKETS: f64 = 4.0;
 /// While a queue stands its link carries all that it can, and a lower grant drains it by the difference. Where the link
 /// carries just what is granted, and what should have drained by then is still there, there is no queue.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Phantom {
+pub(super) struct Longer {
     /// What the link is taken to carry when it is full, bit/s, and what it was when the queue was last short.
     served: f64,
     before: f64,
@@ -45,7 +45,7 @@ pub(super) struct Sight {
     pub(super) packet_bits: f64,
 }
 
-impl Phantom {
+impl Longer {
     /// An interval has ended. Returns what the link carried before, once what passes for a queue is none.
     pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
         let Sight { span, carried, granted, queue, is_long, packet_bits } = sight;
@@ -102,14 +102,14 @@ mod tests {
         longer: f64,
         queue: f64,
         grants: VecDeque<f64>,
-        phantom: Phantom,
+        machine: Longer,
         uncounted: f64,
         span: f64,
     }
 
     impl Hop {
         fn new(capacity: f64) -> Self {
-            let mut phantom = Phantom::default();
+            let mut machine = Longer::default();
             let granted = Some((capacity, capacity));
             let calm = Sight {
                 span: SPAN,
@@ -119,9 +119,9 @@ mod tests {
                 is_long: false,
                 packet_bits: PACKET_BITS,
             };
-            phantom.on_interval(calm);
+            machine.on_interval(calm);
             let grants = VecDeque::from([capacity; 4]);
-            Self { capacity, longer: 0.0, queue: 0.0, grants, phantom, uncounted: 0.0, span: 0.0 }
+            Self { capacity, longer: 0.0, queue: 0.0, grants, machine, uncounted: 0.0, span: 0.0 }
         }
 
         /// An interval passes; noise raises the queue aimed at by `noise`. Whether the queue seen was found to be none.
@@ -153,7 +153,7 @@ mod tests {
                 is_long: queue > target,
                 packet_bits: PACKET_BITS,
             };
-            if let Some(before) = self.phantom.on_interval(sight) {
+            if let Some(before) = self.machine.on_interval(sight) {
                 self.grants.push_front(before);
                 self.longer = 0.0;
                 return true;

@@ -1,0 +1,392 @@
+//! The base delay of a hop, and how much of what is seen above it is queue, noise, or a longer path.
+
+use super::longer::{Longer, Sight};
+use crate::time::{Duration, Instant};
+
+/// Half of the span over which the base is remembered.
+const HALF_WINDOW: Duration = Duration::from_secs(5);
+/// Excursions of the delay are looked for in windows of this many slots of at least this long each.
+const SLOTS: usize = 8;
+const SLOT: Duration = Duration::from_millis(10);
+/// Windows of which the median counts: a change of capacity shows in one or two.
+const WINDOWS: usize = 8;
+const FEWEST_WINDOWS: usize = 1;
+/// Packets of one burst see each other: their time on the wire is no noise.
+const NOISE_FREE_PACKETS: f64 = 2.0;
+/// The most that is believed, seconds.
+const NOISE_CEILING: f64 = 30.0e-3;
+/// The queue that bridges the pauses of a link, as a share of the excursions that they make.
+const BRIDGE: f64 = 0.9;
+/// Gain of the filters on the mean delay and on what is carried, which count in noise.
+const NOISE_GAIN: f64 = 0.25;
+/// Noise, in usual targets, up to which the least delay of an interval tells the queue, and from which on its mean does.
+const QUIET: f64 = 0.5;
+const NOISY: f64 = 1.5;
+/// Noise, in usual targets, in which a Requester is twice as patient.
+const PATIENCE_AT: f64 = 8.0;
+
+/// A standing queue hides the length of the path: after this long without an empty queue it is to be drained, for so
+/// many horizons (a tenth of the rate for a millisecond of queue: 0.02 % of the capacity).
+const DRAIN_EVERY: Duration = Duration::from_secs(4);
+const DRAIN_HORIZONS: f64 = 2.0;
+/// From this share of the target down, the queue counts as empty.
+const QUEUE_EMPTY: f64 = 0.15;
+/// A queue that stays above so many targets for this long is one, however noisy the delay is.
+const STANDS: f64 = 1.2;
+const STANDING: Duration = Duration::from_millis(250);
+/// How the greatest rate is forgotten per interval.
+const PEAK_DECAY: f64 = 0.999;
+
+/// What an interval of arrivals showed. Delays in seconds, rates in bit/s.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) now: Instant,
+    /// Length of the interval.
+    pub(super) span: f64,
+    /// What the link carried.
+    pub(super) carried: f64,
+    /// The least and the most that was granted to what arrived; `None` where that is not known.
+    pub(super) granted: Option<(f64, f64)>,
+    /// The least hopRTT of any packet of the last 5 to 10 s, those after pauses included.
+    pub(super) floor: f64,
+    /// The least, mean and greatest hopRTT of the interval.
+    pub(super) least: f64,
+    pub(super) mean: f64,
+    pub(super) most: f64,
+    /// The queue to aim at on a link without noise.
+    pub(super) usual_target: f64,
+    /// A packet, bits.
+    pub(super) packet_bits: f64,
+}
+
+/// What the delay means.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verdict {
+    /// The base delay, seconds.
+    pub(super) base: f64,
+    /// The queue, seconds.
+    pub(super) queue: f64,
+    /// The queue to aim at, seconds: as long as the pauses of the link, and the usual one.
+    pub(super) target: f64,
+    /// What the link carries, bit/s: of the interval, or in noise of several.
+    pub(super) carried: f64,
+    /// By how much more slowly than without noise the queue should be steered: 1 to 2.
+    pub(super) patience: f64,
+    /// The queue is above its target for so long that noise does not explain it.
+    pub(super) is_standing: bool,
+    /// The queue has to be drained for a moment, so that the base shows.
+    pub(super) is_drain_due: bool,
+    /// The path has become longer: what passed for a queue is none. What the link carried before.
+    pub(super) longer: Option<f64>,
+}
+
+/// Owns the base delay of a hop. See the module.
+///
+/// - **Noise**: how far delays rise above their own trend within 80 ms. It does not follow the queue, which moves slowly.
+///   A queue as long as these excursions bridges the pauses of a link that delivers in bursts.
+/// - **Queue**: the delay less the least of the last 5 to 10 s. Without noise the least delay of an interval counts: packets of
+///   one burst see each other. In noise it is the mean, filtered: the least of an interval rises as its packets get fewer.
+/// - **Longer path**: an experiment that every lowered grant is, see [`Longer`].
+#[derive(Debug)]
+pub(super) struct Base {
+    filtered: Option<f64>,
+    mean: Lowest,
+    carried: f64,
+    excursions: Excursions,
+    peak: f64,
+    longer: Longer,
+    /// When the queue was last empty, and when it was last no longer than noise explains.
+    empty_at: Instant,
+    short_at: Instant,
+}
+
+impl Base {
+    pub(super) fn new() -> Self {
+        Self {
+            filtered: None,
+            mean: Lowest::default(),
+            carried: 0.0,
+            excursions: Excursions::default(),
+            peak: 0.0,
+            longer: Longer::default(),
+            empty_at: Instant::ZERO,
+            short_at: Instant::ZERO,
+        }
+    }
+
+    /// The queue to aim at where the usual one is `usual_target`.
+    pub(super) fn target(&self, usual_target: f64) -> f64 {
+        usual_target + BRIDGE * self.excursions.noise
+    }
+
+    /// How far delays rise above their own trend, seconds.
+    pub(super) fn noise(&self) -> f64 {
+        self.excursions.noise
+    }
+
+    /// Whether the noise is known for the first time: what was concluded from delays before was concluded without it.
+    pub(super) fn is_young(&self) -> bool {
+        self.excursions.next <= FEWEST_WINDOWS
+    }
+
+    /// Another path: nothing that was known of the delay holds.
+    pub(super) fn forget(&mut self) {
+        (self.mean, self.filtered) = (Lowest::default(), None);
+    }
+
+    /// An interval has ended.
+    pub(super) fn on_interval(&mut self, seen: Seen) -> Verdict {
+        let Seen { now, span, carried, granted, packet_bits, .. } = seen;
+        self.peak = carried.max(self.peak * PEAK_DECAY);
+        self.excursions.on_interval(&seen, NOISE_FREE_PACKETS * packet_bits / self.peak);
+        let noisiness = self.excursions.noise / seen.usual_target;
+        let by_mean = ((noisiness - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
+        self.carried += (1.0 - by_mean * (1.0 - NOISE_GAIN)) * (carried - self.carried);
+        // The least delay was seen when a packet took as long as it does at the peak rate.
+        let slower = packet_bits / carried - packet_bits / self.peak;
+        let queue = (self.height(&seen, by_mean) - slower).max(0.0);
+        let target = self.target(seen.usual_target);
+        let sight = Sight { span, carried, granted, queue, is_long: queue > target, packet_bits };
+        let longer = self.longer.on_interval(sight);
+        if longer.is_some() {
+            self.mean.reset(seen.mean);
+            self.filtered = Some(seen.mean);
+        }
+        let patience = 1.0 + (noisiness / PATIENCE_AT).min(1.0);
+        let base = if longer.is_some() { seen.least } else { seen.floor };
+        let horizon = 2.0 * (base + span) * patience;
+        let is_drain_due = self.watch_queue(now, queue, target, horizon);
+        let is_standing = now.since(self.short_at) > STANDING;
+        Verdict { base, queue, target, carried: self.carried, patience, is_standing, is_drain_due, longer }
+    }
+
+    /// How far the delay lies above its base.
+    fn height(&mut self, seen: &Seen, by_mean: f64) -> f64 {
+        let before = self.filtered.unwrap_or(seen.mean);
+        let filtered = before + NOISE_GAIN * (seen.mean - before);
+        self.filtered = Some(filtered);
+        self.mean.on_value(seen.now, filtered);
+        (1.0 - by_mean) * (seen.least - seen.floor) + by_mean * (filtered - self.mean.value())
+    }
+
+    /// Notes whether the queue is empty or short. Whether it has to be drained now.
+    fn watch_queue(&mut self, now: Instant, queue: f64, target: f64, horizon: f64) -> bool {
+        if queue <= QUEUE_EMPTY * target {
+            self.empty_at = now;
+        }
+        if queue <= STANDS * target {
+            self.short_at = now;
+        }
+        let overdue = now.since(self.empty_at).saturating_sub(DRAIN_EVERY).as_secs_f64();
+        if overdue > DRAIN_HORIZONS * horizon {
+            self.empty_at = now;
+        }
+        overdue > 0.0
+    }
+}
+
+/// The lowest of the values of the last 5 to 10 s.
+#[derive(Debug)]
+struct Lowest {
+    now: f64,
+    before: f64,
+    half_began: Instant,
+}
+
+impl Default for Lowest {
+    fn default() -> Self {
+        Self { now: f64::INFINITY, before: f64::INFINITY, half_began: Instant::ZERO }
+    }
+}
+
+impl Lowest {
+    fn on_value(&mut self, now: Instant, value: f64) {
+        if now.since(self.half_began) > HALF_WINDOW {
+            self.half_began = now;
+            self.before = core::mem::replace(&mut self.now, f64::INFINITY);
+        }
+        self.now = self.now.min(value);
+    }
+
+    fn value(&self) -> f64 {
+        self.now.min(self.before)
+    }
+
+    fn reset(&mut self, value: f64) {
+        (self.now, self.before) = (value, f64::INFINITY);
+    }
+}
+
+/// Finds how far delays rise above their own trend.
+#[derive(Debug, Default)]
+struct Excursions {
+    /// Mean and greatest delay of each slot of the window so far.
+    slots: [(f64, f64); SLOTS],
+    filled: usize,
+    slot_began: Instant,
+    intervals: u32,
+    sum: f64,
+    most: f64,
+    /// The last windows' results, in a ring.
+    windows: [f64; WINDOWS],
+    next: usize,
+    /// The median of them, seconds.
+    noise: f64,
+}
+
+impl Excursions {
+    fn on_interval(&mut self, seen: &Seen, free: f64) {
+        (self.intervals, self.sum) = (self.intervals + 1, self.sum + seen.mean);
+        self.most = self.most.max(seen.most);
+        if seen.now.since(self.slot_began) < SLOT {
+            return;
+        }
+        self.slots[self.filled] = (self.sum / f64::from(self.intervals), self.most);
+        (self.slot_began, self.intervals, self.sum, self.most) = (seen.now, 0, 0.0, 0.0);
+        self.filled += 1;
+        if self.filled == SLOTS {
+            self.filled = 0;
+            self.windows[self.next % WINDOWS] = (self.excursion() - free).clamp(0.0, NOISE_CEILING);
+            self.next += 1;
+            self.noise = self.median();
+        }
+    }
+
+    /// How far the window rises above the straight line from its first slot to its last.
+    fn excursion(&self) -> f64 {
+        let (first, last) = (self.slots[0].0, self.slots[SLOTS - 1].0);
+        let slope = (last - first) / (SLOTS - 1) as f64;
+        let above = self.slots.iter().enumerate().map(|(at, (_, most))| most - first - slope * at as f64);
+        above.fold(0.0, f64::max)
+    }
+
+    /// The median of the windows so far, once there are a few.
+    fn median(&self) -> f64 {
+        let mut sorted = self.windows;
+        let seen = &mut sorted[..self.next.min(WINDOWS)];
+        seen.sort_unstable_by(f64::total_cmp);
+        if seen.len() < FEWEST_WINDOWS {
+            0.0
+        } else {
+            (seen[(seen.len() - 1) / 2] + seen[seen.len() / 2]) / 2.0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    const PROPAGATION: f64 = 0.020;
+    const SPAN: f64 = 0.010;
+    const PACKET_BITS: f64 = 11_200.0;
+    const USUAL: f64 = 0.6e-3;
+
+    /// A link as a fluid: arrivals of one interval after the other, with delays of base, queue and jitter.
+    struct Link {
+        base: Base,
+        now: Instant,
+        rng: Rng,
+        jitter: f64,
+        floor: f64,
+    }
+
+    impl Link {
+        fn new(jitter: f64) -> Self {
+            Self { base: Base::new(), now: Instant::ZERO, rng: Rng::new(3), jitter, floor: f64::MAX }
+        }
+
+        /// An interval in which 18 packets see `queue` and carry `bps`.
+        fn step(&mut self, queue: f64, bps: f64) -> Verdict {
+            self.now += Duration::from_secs_f64(SPAN);
+            let delay = |rng: &mut Rng| PROPAGATION + queue + self.jitter * (2.0 * rng.unit() - 1.0);
+            let delays: [f64; 18] = core::array::from_fn(|_| delay(&mut self.rng));
+            let least = delays.iter().copied().fold(f64::MAX, f64::min);
+            self.floor = self.floor.min(least);
+            self.base.on_interval(Seen {
+                now: self.now,
+                span: SPAN,
+                carried: bps,
+                granted: Some((bps, bps)),
+                floor: self.floor,
+                least,
+                mean: delays.iter().sum::<f64>() / 18.0,
+                most: delays.iter().copied().fold(0.0, f64::max),
+                usual_target: USUAL,
+                packet_bits: PACKET_BITS,
+            })
+        }
+
+        /// The verdict after so many equal intervals.
+        fn after(&mut self, intervals: u32, queue: f64) -> Verdict {
+            for _ in 1..intervals {
+                self.step(queue, 20e6);
+            }
+            self.step(queue, 20e6)
+        }
+    }
+
+    #[test]
+    fn without_noise_the_queue_is_the_delay_above_the_least() {
+        let mut link = Link::new(0.0);
+        link.after(100, 0.0);
+        let verdict = link.after(3, 1.5e-3);
+        assert!((verdict.queue - 1.5e-3).abs() < 1e-6, "{verdict:?}");
+        assert!((verdict.target - USUAL).abs() < 1e-6 && verdict.patience == 1.0, "{verdict:?}");
+    }
+
+    #[test]
+    fn jitter_raises_the_target_by_no_more_than_itself_and_is_not_taken_for_a_queue() {
+        for jitter in [1e-3, 3e-3, 6e-3] {
+            let mut link = Link::new(jitter);
+            let verdict = link.after(400, 0.0);
+            assert!(verdict.queue < verdict.target, "{jitter}: {verdict:?}");
+            // What lies within two packets' time, 1.1 ms, is none.
+            let least = 0.8 * (jitter - 2.0 * PACKET_BITS / 20e6).max(0.0);
+            assert!((least..1.2 * jitter).contains(&(verdict.target - USUAL)), "{jitter}: {verdict:?}");
+            assert!(!verdict.is_standing, "{jitter}: {verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_shows_through_jitter_and_does_not_raise_its_own_target() {
+        let mut link = Link::new(3e-3);
+        let target = link.after(400, 0.0).target;
+        let verdict = link.after(60, 20e-3);
+        assert!((0.018..0.023).contains(&verdict.queue), "{verdict:?}");
+        assert!(verdict.is_standing, "{verdict:?}");
+        assert!((verdict.target - target).abs() < 1e-3, "{verdict:?}, before {target}");
+    }
+
+    #[test]
+    fn a_change_of_capacity_is_no_noise() {
+        let mut link = Link::new(0.0);
+        // Each second a queue of 10 ms comes and drains within 100 ms.
+        for _ in 0..10 {
+            link.after(90, 0.0);
+            let verdicts = (0..10u32).map(|step| link.step(10e-3 * f64::from(10 - step) / 10.0, 20e6));
+            let highest = verdicts.fold(0.0, |highest: f64, verdict| highest.max(verdict.target));
+            assert!(highest < 2.0 * USUAL, "{highest}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_never_empties_is_to_be_drained_after_four_seconds() {
+        let mut link = Link::new(0.0);
+        link.after(10, 0.0);
+        assert!(!link.after(390, 1e-3).is_drain_due);
+        assert!(link.after(20, 1e-3).is_drain_due);
+        assert!(!link.after(1, 0.0).is_drain_due);
+    }
+
+    #[test]
+    fn another_path_begins_with_a_base_of_its_own() {
+        let mut link = Link::new(0.0);
+        link.after(100, 0.0);
+        link.base.forget();
+        link.floor = f64::MAX;
+        let verdict = link.after(1, 30e-3);
+        assert!(verdict.queue == 0.0 && verdict.base > 0.049, "{verdict:?}");
+    }
+}

@@ -134,3 +134,12 @@ fn a_splice_with_a_small_buffer_holds_the_connection_before_it_back() {
     let (ahead, _, _) = behind_a_slow_hop(None);
     assert!(ahead > 20_000_000, "{ahead}");
 }
+
+#[test]
+fn controls_that_go_by_delay_fill_many_hops_because_only_data_measures_the_base() {
+    // A SYN takes 0.1 ms less than a full segment on each link: taken for the base, it reads as three packets of queue.
+    for control in ["vegas", "fast"] {
+        let measured = mbps(&five_hops(0.0).run(&settings(control), 60), 10, 60);
+        assert!(measured > 0.97 * 20.0 * 1448.0 / 1500.0, "{control}: {measured}");
+    }
+}

@@ -3,7 +3,8 @@
 use super::Ack;
 use starhop_proto::time::Duration;
 
-/// The shortest round trip of the connection and that of the present round.
+/// The shortest round trip of the connection and that of the present round, of data alone: the handshake's small packets
+/// take less time on each link, and would make the transmission of a full segment look like a queue.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Backlog {
     base: Option<Duration>,
@@ -15,8 +16,7 @@ pub(super) struct Backlog {
 impl Backlog {
     pub(super) fn see(&mut self, ack: &Ack) {
         let Some(rtt) = ack.rtt else { return };
-        let base = ack.min_rtt.min(rtt);
-        self.base = Some(self.base.map_or(base, |old| old.min(base)));
+        self.base = Some(self.base.map_or(rtt, |old| old.min(rtt)));
         self.round = Some(self.round.map_or(rtt, |old| old.min(rtt)));
         self.samples += 1;
     }

@@ -56,7 +56,8 @@ impl Fast {
     /// Moving mean, each round trip with the paper's weight min(3/w, 1/4).
     fn see(&mut self, ack: &Ack) {
         let Some(rtt) = ack.rtt else { return };
-        self.base_rtt = self.base_rtt.min(rtt).min(ack.min_rtt);
+        // Of data alone: the handshake's small packets take less time on each link.
+        self.base_rtt = self.base_rtt.min(rtt);
         let weight = (3.0 * ack.acked / self.window.cwnd).min(0.25);
         let rtt = rtt.as_secs_f64();
         self.mean_rtt = Some(self.mean_rtt.map_or(rtt, |old| (1.0 - weight) * old + weight * rtt));

@@ -139,6 +139,8 @@ mod tests {
     fn after(rtt_ms: u64) -> HyblaVeno {
         let mut cc = HyblaVeno::new(&setup(), HyblaVenoOptions::default());
         (cc.window.cwnd, cc.window.ssthresh) = (60.0, 60.0);
+        cc.backlog.see(&ack(Instant::ZERO, 60.0, ms(550), ms(550)));
+        cc.backlog.begin_round();
         rounds(&mut cc, 1, ms(rtt_ms), ms(550));
         cc.window.cwnd = 60.0;
         cc.on_ack(&Ack { is_round_start: true, ..ack(Instant::ZERO, 60.0, ms(rtt_ms), ms(550)) });

@@ -88,13 +88,16 @@ impl WindowControl for Veno {
 #[cfg(test)]
 mod tests {
     use super::super::CongestionControl;
-    use super::super::harness::{loss, ms, rounds, setup};
+    use super::super::harness::{ack, loss, ms, rounds, setup};
     use super::*;
+    use starhop_proto::time::Instant;
 
     /// A window of 40 with `rtt` where 100 ms are the shortest.
     fn veno(rtt_ms: u64) -> Veno {
         let mut veno = Veno::new(&setup(), VenoOptions::default());
         (veno.window.cwnd, veno.window.ssthresh) = (40.0, 40.0);
+        veno.backlog.see(&ack(Instant::ZERO, 40.0, ms(100), ms(100)));
+        veno.backlog.begin_round();
         rounds(&mut veno, 2, ms(rtt_ms), ms(100));
         veno
     }

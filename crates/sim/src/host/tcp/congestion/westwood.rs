@@ -64,8 +64,9 @@ impl WindowControl for Westwood {
 
     fn grow(&mut self, ack: &Ack) {
         self.bandwidth.see(ack);
-        if ack.min_rtt != Duration::MAX {
-            self.min_rtt = Some(ack.min_rtt);
+        if let Some(rtt) = ack.rtt {
+            // Of data alone: a product with the handshake's round trip would be too small.
+            self.min_rtt = Some(self.min_rtt.map_or(rtt, |old| old.min(rtt)));
         }
         if ack.is_recovering || !ack.is_cwnd_limited {
             return;

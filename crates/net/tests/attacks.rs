@@ -516,6 +516,20 @@ fn a_recorded_request_opens_only_where_it_was_sent_to() {
     assert_eq!(play(&mut other, RELAY), Ok(face(CLIENT, RELAY)));
 }
 
+/// Behind a NAT requests were sent to another address than they arrive at.
+#[test]
+fn a_node_behind_a_nat_takes_what_was_sent_to_its_public_address_and_to_its_own() {
+    let domains = Domains::new();
+    let mut own = seal(&domains.ours, START, 0);
+    let hear = |own: &mut Sealed, sent_to: usize| {
+        let mut bytes = sealed(&mut seal(&domains.ours, START, 0), START, sent_to, ask());
+        own.open(START, face(CLIENT, RELAY), &mut bytes).is_ok()
+    };
+    assert_eq!([RELAY, SERVER].map(|to| hear(&mut own, to)), [true, false]);
+    own.set_public(Some(addr(SERVER)));
+    assert_eq!([RELAY, SERVER, ATTACKER].map(|to| hear(&mut own, to)), [true, true, false]);
+}
+
 /// Neither restarts nor clocks that are set make two packets share key and nonce.
 #[test]
 fn no_nonce_is_ever_used_twice() {

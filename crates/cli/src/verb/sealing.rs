@@ -3,6 +3,7 @@
 use anyhow::bail;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use starhop_net::security::{HopSuite, Sources};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// The keys of a node.
@@ -17,6 +18,10 @@ pub(crate) struct SealArgs {
     /// Send and take plain packets: anybody on the network can read, change and forge them
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// The address at which others reach this node, where a NAT or a container's port mapping stands before it:
+    /// requests are bound to the address that they are sent to
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) public: Option<SocketAddr>,
 }
 
 /// Takes an empty name, too, which clap's own parser of paths refuses.
@@ -53,7 +58,9 @@ impl SealArgs {
         if sources == Sources::Insecure {
             tracing::warn!("{PLAIN}");
         }
-        Ok(HopSuite::new(&sources)?)
+        let mut suite = HopSuite::new(&sources)?;
+        suite.set_public(self.public);
+        Ok(suite)
     }
 }
 

@@ -141,6 +141,13 @@ impl HopSuite {
         Ok(self.security())
     }
 
+    /// Others reach this node at `public`, behind a NAT.
+    pub fn set_public(&mut self, public: Option<SocketAddr>) {
+        if let Self::Sealed(sealed) = self {
+            sealed.seal.set_public(public);
+        }
+    }
+
     /// What protects the packets.
     pub fn security(&self) -> Security {
         match self {
@@ -244,7 +251,13 @@ fn complain(stats: SealStats, domain: &str) -> Option<String> {
     let seconds = stats.last_untimely_s;
     let parts = [
         count(stats.foreign, "were not sealed (does the other side run --insecure?)".to_owned()),
-        count(stats.forged, format!("no key of the domain `{domain}` opens (has the other side the same?)")),
+        count(
+            stats.forged,
+            format!(
+                "no key of the domain `{domain}` opens (has the other side the same? \
+             behind a NAT: --public)"
+            ),
+        ),
         count(stats.replayed, "had been taken before".to_owned()),
         count(stats.untimely, format!("were {seconds} s off: a clock is wrong, or they are a recording")),
         count(stats.over_limit, "came from more senders than there is room for".to_owned()),

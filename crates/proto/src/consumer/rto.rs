@@ -1,6 +1,8 @@
 use crate::time::Duration;
 
 const MAX_BACK_OFF: u32 = 10;
+/// A path that takes longer is not waited for (RFC 6298, section 2.5, allows a bound of 60 s and more).
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// The Consumer's retransmission timeout: RFC 6298 with a back-off of 1.5 (LEOTP section III.B), the last
 /// resort end to end.
@@ -53,7 +55,7 @@ impl Rto {
             None => self.initial,
             Some((mean, deviation)) => mean + deviation.scaled(4, 1),
         };
-        let base = base.max(self.min);
+        let base = base.max(self.min).min(LONGEST);
         (0..tries.min(20)).fold(base, |timeout, _| timeout.scaled(3, 2)).min(self.max.max(base))
     }
 }

@@ -549,14 +549,13 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
 
     fn handle_datagram(&mut self, now: Instant, face: Face, datagram: &mut [u8]) {
         let len = datagram.len();
-        let token = self.suite.token(face.remote);
         let Ok(Opened { peer, packet }) = self.suite.open(now, face, datagram) else {
             self.stats.bad_datagrams += 1;
             return;
         };
         let flow = match Packet::parse(packet) {
             Ok(packet @ Packet::Interest(_)) => {
-                self.producer.suite_mut().token = token;
+                self.producer.suite_mut().token = self.suite.token(face.remote);
                 self.producer.handle_packet(now, peer, &packet, len);
                 None
             }

@@ -119,10 +119,15 @@ impl<S> Flow<S> {
         self.intake.on_former(range);
     }
 
-    /// Asks for the next of what is expected once more, of a neighbour that may have forgotten the requests.
+    /// Asks once more for what is expected, of a neighbour that may have forgotten the requests; what it knows of it is
+    /// not answered twice. The next of it is enough, unless the flow is live: no timeout asks for the rest of that.
     pub(super) fn ask_on(&self, shared: &mut Shared) {
-        let next = self.intake.expected().first();
-        shared.repairs.extend(next.map(|next| next.prefix(shared.config.request_limit)));
+        if self.live.is_some() {
+            shared.repairs.extend(self.intake.expected().iter());
+        } else {
+            let next = self.intake.expected().first();
+            shared.repairs.extend(next.map(|next| next.prefix(shared.config.request_limit)));
+        }
         shared.outbox.ask_fresh(self.uplink, self.id, &shared.repairs, shared.config.request_limit);
         shared.repairs.clear();
     }

@@ -202,6 +202,15 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.with_flow(slot, |flow, shared| flow.probe(now, shared));
     }
 
+    /// Repeats what was asked of a live flow: requests may have been lost, or have come before upstream knew the flow. What
+    /// it knows of them is not answered twice.
+    pub fn remind(&mut self, flow: FlowId) {
+        let flow = self.flows.find(&flow).and_then(|slot| self.flows.get(slot));
+        if let Some(flow) = flow.filter(|flow| !flow.is_over()) {
+            flow.ask_on(&mut self.shared);
+        }
+    }
+
     /// Asks for everything once more that has not come of a flow: upstream may have forgotten it.
     pub fn renew(&mut self, now: Instant, flow: FlowId) {
         let Some(slot) = self.flows.find(&flow) else { return };

@@ -1,7 +1,7 @@
 //! A gateway's dealings with one peer: hello, the session's life, and what its records say.
 
 use super::frame::{Frame, Opening, WireId};
-use super::session::{Due, Session, Trunk};
+use super::session::{Due, Session, Silence, Trunk};
 use super::store::{HELLO_LEN, hello_flow};
 use super::stream::Stream;
 use super::{BadRecord, Bond, Gateway, GatewayEvent, Mail, PeerSpec, Reason, StreamId};
@@ -204,12 +204,14 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     fn on_heard(&mut self, now: Instant, index: u16, flow: FlowId) {
         let share = self.settings.window / TELL_SHARE;
         let Some(session) = self.session(index) else { return };
-        let is_forgetful = session.on_heard(now);
+        let silence = session.on_heard(now);
         if session.untold() >= share {
             session.beat(now);
         }
-        if is_forgetful {
-            self.consumer.renew(now, flow);
+        match silence {
+            Some(Silence::Short) => self.consumer.remind(flow),
+            Some(Silence::Long) => self.consumer.renew(now, flow),
+            None => {}
         }
         self.tell_peer(now, index);
     }
@@ -315,6 +317,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let (received, flow) = (session.on_beat(now, beat), session.out.flow);
         if let Some(log) = self.producer.source_mut().trunk_mut(flow) {
             log.forget(received);
+            self.producer.on_arrived(flow, received);
         }
     }
 }

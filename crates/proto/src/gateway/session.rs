@@ -70,6 +70,15 @@ pub(super) enum Due {
     End,
 }
 
+/// A pause of the peer's that is over: signs of life were due in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Silence {
+    /// Requests of ours may have been lost: the peer had nothing to answer.
+    Short,
+    /// It may have forgotten the flow.
+    Long,
+}
+
 impl<K> Session<K> {
     pub(super) fn new(
         now: Instant,
@@ -159,10 +168,14 @@ impl<K> Session<K> {
         self.inbox.in_order_end() - self.pulse.told_received
     }
 
-    /// Something came from the peer. True when it may have forgotten what it was asked for.
-    pub(super) fn on_heard(&mut self, now: Instant) -> bool {
-        let before = self.pulse.heard.replace(now);
-        before.is_some_and(|before| now.since(before) >= FORGETFUL_AFTER)
+    /// Something came from the peer. After a silence it may not know all that it was asked for.
+    pub(super) fn on_heard(&mut self, now: Instant) -> Option<Silence> {
+        let before = self.pulse.heard.replace(now)?;
+        match now.since(before) {
+            silent if silent >= FORGETFUL_AFTER => Some(Silence::Long),
+            silent if silent >= URGE_AFTER => Some(Silence::Short),
+            _ => None,
+        }
     }
 
     /// The peer's sign of life; returns how much of our trunk it has.

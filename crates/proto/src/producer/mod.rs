@@ -80,6 +80,8 @@ struct Flow {
     sent_end: u64,
     /// Bytes that exist by now.
     available: u64,
+    /// Everything below has arrived where it was wanted, and is kept no longer.
+    forgotten: u64,
     is_volatile: bool,
     subscribers: Vec<Subscriber>,
     last_used: Instant,
@@ -247,12 +249,19 @@ impl<S: Source, C: Suite> Producer<S, C> {
         interest: &Interest,
     ) {
         self.next_sweep.get_or_insert(now + self.config.flow_idle);
-        let make =
-            || Flow { length, sent_end: 0, available, is_volatile, subscribers: Vec::new(), last_used: now };
+        let make = || Flow {
+            length,
+            sent_end: 0,
+            available,
+            forgotten: 0,
+            is_volatile,
+            subscribers: Vec::new(),
+            last_used: now,
+        };
         let flow_slot = self.flows.find_or_insert(interest.flow, make);
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
-        let (length, available) = (flow.length, flow.available);
+        let (length, available, forgotten) = (flow.length, flow.available, flow.forgotten);
         let subscribers = &mut flow.subscribers;
         let of_flow = (interest.flow, flow_slot, interest.turn);
         let Some(subscriber) = Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, of_flow)
@@ -269,7 +278,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
             is_beyond_end |= length.is_some_and(|length| range.end > length && range.start >= length);
         }
         for part in self.parts.drain(..) {
-            let part = ByteRange::new(part.start, length.map_or(part.end, |length| part.end.min(length)));
+            let part = part.intersect(ByteRange::new(forgotten, length.unwrap_or(u64::MAX)));
             if part.is_empty() {
                 continue;
             }
@@ -304,20 +313,25 @@ impl<S: Source, C: Suite> Producer<S, C> {
 
     fn emit_chunk(&mut self, now: Instant, due: &Due, chunk: Chunk, out: &mut Vec<u8>) -> Option<Transmit> {
         let flow = self.flows.get(chunk.owner)?;
+        // What was asked for again may have arrived while it waited here.
+        let range = chunk.range.intersect(ByteRange::new(flow.forgotten, u64::MAX));
+        if range.is_empty() {
+            return None;
+        }
         let flags = DataFlags {
-            end: flow.length == Some(chunk.range.end),
+            end: flow.length == Some(range.end),
             backlog: due.backlog,
             is_volatile: flow.is_volatile,
             no_such_name: false,
         };
         let responder = self.downlinks.get_mut(due.link)?;
         let (counter, echo) = responder.stamp(now);
-        let header = DataHeader { counter, flow: chunk.flow, offset: chunk.range.start, echo, flags };
+        let header = DataHeader { counter, flow: chunk.flow, offset: range.start, echo, flags };
         let (to, source, start) = (Addressee::Asker(responder.peer), &mut self.source, out.len());
         let mut is_read = false;
         let transmit = finish(&mut self.suite, now, &to, out, |out| {
             header.emit(out);
-            is_read = source.read(now, chunk.flow, chunk.range, out);
+            is_read = source.read(now, chunk.flow, range, out);
         });
         if !is_read {
             out.truncate(start);
@@ -325,14 +339,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
             return None;
         }
         if let Some(flow) = self.flows.get_mut(chunk.owner) {
-            flow.sent_end = flow.sent_end.max(chunk.range.end);
+            flow.sent_end = flow.sent_end.max(range.end);
         }
         if flags.end {
             self.downlinks.note_end(due.link, chunk.queue);
         }
         if transmit.is_some() {
             self.stats.data_sent += 1;
-            self.stats.payload_sent += chunk.range.len();
+            self.stats.payload_sent += range.len();
         }
         transmit
     }
@@ -349,6 +363,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
                 subscriber.unwant(&mut self.downlinks, part);
                 subscriber.enqueue(now, &mut self.downlinks, part, false, &mut self.gaps);
             }
+        }
+    }
+
+    /// Everything below `end` of a live flow has arrived where it was wanted: requests for it are void, the source need not
+    /// keep it.
+    pub fn on_arrived(&mut self, flow: FlowId, end: u64) {
+        if let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get_mut(slot)) {
+            flow.forgotten = flow.forgotten.max(end.min(flow.available));
         }
     }
 

@@ -223,7 +223,8 @@ impl<C: Suite> Relay<C> {
         self.outbox.feedback(link, id);
         for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.uplink == link) {
             let limit = self.config.request_limit;
-            self.scratch.repairs.extend(flow.intake.expected().first().map(|next| next.prefix(limit)));
+            // All of it: of a live flow nobody's timeout asks for the rest.
+            self.scratch.repairs.extend(flow.intake.expected().iter());
             self.outbox.ask_fresh(link, flow.id, &self.scratch.repairs, limit);
             self.scratch.repairs.clear();
         }

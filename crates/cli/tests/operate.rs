@@ -100,6 +100,12 @@ fn status_tells_of_peers_flows_and_the_cache() {
     );
     assert!(upstream["bytes"].as_u64() > Some(2_000_000) && upstream["loss"].is_f64(), "{upstream}");
     assert_eq!(upstream["mtu"], 65_535, "that of the loopback interface");
+    assert_eq!(upstream["version"], env!("CARGO_PKG_VERSION"));
+    assert!(upstream["clock_ahead_ms"].as_f64().is_some_and(|ahead| ahead.abs() < 500.0), "{upstream}");
+    assert!(
+        peers.iter().all(|peer| peer["identity"] == status["domain"]),
+        "all have the domain's key: {status}"
+    );
     let given: u64 =
         peers.iter().filter(|peer| peer["side"] == "downstream").filter_map(|p| p["bytes"].as_u64()).sum();
     assert!(given > 4_000_000, "two downloads: {status}");
@@ -422,4 +428,101 @@ fn a_bundle_for_support_holds_nodes_and_findings_and_no_key() {
     let secrets = key.split('"').filter(|part| part.len() >= 32);
     assert!(secrets.clone().count() > 0 && secrets.into_iter().all(|secret| !text.contains(secret)));
     assert_eq!(place.run(&["support", "-o", "bundle.json"]).0, 1, "what exists is not overwritten");
+}
+
+#[test]
+fn a_relay_is_ready_when_its_upstream_was_reached_or_says_that_it_was_not_yet() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let upstream = server.address.clone();
+    let mut relay = place.relay(&upstream, &[]);
+    let ready = relay.said("ready");
+    assert_eq!(ready["reached"], true, "{ready}");
+    assert!(ready["upstream_rtt_ms"].as_f64().is_some_and(|ms| ms > 0.0 && ms < 1000.0), "{ready}");
+    drop(server);
+    let mut early = place.relay(&upstream, &[]);
+    assert_eq!(early.said("ready")["reached"], false);
+    early.expect(|line| {
+        line["message"].as_str().is_some_and(|said| said.starts_with("the upstream does not answer"))
+    });
+    let _server = place.start("hashed", &["serve", "served", "--listen", &upstream]);
+    early.expect(|line| line["message"] == "the upstream answers again");
+}
+
+#[test]
+fn a_relay_whose_second_upstream_is_dead_too_turns_to_the_third() {
+    let place = Place::new();
+    place.offer("file", 200_000);
+    let [first, second, third] = [place.serve(&[]), place.serve(&[]), place.serve(&[])];
+    let more = ["--upstream", &second.address, "--upstream", &third.address];
+    let mut relay = place.relay(&first.address, &more);
+    // Both fall silent; nobody asks the second for anything, and the relay knows all the same.
+    drop(second);
+    std::thread::sleep(std::time::Duration::from_secs(14));
+    drop(first);
+    let turned = relay.expect(|line| line["message"] == "the upstream does not answer; another one is asked");
+    assert_eq!(turned["to"].as_str(), Some(&*third.address), "{turned}");
+    place.get("file", &relay.address);
+}
+
+#[test]
+fn nodes_of_a_roster_are_called_by_their_names() {
+    let place = Place::new();
+    place.offer("file", 200_000);
+    let ports = ["44931", "44932"];
+    let run = |arguments: &[&str]| {
+        let (code, said) = place.run(arguments);
+        assert_eq!(code, 0, "{said}");
+        said
+    };
+    run(&["roster", "init", "r", "--authority", "a", "--domain", "d"]);
+    for (name, port) in [("source", Some(ports[0])), ("middle", Some(ports[1])), ("reader", None)] {
+        run(&["key", "new", name, "--node", "--authority", "a", "--domain", "d"]);
+        let shown: Value = serde_json::from_str(&run(&["key", "show", name, "--json"])).expect("JSON");
+        let public = shown["public"][0].as_str().expect("a key");
+        let address = port.map(|port| format!("127.0.0.1:{port}"));
+        let mut add = vec!["roster", "add", "r", "--name", name, "--public", public];
+        add.extend(address.iter().flat_map(|address| ["--address", address]));
+        run(&add);
+    }
+    run(&["roster", "sign", "r", "--authority", "a"]);
+    let [source, middle] = ports.map(|port| format!("127.0.0.1:{port}"));
+    let _server =
+        place.start("hashed", &["serve", "served", "--listen", &source, "--key", "source", "--roster", "r"]);
+    let relay = ["relay", "--listen", &middle, "--upstream", &source, "--key", "middle", "--roster", "r"];
+    let _relay = place.start("ready", &[&relay[..], &["--status-socket", "relay.sock"]].concat());
+    run(&["get", "file", "--from", &middle, "--key", "reader", "--roster", "r", "--discard"]);
+    let status: Value = serde_json::from_str(&run(&["status", "./relay.sock", "--json"])).expect("JSON");
+    let called = |side: &str| {
+        let peers = status[0]["peers"].as_array().expect("peers");
+        peers.iter().find(|peer| peer["side"] == side).map(|peer| peer["identity"].clone())
+    };
+    assert_eq!(
+        (called("upstream"), called("downstream")),
+        (Some("source".into()), Some("reader".into())),
+        "{status}"
+    );
+}
+
+#[test]
+fn a_download_leaves_to_others_what_is_above_its_limit() {
+    let place = Place::new();
+    place.offer("file", 1_000_000);
+    let server = place.serve(&[]);
+    let limited = ["get", "file", "--from", &server.address, "--json", "--limit-rate", "4Mbit"];
+    let (code, said) = place.run(&limited);
+    assert_eq!(code, 0, "{said}");
+    let told: Value = serde_json::from_str(&said).expect("JSON");
+    let rate = told["goodput_mbps"].as_f64().expect("a rate");
+    assert!((2.5..4.0).contains(&rate), "{rate} Mbit/s");
+    let (code, said) = place.run(&["get", "file", "--from", &server.address, "--limit-rate", "0bit"]);
+    assert!(code != 0 && said.contains("a rate of 0 carries nothing"), "{said}");
+}
+
+#[test]
+fn a_status_that_is_watched_is_shown_again_and_again() {
+    let place = Place::new();
+    let _server = place.serve(&["--status-socket", "serve.sock"]);
+    let shown = place.run_for(std::time::Duration::from_millis(2600), &["status", "./serve.sock", "--watch"]);
+    assert!(shown.matches("serve on").count() >= 2, "{shown}");
 }

@@ -122,6 +122,8 @@ pub struct Settings {
     pub max_ranges_per_flow: usize,
     /// The highest rate that a neighbour can grant, whatever it writes.
     pub max_rate: Rate,
+    /// The highest rate that this node grants a neighbour it asks, whatever the controller finds.
+    pub rate_limit: Rate,
     /// Consumer's timeout before the first measurement.
     pub initial_rto: Duration,
     /// Lower bound of the Consumer's timeout (RFC 6298 section 2.4).
@@ -181,6 +183,7 @@ impl Profile {
             max_subscriptions: 8192,
             max_ranges_per_flow: 512,
             max_rate: Rate::from_mbps(100_000),
+            rate_limit: Rate::UNLIMITED,
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_millis(600),
@@ -271,7 +274,7 @@ impl Config {
     /// Names the first field that cannot work.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let s = &settings;
-        let rules: [(bool, &str, &str); 18] = [
+        let rules: [(bool, &str, &str); 19] = [
             ((64..=60_000).contains(&s.payload), "payload", "must lie between 64 and 60000 bytes"),
             (s.initial_window > 0, "initial_window", "must be at least 1 packet"),
             (
@@ -302,6 +305,7 @@ impl Config {
             (s.max_subscriptions > 0, "max_subscriptions", "must be at least 1"),
             (s.max_ranges_per_flow > 0, "max_ranges_per_flow", "must be at least 1"),
             (s.max_rate != Rate::ZERO, "max_rate", "cannot be 0: nothing would ever be sent"),
+            (s.rate_limit != Rate::ZERO, "rate_limit", "cannot be 0: nothing would ever arrive"),
             (s.repair_hop_limit > 0, "repair_hop_limit", "must be at least 1"),
             (
                 !s.min_rto.is_zero() && s.min_rto <= s.max_rto,

@@ -3,6 +3,7 @@
 
 use starhop_proto::config::Config;
 use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
+use starhop_proto::hop::HELLO;
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::node::{Node, Transmit};
 use starhop_proto::peer::Face;
@@ -246,4 +247,16 @@ fn a_relay_that_nobody_knows_of_serves_a_whole_file() {
     world.assert_whole(ms(1_600));
     let stats = world.relays[0].as_ref().map(Interceptor::stats).unwrap_or_default();
     assert!(stats.data_in > 2000 && stats.data_out > 2000, "{stats:?}");
+}
+
+#[test]
+fn a_client_that_asks_its_server_who_it_is_is_not_answered_by_a_relay_between_them() {
+    let (mut relay, mut out) = (Interceptor::new(Config::default(), suite(1), 1), Vec::new());
+    let mut client = Consumer::new(Config::default(), suite(2), 2);
+    let request = Request { flow: HELLO, upstream: server(), length: None, have: RangeSet::new() };
+    client.open(START, request, Checked::default());
+    let sent = client.poll_transmit(START, &mut out).expect("it asks");
+    let face = Face { remote: self::client(), local: server() };
+    assert_eq!(relay.handle_datagram(START, face, &out[..sent.len]), Verdict::PassedOn);
+    assert_eq!(relay.poll_transmit(START, &mut Vec::new()), None);
 }

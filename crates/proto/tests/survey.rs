@@ -3,8 +3,8 @@
 mod support;
 
 use starhop_proto::Node;
-use starhop_proto::config::Config;
-use starhop_proto::hop::{Ending, Transfer};
+use starhop_proto::config::{Config, Profile, Settings};
+use starhop_proto::hop::{About, Ending, Transfer, Version};
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use support::{FLOW, Path, Rig, addr, ms};
@@ -100,4 +100,46 @@ fn a_client_that_goes_away_stopped_if_it_was_sent_all_that_it_asked_for() {
 #[test]
 fn a_client_that_goes_away_while_bytes_are_missing_fell_silent() {
     assert_eq!(abandoned(&[0]).ending, Ending::Silent);
+}
+
+#[test]
+fn an_upstream_tells_who_it_is_before_anybody_wants_anything_of_it_and_no_further() {
+    let path = Path { delay: ms(10), rate: Rate::from_mbps(20), ..Path::default() };
+    let mut rig = Rig::chain(3, Config::default(), Some(LENGTH), path);
+    let about = |version| About { version: Version::new(version), epoch: Some(5_000_000) };
+    rig.server().set_about(about("server"));
+    rig.relay(1).set_about(about("near"));
+    rig.relay(2).set_about(About { epoch: Some(2_000_000), ..about("far") });
+    rig.relay(1).greet(addr(0));
+    rig.relay(2).greet(addr(1));
+    [1, 2].into_iter().for_each(|relay| rig.drain(relay));
+    rig.run(ms(15), |_| false);
+    for (asker, answerer) in [(1, 0), (2, 1)] {
+        assert_eq!(rig.relay(asker).upstreams().next().expect("it asked").greeting, None, "{answerer}");
+    }
+    rig.run(ms(500), |_| false);
+    for (asker, answerer, version, ahead) in [(1, 0, "server", 0), (2, 1, "near", 3_000_000)] {
+        let up = rig.relay(asker).upstreams().next().expect("it asked");
+        let greeting = up.greeting.expect("it was answered");
+        assert_eq!((up.addr, greeting.version.as_str()), (addr(answerer), version));
+        let clock = greeting.clock_ahead.expect("both know the time of day");
+        assert!((clock - ahead).abs() < 2_000, "{clock} µs, for {ahead}");
+        let (rtt, least) = up.rtt.expect("it was measured");
+        assert!(rtt == least && rtt >= ms(20) && rtt < ms(22), "{rtt:?}");
+        assert!(up.last_heard.is_some() && up.carried.packets == 0, "it is no data: {up:?}");
+    }
+}
+
+#[test]
+fn a_limit_of_the_rate_holds_whatever_the_link_carries() {
+    let path = Path { delay: ms(10), rate: Rate::from_mbps(20), ..Path::default() };
+    let limited = Settings { rate_limit: Rate::from_mbps(4), ..Profile::Starhop.settings() };
+    let mut took = Vec::new();
+    for settings in [Profile::Starhop.settings(), limited] {
+        let mut rig = Rig::chain(1, Config::new(settings).expect("valid"), Some(LENGTH), path);
+        rig.start();
+        took.push(rig.finish(Duration::from_secs(20)).expect("the transfer ends").as_secs_f64());
+    }
+    // 8 Mbit at 4 Mbit/s on the wire, of which headers are 4 %.
+    assert!(took[0] < 0.6 && (2.0..2.3).contains(&took[1]), "{took:?}");
 }

@@ -2,7 +2,7 @@
 
 use super::mechanisms::Mechanisms;
 use super::sealing::{SealArgs, warn_insecure};
-use super::{address, fix_rate, say};
+use super::{address, fix_rate, limit_rate, say};
 use crate::quantity;
 use anyhow::{Context, bail};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
@@ -81,6 +81,9 @@ pub(crate) struct Args {
     /// The rate of the link towards the source, if it is known; otherwise it is measured
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
+    /// The most that is taken from the source, on the wire, whatever its link carries
+    #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
+    limit_rate: Option<Rate>,
     /// With --json: also print how far it is, as JSON lines, this often
     #[arg(long, value_parser = quantity::period, value_name = "TIME", requires = "json")]
     tell_every: Option<Duration>,
@@ -193,7 +196,10 @@ fn job(args: &Args, name: ContentName, output: Output) -> anyhow::Result<Job> {
         output,
         timeout: args.timeout,
         least_rate: args.min_rate,
-        config: args.mechanisms.config(|settings| fix_rate(settings, args.link_rate))?,
+        config: args.mechanisms.config(|settings| {
+            fix_rate(settings, args.link_rate);
+            limit_rate(settings, args.limit_rate);
+        })?,
         trace: args.trace.clone(),
         security: args.seal.sources()?,
     })

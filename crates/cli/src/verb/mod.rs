@@ -49,6 +49,11 @@ fn fix_rate(settings: &mut Settings, rate: Option<Rate>) {
     }
 }
 
+/// The operator wants something left for others.
+fn limit_rate(settings: &mut Settings, limit: Option<Rate>) {
+    settings.rate_limit = limit.unwrap_or(settings.rate_limit);
+}
+
 /// One line to standard output, at once; whoever closed it does not want to know.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();

@@ -5,7 +5,7 @@ use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
 use super::sealing::SealArgs;
 use super::serve::{again, needs_restart, reload, socket, warn};
-use super::{address, fix_rate, say, tell};
+use super::{address, fix_rate, limit_rate, say, tell};
 use crate::Cli;
 use crate::config::{ConfigArgs, Reread};
 use crate::quantity;
@@ -17,7 +17,7 @@ use starhop_net::content::ContentName;
 use starhop_net::operate::failover::{Failover, Switch};
 use starhop_net::operate::names::{Place, Resolver, is_itself, not_on_roster};
 use starhop_net::operate::transfers::{self, Record};
-use starhop_net::operate::{Accounts, Cache, Peer, Status};
+use starhop_net::operate::{Accounts, Cache, Peer, Status, about, reach};
 use starhop_net::outboard::outboard_flow;
 use starhop_net::proofs::{MAX_PROOF_BYTES, Proofs};
 use starhop_net::security::HopSuite;
@@ -58,6 +58,9 @@ pub(crate) struct Args {
     /// The rate of the link towards the upstream, if it is known; otherwise it is measured
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
+    /// The most that is taken from the upstream, whatever its link carries
+    #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
+    limit_rate: Option<Rate>,
     /// Which of the 16 KiB groups in the cache are verified against the object's name before they are answered with
     #[arg(long, value_enum, default_value_t = Verify::Full, value_name = "WHICH")]
     verify: Verify,
@@ -122,6 +125,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.mechanisms.config(|settings| {
         settings.cache_bytes = args.cache;
         fix_rate(settings, args.link_rate);
+        limit_rate(settings, args.limit_rate);
     })?;
     if args.transparent {
         return transparent(args, config);
@@ -148,7 +152,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             relay.set_route(clock::now(), outboard_flow(flow), upstream);
         }
         let mut driver = Driver::new(relay, endpoint)?;
-        announce(args, &driver, memory);
+        let greeting = reach(&mut driver, upstream, REACHED_WITHIN).await?;
+        announce(args, &driver, memory, greeting.and_then(|told| told.rtt).map(|rtt| rtt.as_millis_f64()));
         let every = args.stats_every.unwrap_or(Duration::from_secs(1));
         let mut desk = args.desk.open("relay", driver.endpoint().local().port())?;
         let (record, tells_stats) = (Record::default(), args.stats_every.is_some());
@@ -186,6 +191,8 @@ struct Chores {
     reread: Option<Reread>,
 }
 
+/// An upstream that does not answer for so long is told of as not reached. A relay serves all the same: it may come later.
+const REACHED_WITHIN: Duration = Duration::from_secs(1);
 /// Between two looks at the upstreams.
 const LOOK: starhop_proto::time::Duration = starhop_proto::time::Duration::from_secs(1);
 
@@ -204,6 +211,8 @@ impl Chores {
         self.turn(driver, elsewhere);
         let switch = self.failover.judge(now, driver.node().upstreams());
         self.turn(driver, switch);
+        let to_greet = self.failover.to_greet(now, driver.node().upstreams());
+        to_greet.into_iter().for_each(|upstream| driver.node_mut().greet(upstream));
     }
 
     fn turn(&self, driver: &mut Node, switch: Option<Switch>) {
@@ -283,6 +292,7 @@ fn reachable(endpoint: &Endpoint, address: SocketAddr) -> anyhow::Result<SocketA
 
 impl daemon::Chores<Relay<HopSuite>> for Chores {
     fn tick(&mut self, driver: &mut Node) {
+        driver.node_mut().set_about(about());
         driver.node_mut().end_complete(clock::now(), transfers::QUIET);
         warn(driver.node_mut().suite_mut().news(clock::now()));
         warn(self.lies.news(clock::now(), driver.node().stats()));
@@ -307,8 +317,8 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
         let (node, now) = (driver.node(), clock::now());
         let local = driver.endpoint().local();
         let mut status = Status::new("relay", local, node.suite(), driver.stats(), &self.record);
-        status.add_peers(node.upstreams().map(|hop| Peer::upstream(now, &hop)));
-        status.add_peers(node.downstreams().map(|hop| Peer::downstream(now, &hop)));
+        status.add_peers(node.upstreams().map(|hop| Peer::upstream(now, &hop, node.suite())));
+        status.add_peers(node.downstreams().map(|hop| Peer::downstream(now, &hop, node.suite())));
         status.add_flows(now, node.flow_views(), |_| None);
         account(&mut status, node.stats(), self.cache);
         status
@@ -408,15 +418,20 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn announce(args: &Args, driver: &Node, memory: u64) {
+fn announce(args: &Args, driver: &Node, memory: u64, rtt_ms: Option<f64>) {
     let listen = driver.endpoint().local();
     if args.json {
         tell(
-            json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream.first().map(Place::to_string),
+            json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream.first().map(Place::to_string), "reached": rtt_ms.is_some(), "upstream_rtt_ms": rtt_ms,
             "security": driver.node().suite().security(), "memory_bound": memory}),
         );
     } else {
-        let upstream = args.upstream.first().map_or_else(String::new, |upstream| format!(" for {upstream}"));
+        let reached =
+            rtt_ms.map_or_else(|| "has not answered yet".to_owned(), |ms| format!("answers in {ms:.1} ms"));
+        let upstream = args
+            .upstream
+            .first()
+            .map_or_else(String::new, |upstream| format!(" for {upstream}, which {reached}"));
         say(&format!(
             "ready: relaying on {listen} (UDP){upstream}, {}; state and cache take {} at most",
             driver.node().suite().security().packets,

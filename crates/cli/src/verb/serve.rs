@@ -14,7 +14,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::files::{Files, Root};
 use starhop_net::operate::transfers::{self, Record};
-use starhop_net::operate::{Accounts, Peer, Status};
+use starhop_net::operate::{Accounts, Peer, Status, about};
 use starhop_net::security::HopSuite;
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
 use starhop_proto::hop::Transfer;
@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());
         let files = Files::new(roots, args.trace.is_some()).context("cannot start to hash")?;
-        let producer = Producer::new(config, files, suite, clock::seed());
+        let mut producer = Producer::new(config, files, suite, clock::seed());
+        producer.set_about(about());
         let mut driver = Driver::new(producer, endpoint)?;
         announce(args, &driver);
         let every = args.stats_every.unwrap_or(Duration::from_millis(250));
@@ -139,6 +140,7 @@ pub(super) fn needs_restart(changed: &[String], applied: &[&str]) {
 impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
     fn tick(&mut self, driver: &mut Server) {
         self.hashing.show(driver);
+        driver.node_mut().set_about(about());
         driver.node_mut().end_complete(clock::now(), transfers::QUIET);
         warn(driver.node_mut().suite_mut().news(clock::now()));
         if self.tells_stats {
@@ -163,7 +165,7 @@ impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
         let stats = node.stats();
         let local = driver.endpoint().local();
         let mut status = Status::new("serve", local, node.suite(), driver.stats(), &self.record);
-        status.add_peers(node.downstreams().map(|hop| Peer::downstream(now, &hop)));
+        status.add_peers(node.downstreams().map(|hop| Peer::downstream(now, &hop, node.suite())));
         status.add_flows(now, node.flow_views(), |flow| node.source().name_of(flow.id));
         status.accounts = Accounts {
             interests_in: stats.interests_in,

@@ -108,8 +108,10 @@ fn peers(out: &mut String, status: &Status) -> std::fmt::Result {
     if status.peers.is_empty() {
         return writeln!(out, "  no peers yet");
     }
-    let columns =
-        ["peer", "side", "rtt ms", "queue ms", "loss %", "Mbit/s", "queued", "bytes", "mtu", "heard"];
+    let columns = [
+        "peer", "identity", "version", "clock ms", "side", "rtt ms", "queue ms", "loss %", "Mbit/s",
+        "queued", "bytes", "mtu", "heard",
+    ];
     row(out, columns.map(str::to_owned))?;
     for peer in &status.peers {
         row(out, peer_columns(peer))?;
@@ -118,12 +120,15 @@ fn peers(out: &mut String, status: &Status) -> std::fmt::Result {
     if left_out > 0 { writeln!(out, "  and {left_out} more") } else { Ok(()) }
 }
 
-fn peer_columns(peer: &Peer) -> [String; 10] {
+fn peer_columns(peer: &Peer) -> [String; 13] {
     let known = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
     };
     [
         peer.address.to_string(),
+        peer.identity.clone().unwrap_or_else(|| "-".to_owned()),
+        peer.version.clone().unwrap_or_else(|| "-".to_owned()),
+        peer.clock_ahead_ms.map_or_else(|| "-".to_owned(), |ahead| format!("{ahead:+.0}")),
         peer.side.word().to_owned(),
         known(peer.rtt_ms, 1),
         known(peer.queueing_ms, 1),
@@ -136,11 +141,12 @@ fn peer_columns(peer: &Peer) -> [String; 10] {
     ]
 }
 
-fn row(out: &mut String, columns: [String; 10]) -> std::fmt::Result {
-    let [address, side, rtt, queue, loss, rate, queued, bytes, mtu, heard] = columns;
+fn row(out: &mut String, columns: [String; 13]) -> std::fmt::Result {
+    let [address, identity, version, clock, side, rtt, queue, loss, rate, queued, bytes, mtu, heard] =
+        columns;
     writeln!(
         out,
-        "  {address:<24} {side:<10} {rtt:>8} {queue:>8} {loss:>7} {rate:>9} {queued:>11} {bytes:>11} {mtu:>6} {heard:>12}"
+        "  {address:<24} {identity:<12} {version:<8} {clock:>8} {side:<10} {rtt:>8} {queue:>8} {loss:>7} {rate:>9} {queued:>11} {bytes:>11} {mtu:>6} {heard:>12}"
     )
 }
 

@@ -60,6 +60,15 @@ impl Place {
         (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
     }
 
+    /// Runs a verb that goes on until it is interrupted; what it said until then.
+    pub(crate) fn run_for(&self, span: Duration, arguments: &[&str]) -> String {
+        let child = self.command(arguments).spawn().expect("it starts");
+        std::thread::sleep(span);
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
+        let output = child.wait_with_output().expect("its end");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
     /// Starts a long-lived verb with `--json` and waits until it says `event`.
     pub(crate) fn start(&self, event: &str, arguments: &[&str]) -> Node {
         let mut child = self.command(arguments).arg("--json").spawn().expect("it starts");
@@ -129,6 +138,14 @@ impl Node {
                 return value;
             }
         }
+    }
+
+    /// The event of this name that it told already.
+    pub(crate) fn said(&mut self, event: &str) -> Value {
+        let told = self.heard().iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        told.into_iter()
+            .find(|line| line["event"] == event)
+            .unwrap_or_else(|| panic!("it never said {event}"))
     }
 
     /// Every line until now.

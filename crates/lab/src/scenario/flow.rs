@@ -275,6 +275,7 @@ pub(super) fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(
     }
     put(options.optional("per_flow_control")?, &mut s.per_flow_control);
     put(options.optional("end_to_end_control")?, &mut s.end_to_end_control);
+    put(options.optional::<Bitrate>("rate_limit")?.map(|limit| limit.0), &mut s.rate_limit);
     put(options.optional("initial_window")?, &mut s.initial_window);
     put(options.optional("reorder_packets")?, &mut s.reorder_packets);
     put(options.optional("repair_tries")?, &mut s.repair_tries);

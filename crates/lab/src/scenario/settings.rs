@@ -4,6 +4,7 @@ use super::fields::{Fields, Text};
 use super::flow::set;
 use super::leotp::rules_as_options;
 use starhop_proto::config::{Config, Controller, Notices, Settings};
+use starhop_proto::units::Rate;
 use toml::de::DeTable;
 
 /// Sets what `text`, the fields of a flow's `options`, says over `settings`.
@@ -50,13 +51,20 @@ pub fn options_of(settings: &Settings) -> String {
         ("max_rto", time(s.max_rto)),
         ("flow_idle", time(s.flow_idle)),
     ];
+    let limit = match s.rate_limit {
+        Rate::UNLIMITED => String::new(),
+        limit => format!("rate_limit = \"{}bit\"\n", limit.as_bps()),
+    };
     let rules = match &s.controller {
         Controller::Leotp(rules) => rules_as_options(rules),
         _ => String::new(),
     };
     let mut mechanisms = s.mechanisms;
     let mechanisms = mechanisms.by_name().map(|(name, on)| format!("{name} = {on}\n"));
-    fields.map(|(name, value)| format!("{name} = {value}\n")).concat() + &mechanisms.concat() + &rules
+    fields.map(|(name, value)| format!("{name} = {value}\n")).concat()
+        + &limit
+        + &mechanisms.concat()
+        + &rules
 }
 
 fn controller(controller: Controller) -> String {
@@ -82,13 +90,12 @@ fn notices(notices: Notices) -> &'static str {
 mod tests {
     use super::*;
     use starhop_proto::config::Profile;
-    use starhop_proto::units::Rate;
 
     #[test]
     fn settings_survive_being_written_down() {
         for (_, profile) in Profile::ALL {
             let changed = "cache = \"1MiB\"\nbuffer_target = \"5p\"\nstore_ahead = \"1MB\"\nmin_rto = \"123ms\"\n\
-                           epochs = false\nrepairs_first = false\n\
+                           epochs = false\nrepairs_first = false\nrate_limit = \"5Mbit\"\n\
                            controller = \"cubic\"\nend_to_end_control = true";
             let leotp = "controller = \"leotp-code\"\nm = \"5kB\"\nk = 0.5\nincrement = 2.5\ndivisor = \"smoothed\"\n\
                          base_rtt = \"raw\"\ncut_every = 3";

@@ -1,16 +1,15 @@
 //! The checks of `starhop doctor`: what stands in the way of a node on this host, and what to do about it.
 
+use super::reach;
 use super::socket::mtu_of;
-use crate::content::manifest_flow;
 use crate::endpoint::{Buffers, RECEIVE_BUFFER, SEND_BUFFER};
 use crate::security::{HopSuite, Sources};
 use crate::sys;
 use crate::{Driver, Endpoint, clock};
 use serde::Serialize;
 use starhop_proto::config::Config;
-use starhop_proto::consumer::{Consumer, Request, Sink};
-use starhop_proto::name::{ByteRange, RangeSet};
-use starhop_proto::time::Instant;
+use starhop_proto::hop::Greeting;
+use starhop_proto::relay::Relay;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -236,55 +235,45 @@ fn path(peer: SocketAddr, config: &Config) -> Finding {
 /// What a sealed Data packet holds beside its payload, bytes: docs/SECURITY.md and docs/PROTOCOL.md.
 const LONGEST_HEADER: u64 = 64;
 
-/// Throws away what it is given.
-struct Nothing;
-
-impl Sink for Nothing {
-    fn write(&mut self, _now: Instant, _range: ByteRange, _bytes: &[u8]) {}
-}
-
-/// A name that nobody has: whoever answers says so.
-const NOBODYS: &str = "\u{0}starhop doctor";
-
-/// Asks a peer for something that it has not. Its answer shows that UDP passes both ways and that its key is ours.
+/// Asks a peer who it is. Its answer shows that UDP passes both ways and that its key is ours, and how far its clock is off.
 async fn answer(peer: SocketAddr, security: &Sources, patient: &Patient) -> Finding {
     let check = format!("answer of {peer}");
-    let start = std::time::Instant::now();
-    match ask(peer, security, patient).await {
-        Ok(true) => Finding::ok(&check, format!("after {:.0} ms", start.elapsed().as_secs_f64() * 1e3)),
-        Ok(false) => Finding::failure(
+    let greeting = match ask(peer, security, patient).await {
+        Ok(Some(greeting)) => greeting,
+        Ok(None) => {
+            return Finding::failure(
+                &check,
+                format!("none within {:.0} s", patient.timeout.as_secs_f64()),
+                "look with `starhop status` on that host what it refused: an entry `forged` means another key, none means \
+                 that UDP is filtered on the way, or that nothing listens there",
+            );
+        }
+        Err(problem) => return Finding::failure(&check, problem, "mend the checks above first"),
+    };
+    let after = greeting.rtt.map_or_else(String::new, |rtt| format!(" after {:.1} ms", rtt.as_millis_f64()));
+    let ahead = greeting.clock_ahead.map(|micros| micros as f64 / 1e6);
+    let clock = ahead.map_or_else(String::new, |ahead| format!("; its clock is {ahead:+.3} s off ours"));
+    let found = format!("version {}{after}{clock}", greeting.version.as_str());
+    if ahead.is_some_and(|ahead| ahead.abs() > CLOCKS_APART) {
+        return Finding::warning(
             &check,
-            format!("none within {:.0} s", patient.timeout.as_secs_f64()),
-            "look with `starhop status` on that host what it refused: an entry `forged` means another key, none means \
-             that UDP is filtered on the way, or that nothing listens there; a server that still hashes, or a relay \
-             whose upstream is away, does not answer this either",
-        ),
-        Err(problem) => Finding::failure(&check, problem, "mend the checks above first"),
+            found,
+            "run chrony, systemd-timesyncd or ntpd on both: beyond 32 s nodes refuse each other",
+        );
     }
+    Finding::ok(&check, found)
 }
 
-async fn ask(peer: SocketAddr, security: &Sources, patient: &Patient) -> Result<bool, String> {
+/// Clocks further apart than this are on their way to the 32 s at which nodes refuse each other, seconds.
+const CLOCKS_APART: f64 = 4.0;
+
+async fn ask(peer: SocketAddr, security: &Sources, patient: &Patient) -> Result<Option<Greeting>, String> {
     let endpoint = Endpoint::towards(peer).map_err(|error| error.to_string())?;
     let suite = HopSuite::new(security).map_err(|error| error.to_string())?;
     let upstream = endpoint.address_of(peer).unwrap_or(peer);
-    let mut consumer = Consumer::new(patient.config.clone(), suite, clock::seed());
-    let request = Request { flow: manifest_flow(NOBODYS), upstream, length: None, have: RangeSet::new() };
-    consumer.open(clock::now(), request, Nothing);
-    let mut driver = Driver::new(consumer, endpoint).map_err(|error| error.to_string())?;
-    let answered = async {
-        loop {
-            driver.turn().await.map_err(|error| error.to_string())?;
-            while let Some(event) = driver.poll_event() {
-                if !matches!(event, starhop_proto::consumer::ConsumerEvent::TimedOut { .. }) {
-                    return Ok(());
-                }
-            }
-        }
-    };
-    match tokio::time::timeout(patient.timeout, answered).await {
-        Ok(done) => done.map(|()| true),
-        Err(_) => Ok(false),
-    }
+    let asker = Relay::new(patient.config.clone(), upstream, suite, clock::seed());
+    let mut driver = Driver::new(asker, endpoint).map_err(|error| error.to_string())?;
+    reach(&mut driver, upstream, patient.timeout).await.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

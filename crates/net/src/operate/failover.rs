@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 
 /// An upstream that was asked for this long without an answer is left.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// An upstream that is not asked for anything is asked this often whether it is there. On the wire that is 25 bit/s.
+const GREETED_EVERY: Duration = Duration::from_secs(10);
 /// For how long it is not asked then; twice as long each time that it fails again, up to the most.
 const FIRST_HOLD: Duration = Duration::from_secs(30);
 const LONGEST_HOLD: Duration = Duration::from_secs(600);
@@ -87,12 +89,25 @@ impl Failover {
         self.turn(first, false)
     }
 
+    /// The upstreams that should be asked who they are, so that it is known whether they answer: those of which nothing was
+    /// heard for a while, and those that have not answered. To be called about once a second.
+    pub fn to_greet(&self, now: Instant, hops: impl Iterator<Item = Upstream>) -> Vec<SocketAddr> {
+        let mut to_greet: Vec<SocketAddr> =
+            self.candidates.iter().map(|candidate| candidate.address).collect();
+        for hop in hops {
+            let is_known = hop.last_heard.is_some_and(|heard| now.since(heard) < GREETED_EVERY);
+            if is_known && hop.last_asked <= hop.last_heard {
+                to_greet.retain(|address| *address != hop.addr);
+            }
+        }
+        to_greet
+    }
+
     /// Looks at what the hops measured; to be called about once a second.
     pub fn judge(&mut self, now: Instant, hops: impl Iterator<Item = Upstream>) -> Option<Switch> {
         for hop in hops {
             let candidate = self.candidates.iter_mut().find(|candidate| candidate.address == hop.addr);
-            // Others than the one that is asked have nothing to answer.
-            if let Some(candidate) = candidate.filter(|candidate| candidate.address == self.current) {
+            if let Some(candidate) = candidate {
                 candidate.observe(now, &hop);
             }
         }
@@ -105,7 +120,8 @@ impl Failover {
             current.unanswered_since = None;
         }
         // Where all are held, the one whose time comes first is asked.
-        let free = self.candidates.iter().find(|candidate| candidate.held_until <= now);
+        let free =
+            self.candidates.iter().find(|candidate| candidate.held_until <= now && !candidate.is_silent(now));
         let best = free.or_else(|| self.candidates.iter().min_by_key(|candidate| candidate.held_until))?;
         self.turn(best.address, is_failure)
     }
@@ -137,6 +153,7 @@ mod tests {
             carried: starhop_proto::hop::Carried::default(),
             last_heard: heard.map(at),
             last_asked: Some(at(asked)),
+            greeting: None,
         }
     }
 
@@ -184,6 +201,27 @@ mod tests {
             asked.extend(judged(&mut failover, now, hop(port, now, None)).map(|(to, _)| to.port()));
         }
         assert_eq!(asked[..3], [2, 1, 2], "{asked:?}");
+    }
+
+    #[test]
+    fn one_that_is_known_not_to_answer_is_not_turned_to() {
+        let mut failover = Failover::new(&[address(1), address(2), address(3)]).unwrap();
+        let hops = |now| [hop(1, now, Some(100)), hop(2, now, None), hop(3, now, Some(now))];
+        let turned = |failover: &mut Failover, now| failover.judge(at(now), hops(now).into_iter());
+        let first = (101..110).find_map(|now| turned(&mut failover, now)).unwrap();
+        assert_eq!((first.to, first.is_failure), (address(3), true));
+    }
+
+    #[test]
+    fn upstreams_are_greeted_until_they_answer_and_every_ten_idle_seconds() {
+        let failover = Failover::new(&[address(1), address(2)]).unwrap();
+        let greeted = |now, hops: &[Upstream]| -> Vec<u16> {
+            failover.to_greet(at(now), hops.iter().copied()).iter().map(SocketAddr::port).collect()
+        };
+        assert_eq!(greeted(100, &[]), [1, 2]);
+        assert_eq!(greeted(101, &[hop(1, 100, Some(100)), hop(2, 100, None)]), [2]);
+        assert_eq!(greeted(110, &[hop(1, 100, Some(100)), hop(2, 109, Some(109))]), [1]);
+        assert_eq!(greeted(111, &[hop(1, 110, Some(100)), hop(2, 109, Some(109))]), [1]);
     }
 
     #[test]

@@ -67,6 +67,9 @@ fn add(sum: &Peer, peer: &Peer) -> Peer {
         loss: None,
         mtu: None,
         silent_s: None,
+        identity: None,
+        version: None,
+        clock_ahead_ms: None,
         rate_mbps: sum.rate_mbps + peer.rate_mbps,
         queued_bytes: sum.queued_bytes + peer.queued_bytes,
         awaited_bytes: sum.awaited_bytes + peer.awaited_bytes,
@@ -75,7 +78,7 @@ fn add(sum: &Peer, peer: &Peer) -> Peer {
         bytes: sum.bytes + peer.bytes,
         lost: sum.lost + peer.lost,
         from_cache_bytes: sum.from_cache_bytes + peer.from_cache_bytes,
-        ..*sum
+        ..sum.clone()
     }
 }
 
@@ -185,6 +188,11 @@ impl Snapshot {
             "Bytes asked for and not here yet",
             known(|p| Some(p.awaited_bytes as f64)),
         )?;
+        writer.gauges(
+            "peer_clock_ahead_seconds",
+            "By how much the peer's clock is ahead of this node's",
+            known(|p| p.clock_ahead_ms.map(|ms| ms / 1e3)),
+        )?;
         writer.gauges("peer_silence_seconds", "Since the peer was last heard", known(|p| p.silent_s))?;
         writer.counters("peer_packets", "Packets of the hop", counts(|p| p.packets))?;
         writer.counters("peer_lost_packets", "Packets that the hop lost", counts(|p| p.lost))?;
@@ -239,6 +247,7 @@ mod tests {
         let mut status = Status::new("relay", listen, &suite, DriverStats::default(), &Record::default());
         let hop = |number: u16| starhop_proto::hop::Downstream {
             addr: ([10, 0, 0, 1], number).into(),
+            member: starhop_proto::peer::Member::default(),
             rate: starhop_proto::units::Rate::from_mbps(1),
             queued: 1,
             awaited: 0,
@@ -246,7 +255,8 @@ mod tests {
             carried: starhop_proto::hop::Carried { bytes: 1000, packets: 1, ..Default::default() },
             last_heard: crate::clock::now(),
         };
-        status.add_peers((1..=1000).map(|number| Peer::downstream(crate::clock::now(), &hop(number))));
+        status
+            .add_peers((1..=1000).map(|number| Peer::downstream(crate::clock::now(), &hop(number), &suite)));
         assert_eq!(status.peer_count, 1000);
         let text = encode(status);
         let series: Vec<&str> =

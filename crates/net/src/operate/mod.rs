@@ -12,11 +12,13 @@ pub mod log;
 mod metrics;
 pub mod names;
 pub mod notify;
+mod reach;
 pub mod setup;
 mod socket;
 mod status;
 pub mod transfers;
 
 pub use desk::{Desk, Doors, Inquiry};
+pub use reach::reach;
 pub use socket::{Address, NodeError, ask, nodes};
-pub use status::{Accounts, Cache, Flow, Peer, Side, Status};
+pub use status::{Accounts, Cache, Flow, Peer, Side, Status, about};

@@ -6,7 +6,7 @@ use crate::DriverStats;
 use crate::clock;
 use crate::security::HopSuite;
 use serde::{Deserialize, Serialize};
-use starhop_proto::hop::{Carried, Downstream, FlowView, Upstream};
+use starhop_proto::hop::{About, Carried, Downstream, FlowView, Upstream, Version};
 use starhop_proto::time::{Duration, Instant};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -43,6 +43,12 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Which way data goes.
     pub side: Side,
+    /// Whose key it has: a name of the roster, or the domain. Absent where packets are plain or none has come.
+    pub identity: Option<String>,
+    /// The version of its program, as it says. Only who asks a node hears it.
+    pub version: Option<String>,
+    /// By how much its clock is ahead of ours, ms, to within half of the round trip.
+    pub clock_ahead_ms: Option<f64>,
     /// Smoothed round trip, ms.
     pub rtt_ms: Option<f64>,
     /// Queueing: the smoothed round trip beyond the smallest, ms.
@@ -239,7 +245,7 @@ impl Status {
 
 impl Peer {
     /// A neighbour that is asked.
-    pub fn upstream(now: Instant, hop: &Upstream) -> Self {
+    pub fn upstream(now: Instant, hop: &Upstream, suite: &HopSuite) -> Self {
         let millis = |span: Duration| span.as_millis_f64();
         let Carried { packets, lost, .. } = hop.carried;
         Self {
@@ -247,13 +253,20 @@ impl Peer {
             queueing_ms: hop.rtt.map(|(rtt, least)| (millis(rtt) - millis(least)).max(0.0)),
             loss: (packets > 0).then(|| lost as f64 / (packets + lost) as f64),
             silent_s: hop.last_heard.map(|at| now.since(at).as_secs_f64()),
+            identity: hop.greeting.and_then(|told| suite.name_of(told.peer.member)).map(str::to_owned),
+            version: hop
+                .greeting
+                .map(|told| told.version.as_str().to_owned())
+                .filter(|text| !text.is_empty()),
+            clock_ahead_ms: hop.greeting.and_then(|told| told.clock_ahead).map(|micros| micros as f64 / 1e3),
             ..Self::new(hop.addr, Side::Upstream, hop.rate.as_mbps(), hop.carried)
         }
     }
 
     /// A neighbour that asks.
-    pub fn downstream(now: Instant, hop: &Downstream) -> Self {
+    pub fn downstream(now: Instant, hop: &Downstream, suite: &HopSuite) -> Self {
         Self {
+            identity: suite.name_of(hop.member).map(str::to_owned),
             queued_bytes: hop.queued,
             awaited_bytes: hop.awaited,
             flows: hop.flows,
@@ -267,6 +280,9 @@ impl Peer {
         Self {
             address: plain(addr),
             side,
+            identity: None,
+            version: None,
+            clock_ahead_ms: None,
             rtt_ms: None,
             queueing_ms: None,
             loss: None,
@@ -282,6 +298,12 @@ impl Peer {
             silent_s: None,
         }
     }
+}
+
+/// What a node of this program tells its neighbours of itself, as of now.
+pub fn about() -> About {
+    let epoch = (clock::unix_nanos() / 1000).checked_sub(clock::now().since(Instant::ZERO).as_nanos() / 1000);
+    About { version: Version::new(env!("CARGO_PKG_VERSION")), epoch }
 }
 
 /// An address without the form that an IPv6 socket gives to IPv4 hosts.
@@ -333,13 +355,15 @@ mod tests {
             carried: Carried { packets: 99, bytes: 120_000, lost: 1, from_cache: 0 },
             last_heard: Some(now.before(ms(500))),
             last_asked: None,
+            greeting: None,
         };
-        let peer = Peer::upstream(now, &hop);
+        let suite = HopSuite::new(&crate::security::Sources::Insecure).unwrap();
+        let peer = Peer::upstream(now, &hop, &suite);
         assert_eq!(peer.address, "192.0.2.1:4433".parse().unwrap());
         assert_eq!((peer.rtt_ms, peer.queueing_ms, peer.loss), (Some(25.0), Some(5.0), Some(0.01)));
         assert_eq!((peer.rate_mbps, peer.silent_s), (20.0, Some(0.5)));
         let unheard = Upstream { rtt: None, carried: Carried::default(), last_heard: None, ..hop };
-        let peer = Peer::upstream(now, &unheard);
+        let peer = Peer::upstream(now, &unheard, &suite);
         assert_eq!((peer.rtt_ms, peer.loss, peer.silent_s), (None, None, None));
     }
 }

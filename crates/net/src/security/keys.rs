@@ -211,7 +211,7 @@ impl Pairwise {
 }
 
 /// The number of a member: its name stays when its keys change.
-fn member_id(name: &str) -> MemberId {
+pub(super) fn member_id(name: &str) -> MemberId {
     let [a, b, c, d, e, f, g, h, ..] = blake3::derive_key(MEMBER_CONTEXT, name.as_bytes());
     MemberId(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
 }

@@ -1,14 +1,15 @@
 use super::floor;
 use super::keyfile::{KeyError, KeyFile, Kind};
-use super::keys::Keys;
+use super::keys::{Keys, member_id};
 use super::roster::{Roster, RosterError};
 use super::term::{Notice, Term, Told};
 use crate::clock;
 use serde::Serialize;
-use starhop_proto::peer::{Addressee, Face, Opened, Peer, Refusal, Unsealable};
+use starhop_proto::peer::{Addressee, Face, Member, Opened, Peer, Refusal, Unsealable};
 use starhop_proto::security::{Limits, Seal, SealStats, WallClock};
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::wire::{Plain, Suite};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -62,6 +63,7 @@ pub struct Sealed {
     sources: Sources,
     security: Security,
     term_told: Told,
+    names: BTreeMap<Member, String>,
     /// What the operator was told, and when there may be news.
     told: SealStats,
     next_news: Instant,
@@ -105,7 +107,7 @@ impl HopSuite {
     /// # Errors
     /// [`ReloadError`] says which file is at fault and why, or that the clock is.
     pub fn new(sources: &Sources) -> Result<Self, ReloadError> {
-        let Some((keys, security)) = load(sources)? else {
+        let Some((keys, security, names)) = load(sources)? else {
             return Ok(Self::Plain(Plain::guarded(clock::seed())));
         };
         let (now, unix) = (clock::now(), clock::unix_nanos());
@@ -118,6 +120,7 @@ impl HopSuite {
             sources: sources.clone(),
             security,
             term_told: Told::default(),
+            names,
             told: SealStats::default(),
             next_news: now,
         })))
@@ -129,7 +132,7 @@ impl HopSuite {
     /// As [`HopSuite::new`].
     pub fn reload(&mut self) -> Result<Security, ReloadError> {
         if let Self::Sealed(sealed) = self
-            && let Some((keys, security)) = load(&sealed.sources)?
+            && let Some((keys, security, names)) = load(&sealed.sources)?
         {
             // What was seen may not be on the disk.
             if let Some((before, now)) = sealed.security.roster.zip(security.roster) {
@@ -137,6 +140,7 @@ impl HopSuite {
             }
             sealed.seal.set_keys(keys);
             sealed.security = security;
+            sealed.names = names;
         }
         Ok(self.security())
     }
@@ -153,6 +157,16 @@ impl HopSuite {
         match self {
             Self::Plain(_) => Security { packets: "plain", domain: None, key: None, roster: None },
             Self::Sealed(sealed) => sealed.security.clone(),
+        }
+    }
+
+    /// The name of a key's owner: a node's on the roster, or the domain's, whose nodes have one key. `None` where nothing
+    /// shows whose a packet is.
+    pub fn name_of(&self, member: Member) -> Option<&str> {
+        let Self::Sealed(sealed) = self else { return None };
+        match sealed.security.roster {
+            Some(_) => sealed.names.get(&member).map(String::as_str),
+            None => sealed.security.domain.as_deref(),
         }
     }
 
@@ -266,25 +280,32 @@ fn complain(stats: SealStats, domain: &str) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Datagrams refused: {}", parts.join("; ")))
 }
 
-fn load(sources: &Sources) -> Result<Option<(Keys, Security)>, ReloadError> {
+/// Keys, what is told of them, and the names of their owners.
+type Loaded = (Keys, Security, BTreeMap<Member, String>);
+
+fn load(sources: &Sources) -> Result<Option<Loaded>, ReloadError> {
     let Sources::Files { key: path, roster } = sources else { return Ok(None) };
     let file = KeyFile::load(path)?;
-    let (keys, term) = match (file.kind(), roster) {
-        (Kind::Domain, None) => (Keys::domain(&file), None),
+    let (keys, term, names) = match (file.kind(), roster) {
+        (Kind::Domain, None) => (Keys::domain(&file), None, BTreeMap::new()),
         (Kind::Domain, Some(_)) => return Err(ReloadError::RosterUseless(path.clone())),
         (Kind::Node, None) => return Err(ReloadError::RosterMissing(path.clone())),
         (Kind::Node, Some(roster)) => {
-            let (keys, term) = pairwise(&file, path, roster)?;
-            (keys, Some(term))
+            let (keys, term, names) = pairwise(&file, path, roster)?;
+            (keys, Some(term), names)
         }
     };
     let id = file.ids().find(|(_, seals, _)| *seals).map(|(id, ..)| id);
     let security =
         Security { packets: "sealed", domain: Some(file.domain().to_owned()), key: id, roster: term };
-    Ok(Some((keys, security)))
+    Ok(Some((keys, security, names)))
 }
 
-fn pairwise(file: &KeyFile, path: &Path, roster_path: &Path) -> Result<(Keys, Term), ReloadError> {
+fn pairwise(
+    file: &KeyFile,
+    path: &Path,
+    roster_path: &Path,
+) -> Result<(Keys, Term, BTreeMap<Member, String>), ReloadError> {
     let roster = Roster::load(roster_path)?;
     if roster.domain() != file.domain() {
         let (roster, key) = (roster.domain().to_owned(), file.domain().to_owned());
@@ -293,7 +314,8 @@ fn pairwise(file: &KeyFile, path: &Path, roster_path: &Path) -> Result<(Keys, Te
     let authority = file.authority.ok_or_else(|| ReloadError::AuthorityMissing(path.to_owned()))?;
     roster.verify(&authority, clock::unix_nanos() / 1_000_000_000)?;
     floor::check(roster_path, &roster, &authority)?;
-    Ok((Keys::pairwise(file, &roster)?, roster.term()))
+    let names = roster.members().iter().map(|member| (member_id(&member.name), member.name.clone()));
+    Ok((Keys::pairwise(file, &roster)?, roster.term(), names.collect()))
 }
 
 impl Sealed {
@@ -366,7 +388,7 @@ impl Suite for HopSuite {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::security::{Authority, Member};
+    use crate::security::{Authority, Member as Listed};
 
     fn suite(directory: &Path) -> (HopSuite, PathBuf) {
         let path = directory.join("key");
@@ -412,7 +434,7 @@ mod tests {
             let key = KeyFile::new(Kind::Node, "home", Some(authority.public()), 0).unwrap();
             key.create(&at(name)).unwrap();
             let address = (name == "server").then(|| "192.0.2.1:4433".to_owned());
-            roster.add(Member { name: name.to_owned(), public: key.public_keys(), address }).unwrap();
+            roster.add(Listed { name: name.to_owned(), public: key.public_keys(), address }).unwrap();
         }
         let now = clock::unix_nanos() / 1_000_000_000;
         roster.sign(&authority, now, now + 3600);

@@ -159,8 +159,9 @@ impl Transparent {
     /// Its hops, under the end points' addresses.
     pub fn peers(&self) -> Vec<Peer> {
         let (now, relay) = (clock::now(), self.node.relay());
-        let up = relay.upstreams().map(|hop| Peer::upstream(now, &hop));
-        up.chain(relay.downstreams().map(|hop| Peer::downstream(now, &hop))).collect()
+        let suite = relay.suite();
+        let up = relay.upstreams().map(|hop| Peer::upstream(now, &hop, suite));
+        up.chain(relay.downstreams().map(|hop| Peer::downstream(now, &hop, suite))).collect()
     }
 
     /// The flows that it knows.

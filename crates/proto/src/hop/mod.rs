@@ -9,6 +9,7 @@ mod answerer;
 pub mod counter;
 mod downlinks;
 mod faces;
+mod hello;
 mod intake;
 pub mod loss;
 mod outbox;
@@ -25,6 +26,7 @@ mod uplinks;
 
 pub use answerer::Speaker;
 pub use downlinks::{Asked, Asking, Downlinks, Due};
+pub use hello::{About, Greeting, HELLO, Version};
 pub use intake::{Ask, Intake};
 pub use outbox::{Control, Outbox, Request, emit_answer, emit_interest, finish};
 pub use requester::Requester;

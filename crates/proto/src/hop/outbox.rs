@@ -1,5 +1,5 @@
 use super::intake::Ask;
-use super::{Downlinks, Uplinks};
+use super::{About, Downlinks, HELLO, Uplinks};
 use crate::name::{ByteRange, FlowId};
 use crate::node::Transmit;
 use crate::peer::Addressee;
@@ -31,7 +31,7 @@ impl Request {
     }
 }
 
-/// A packet without payload that waits to leave. Its counter, clock and rate are written when it leaves.
+/// A packet without payload, or an answer about this node, that waits to leave. Its counter, clock and rate are written when it leaves.
 #[derive(Clone, Copy, Debug)]
 pub enum Control {
     /// A request or feedback.
@@ -56,6 +56,13 @@ pub enum Control {
         /// What it says.
         flags: DataFlags,
     },
+    /// The answer to a neighbour that asked who this node is.
+    Hello {
+        /// The hop.
+        link: Slot,
+        /// What it is told.
+        about: About,
+    },
 }
 
 /// Packets without payload, in order. They are not paced: each is the answer to something that was.
@@ -73,6 +80,13 @@ impl Outbox {
     /// Asks a hop.
     pub fn ask(&mut self, link: Slot, flow: FlowId, ask: Ask, hop_limit: u8) {
         self.push(Control::Interest(Request { link, flow, ask, hop_limit }));
+    }
+
+    /// Asks a hop who answers there.
+    pub fn greet(&mut self, link: Slot) {
+        let mut ask = Ask { ranges: Ranges::default(), repair: true };
+        ask.ranges.push(ByteRange::at(0, About::MAX_LEN));
+        self.ask(link, HELLO, ask, 1);
     }
 
     /// Asks a hop again for lost bytes, in as few Interests as `limit` bytes each allow.
@@ -166,7 +180,7 @@ pub fn emit_interest<C: Suite>(
     finish(suite, now, &to, out, |out| interest.emit(out))
 }
 
-/// Writes a Notice or an empty Data packet for a hop; `None` when its neighbour may not be sent one.
+/// Writes a Notice, an empty Data packet or a Hello for a hop; `None` when its neighbour may not be sent one.
 pub fn emit_answer<C: Suite>(
     downlinks: &mut Downlinks,
     suite: &mut C,
@@ -174,19 +188,29 @@ pub fn emit_answer<C: Suite>(
     control: Control,
     out: &mut Vec<u8>,
 ) -> Option<Transmit> {
-    let (Control::Notice { link, .. } | Control::Answer { link, .. }) = control else { return None };
-    let overhead = suite.overhead() as u64;
+    let (Control::Notice { link, .. } | Control::Answer { link, .. } | Control::Hello { link, .. }) = control
+    else {
+        return None;
+    };
+    let about = if matches!(control, Control::Hello { .. }) { About::MAX_LEN } else { 0 };
+    let len = DataHeader::MAX_USUAL_LEN.max(Notice::USUAL_LEN) + about + suite.overhead() as u64;
     let responder = downlinks.get_mut(link)?;
-    if responder.is_held() || !responder.spend(DataHeader::MAX_USUAL_LEN.max(Notice::USUAL_LEN) + overhead) {
+    if responder.is_held() || !responder.spend(len) {
         return None;
     }
     let to = Addressee::Asker(responder.peer);
-    let is_token = matches!(control, Control::Notice { news: News::Token(_), .. });
-    let (counter, echo) = if is_token { responder.stamp_uncounted(now) } else { responder.stamp(now) };
+    let is_uncounted =
+        matches!(control, Control::Notice { news: News::Token(_), .. } | Control::Hello { .. });
+    let (counter, echo) = if is_uncounted { responder.stamp_uncounted(now) } else { responder.stamp(now) };
     finish(suite, now, &to, out, |out| match control {
         Control::Notice { flow, news, .. } => Notice { counter, flow, echo, news }.emit(out),
         Control::Answer { flow, offset, flags, .. } => {
             DataHeader { counter, flow, offset, echo, flags }.emit(out);
+        }
+        Control::Hello { about, .. } => {
+            let flags = DataFlags { end: true, is_volatile: true, ..DataFlags::default() };
+            DataHeader { counter, flow: HELLO, offset: 0, echo, flags }.emit(out);
+            about.emit(now, out);
         }
         Control::Interest(_) => {}
     })

@@ -1,5 +1,6 @@
 use super::answerer::{Answerer, Speaker};
 use super::counter::{Arrival, Arrivals};
+use super::hello::Greeting;
 use super::rate::{Delivery, RateController, controller};
 use super::rtt::{HopRtt, StampClock};
 use super::survey::{Carried, Upstream};
@@ -28,6 +29,8 @@ pub struct Requester {
     clock: StampClock,
     rtt: HopRtt,
     controller: Box<dyn RateController + Send>,
+    /// The operator's bound of the rate.
+    rate_limit: Rate,
     counter: u16,
     /// Missing packets that holes of flows account for.
     explained: u64,
@@ -45,6 +48,8 @@ pub struct Requester {
     /// Largest packet seen. Smaller ones take less time on the wire, and would pass for an emptier queue.
     full_packet: u64,
     carried: Carried,
+    /// What the neighbour told of itself last.
+    pub(super) greeting: Option<Greeting>,
 }
 
 impl Requester {
@@ -58,6 +63,7 @@ impl Requester {
             clock: StampClock::default(),
             rtt: HopRtt::new(config.rtt0),
             controller: controller(config),
+            rate_limit: config.rate_limit,
             counter: rng.next_u64() as u16,
             explained: 0,
             unreported: 0,
@@ -70,6 +76,7 @@ impl Requester {
             forgotten_after: config.flow_idle,
             full_packet: 0,
             carried: Carried::default(),
+            greeting: None,
         }
     }
 
@@ -95,7 +102,7 @@ impl Requester {
 
     /// The rate that the hop is granted now.
     pub fn rate(&self) -> Rate {
-        self.controller.rate()
+        self.controller.rate().min(self.rate_limit)
     }
 
     /// Later packets that make a missing one a loss.
@@ -223,13 +230,15 @@ impl Requester {
     /// The hop's state, for the operator.
     pub fn survey(&self) -> Upstream {
         let since = |at: Instant| (at > Instant::ZERO).then_some(at);
+        let greeted = self.greeting.and_then(|greeting| greeting.rtt).map(|rtt| (rtt, rtt));
         Upstream {
             addr: self.face.remote,
-            rtt: self.is_measured().then(|| (self.hop_rtt(), self.min_hop_rtt())),
+            rtt: self.is_measured().then(|| (self.hop_rtt(), self.min_hop_rtt())).or(greeted),
             rate: self.rate(),
             carried: self.carried,
-            last_heard: since(self.last_arrival),
+            last_heard: since(self.last_arrival).max(self.greeting.map(|greeting| greeting.at)),
             last_asked: since(self.reported_at),
+            greeting: self.greeting,
         }
     }
 

@@ -215,6 +215,7 @@ impl Responder {
     pub fn survey(&self) -> Downstream {
         Downstream {
             addr: self.peer.face.remote,
+            member: self.peer.member,
             rate: self.link_rate(),
             queued: self.scheduler.total_bytes(),
             awaited: self.wanted,

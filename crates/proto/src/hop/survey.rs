@@ -1,7 +1,8 @@
 //! The state of a node's hops, for its operator. Nothing here takes part in the protocol.
 
-use super::{Downlinks, Requester, Responder, Uplinks};
+use super::{Downlinks, Greeting, Requester, Responder, Uplinks};
 use crate::name::FlowId;
+use crate::peer::Member;
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
@@ -35,6 +36,8 @@ pub struct Upstream {
     pub last_heard: Option<Instant>,
     /// When the last Interest left.
     pub last_asked: Option<Instant>,
+    /// What it told of itself, once it has.
+    pub greeting: Option<Greeting>,
 }
 
 /// A hop towards a neighbour that asks, as its sending side sees it.
@@ -42,6 +45,8 @@ pub struct Upstream {
 pub struct Downstream {
     /// The neighbour.
     pub addr: SocketAddr,
+    /// Whose key it has.
+    pub member: Member,
     /// The rate that the neighbour grants.
     pub rate: Rate,
     /// Bytes that wait to be sent.

@@ -3,8 +3,8 @@
 use crate::config::Config;
 use crate::hop::scheduler::{Chunk, Turn};
 use crate::hop::{
-    Asked, Asking, Control, Downlinks, Downstream, Due, Ending, FlowView, Outbox, Subscriber, Transfer,
-    emit_answer, finish,
+    About, Asked, Asking, Control, Downlinks, Downstream, Due, Ending, FlowView, HELLO, Outbox, Subscriber,
+    Transfer, emit_answer, finish,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -98,6 +98,7 @@ pub struct Producer<S, C = Plain> {
     next_sweep: Option<Instant>,
     parts: Vec<ByteRange>,
     gaps: Vec<ByteRange>,
+    about: About,
     stats: ProducerStats,
 }
 
@@ -115,6 +116,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
             next_sweep: None,
             parts: Vec::new(),
             gaps: Vec::new(),
+            about: About::default(),
             stats: ProducerStats::default(),
             config,
         }
@@ -147,6 +149,11 @@ impl<S: Source, C: Suite> Producer<S, C> {
     /// The suite, to change its keys.
     pub fn suite_mut(&mut self) -> &mut C {
         &mut self.suite
+    }
+
+    /// Changes what neighbours that ask are told of this node.
+    pub fn set_about(&mut self, about: About) {
+        self.about = about;
     }
 
     /// The neighbours that it answers.
@@ -205,6 +212,10 @@ impl<S: Source, C: Suite> Producer<S, C> {
         if interest.ranges.is_empty() {
             self.on_feedback(now, link, interest);
             return;
+        }
+        if interest.flow == HELLO {
+            self.next_sweep.get_or_insert(now + self.config.flow_idle);
+            return self.outbox.push(Control::Hello { link, about: self.about });
         }
         match self.source.lookup(interest.flow) {
             Lookup::NotYet => {}

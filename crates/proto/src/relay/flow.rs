@@ -215,11 +215,10 @@ impl<C: Suite> Relay<C> {
     }
 
     /// The upstream wants `token` in every Interest from now on. What was asked until now may be forgotten there.
-    pub(super) fn prove(&mut self, link: Slot, flow_slot: Slot, token: u32) {
+    pub(super) fn prove(&mut self, link: Slot, id: FlowId, token: u32) {
         if !self.uplinks.get_mut(link).is_some_and(|requester| requester.prove(token)) {
             return;
         }
-        let Some(id) = self.flows.get(flow_slot).map(|flow| flow.id) else { return };
         self.outbox.feedback(link, id);
         for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.uplink == link) {
             let limit = self.config.request_limit;

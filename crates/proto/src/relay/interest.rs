@@ -1,7 +1,7 @@
 //! An Interest at a relay: answered from the cache, joined to what is under way, or passed on.
 
 use super::{Relay, Taken};
-use crate::hop::{Asked, Asking, Control, Ending, Subscriber};
+use crate::hop::{Asked, Asking, Control, Ending, HELLO, Subscriber};
 use crate::name::ByteRange;
 use crate::table::Slot;
 use crate::time::Instant;
@@ -15,6 +15,11 @@ impl<C: Suite> Relay<C> {
         self.forget_old_turn(link, interest);
         if interest.ranges.is_empty() {
             self.on_feedback(now, link, interest);
+            return Taken::Yes;
+        }
+        if interest.flow == HELLO {
+            self.next_sweep.get_or_insert(now + self.config.flow_idle);
+            self.outbox.push(Control::Hello { link, about: self.about });
             return Taken::Yes;
         }
         let is_welcome = self.flows.find(&interest.flow).is_some() || self.downlinks.take_opening(now, link);

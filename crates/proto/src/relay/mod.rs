@@ -15,7 +15,8 @@ use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::hop::scheduler::Turn;
 use crate::hop::{
-    Asking, Control, Downlinks, Due, Outbox, Request, Transfer, Uplinks, emit_answer, emit_interest,
+    About, Asking, Control, Downlinks, Due, HELLO, Outbox, Request, Transfer, Uplinks, emit_answer,
+    emit_interest,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -115,6 +116,7 @@ pub struct Relay<C = Plain> {
     next_sweep: Option<Instant>,
     scratch: Scratch,
     verifying: Option<verify::Verifying>,
+    about: About,
     stats: RelayStats,
 }
 
@@ -158,6 +160,7 @@ impl<C: Suite> Relay<C> {
             next_sweep: None,
             scratch: Scratch::default(),
             verifying: None,
+            about: About::default(),
             stats: RelayStats::default(),
             config,
         }
@@ -212,6 +215,10 @@ impl<C: Suite> Relay<C> {
     fn handle_packet(&mut self, now: Instant, peer: Peer, packet: &[u8]) -> Taken {
         let Face { remote, local } = peer.face;
         match Packet::parse(packet) {
+            Ok(Packet::Interest(interest)) if interest.flow == HELLO && self.names.are_by_server() => {
+                // The client wants to know of its server, not of those between them.
+                return Taken::No;
+            }
             Ok(Packet::Interest(mut interest)) => {
                 interest.flow = self.names.translate(interest.flow, local);
                 let len = packet.len() + self.suite.overhead();
@@ -242,6 +249,9 @@ impl<C: Suite> Relay<C> {
             Control::Interest(request) => request,
             Control::Notice { link, flow, news } => {
                 let control = Control::Notice { link, flow: self.name_downstream(link, flow), news };
+                return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
+            }
+            Control::Hello { .. } => {
                 return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
             }
             Control::Answer { link, flow, offset, flags } => {

@@ -18,6 +18,11 @@ impl Names {
         Self::ByServer(seeds.map(FixedState::with_seed))
     }
 
+    /// Whether clients choose their servers.
+    pub(super) fn are_by_server(&self) -> bool {
+        matches!(self, Self::ByServer(_))
+    }
+
     /// The name inside the relay of a flow that travels as `flow` from `server`; and of that name the one that travels.
     pub(super) fn translate(&self, flow: FlowId, server: SocketAddr) -> FlowId {
         let Self::ByServer(states) = self else { return flow };

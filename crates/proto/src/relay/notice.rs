@@ -1,17 +1,21 @@
 //! A Notice at a relay: a range that it need not ask for, the end of what was sent before a pause, or a token.
 
 use super::Relay;
-use crate::hop::Received;
+use crate::hop::{HELLO, Received};
 use crate::peer::Peer;
 use crate::time::Instant;
 use crate::wire::{News, Notice, Suite};
 
 impl<C: Suite> Relay<C> {
     pub(super) fn on_notice(&mut self, now: Instant, peer: &Peer, notice: Notice) {
+        if let (HELLO, News::Token(token)) = (notice.flow, notice.news) {
+            let link = self.uplinks.find(peer.face, HELLO);
+            return link.into_iter().for_each(|link| self.prove(link, HELLO, token));
+        }
         let Some(flow_slot) = self.flows.find(&notice.flow) else { return };
         let Some(link) = self.uplink_from(flow_slot, peer.face) else { return };
         let range = match notice.news {
-            News::Token(token) => return self.prove(link, flow_slot, token),
+            News::Token(token) => return self.prove(link, notice.flow, token),
             News::Coming(range) => range,
         };
         let Some(heard) = self.uplinks.on_packet(now, link, peer, Received::mark(&notice, range)) else {

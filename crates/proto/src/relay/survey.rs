@@ -1,11 +1,24 @@
 //! The state of a relay, for its operator.
 
 use super::Relay;
-use crate::hop::{Downstream, FlowView, Upstream};
+use crate::hop::{About, Downstream, FlowView, HELLO, Upstream};
+use crate::peer::Face;
 use crate::time::{Duration, Instant};
 use crate::wire::Suite;
 
 impl<C: Suite> Relay<C> {
+    /// Changes what neighbours that ask are told of this node.
+    pub fn set_about(&mut self, about: About) {
+        self.about = about;
+    }
+
+    /// Asks `upstream` who it is; [`Relay::upstreams`] tells its answer. What it says of this node's own neighbours is
+    /// nobody else's: the question goes no further.
+    pub fn greet(&mut self, upstream: impl Into<Face>) {
+        let link = self.uplinks.link(upstream.into(), HELLO);
+        self.outbox.greet(link);
+    }
+
     /// The neighbours that it asks.
     pub fn upstreams(&self) -> impl Iterator<Item = Upstream> + '_ {
         self.uplinks.survey()

@@ -61,7 +61,6 @@ fn a_day_begins_with_a_minute() {
 }
 
 #[test]
-#[ignore = "fails: two packets of 2 MB are sent twice where satellites take over"]
 fn the_server_sends_every_byte_once_whatever_the_number_of_users() {
     for count in [1, 3, 6] {
         let users = format!("topology.users.count={count}");
@@ -81,7 +80,6 @@ fn the_server_sends_every_byte_once_whatever_the_number_of_users() {
 }
 
 #[test]
-#[ignore = "fails: four packets of 4 MB are sent twice where satellites take over"]
 fn stations_that_keep_the_whole_file_spare_the_server_where_satellites_keep_little() {
     let sizes =
         ["beijing", "shanghai", "tokyo", "paris", "london"].map(|flow| format!("flow.{flow}.size=4MB"));

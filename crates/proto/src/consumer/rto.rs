@@ -9,7 +9,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Rto {
     smoothed: Option<(Duration, Duration)>,
-    /// How often the estimate was made longer since the last sample.
+    /// How often timeouts were made longer since the last sample.
     backed_off: u32,
     initial: Duration,
     min: Duration,
@@ -33,20 +33,13 @@ impl Rto {
         });
     }
 
-    /// Requests have timed out: until the next sample, the estimate is a tenth larger. Without this, a path that has become
-    /// longer than the timeout would never be measured again. (RFC 6298 section 5.5 doubles; a tenth is what LEOTP's
-    /// program takes, which has a timer for each request, and does so at most ten times.)
+    /// Requests have timed out: until the next sample, timeouts are a tenth longer. Without this, a path that has become
+    /// longer than the timeout would never be measured again. (RFC 6298 section 5.5 doubles; a tenth, at most ten times,
+    /// is what LEOTP's program takes, which has a timer for each request.) The estimate itself stays as measured: a
+    /// stretched estimate would be stretched again before a few samples have mended it, without end where a path breaks
+    /// off several times a second.
     pub(super) fn back_off(&mut self) {
-        if self.backed_off == MAX_BACK_OFF {
-            return;
-        }
-        self.backed_off += 1;
-        let longer =
-            |(mean, deviation): (Duration, Duration)| (mean.scaled(11, 10), deviation.scaled(11, 10));
-        self.smoothed = self.smoothed.map(longer);
-        if self.smoothed.is_none() {
-            self.initial = self.initial.scaled(11, 10);
-        }
+        self.backed_off = (self.backed_off + 1).min(MAX_BACK_OFF);
     }
 
     /// The timeout of a request that has timed out `tries` times.
@@ -55,6 +48,7 @@ impl Rto {
             None => self.initial,
             Some((mean, deviation)) => mean + deviation.scaled(4, 1),
         };
+        let base = (0..self.backed_off).fold(base, |timeout, _| timeout.scaled(11, 10));
         let base = base.max(self.min).min(LONGEST);
         (0..tries.min(20)).fold(base, |timeout, _| timeout.scaled(3, 2)).min(self.max.max(base))
     }
@@ -79,15 +73,25 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_in_a_row_make_the_estimate_at_most_two_and_a_half_times_as_long() {
+    fn timeouts_in_a_row_make_the_timeout_at_most_two_and_a_half_times_as_long() {
         let mut rto = Rto::new(ms(1_000), ms(20), ms(60_000));
         (0..100).for_each(|_| rto.on_sample(ms(100)));
         let before = rto.timeout(0);
         (0..1_000).for_each(|_| rto.back_off());
         let ratio = rto.timeout(0).as_secs_f64() / before.as_secs_f64();
         assert!((2.5..2.7).contains(&ratio), "{ratio}");
-        (0..100).for_each(|_| rto.on_sample(ms(100)));
-        assert!(rto.timeout(0) < ms(105), "the next samples count again");
+        rto.on_sample(ms(100));
+        assert_eq!(rto.timeout(0), before, "the next sample counts again");
+    }
+
+    #[test]
+    fn a_path_that_breaks_off_again_and_again_does_not_stretch_the_estimate() {
+        let mut rto = Rto::new(ms(1_000), ms(20), ms(60_000));
+        for _ in 0..100 {
+            rto.on_sample(ms(100));
+            (0..10).for_each(|_| rto.back_off());
+        }
+        assert!(rto.timeout(0) < ms(270), "{:?}", rto.timeout(0));
     }
 
     #[test]

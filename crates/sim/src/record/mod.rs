@@ -12,7 +12,7 @@ use sent::{Sent, SentLog};
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::split::Message;
 use starhop_proto::time::Instant;
-use starhop_proto::wire::Packet;
+use starhop_proto::wire::{Packet, Plain};
 use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -171,7 +171,9 @@ impl Recorder {
             // Whose bytes it carries is for its ends to know.
             Body::Opaque(_) => None,
             Body::Datagram(bytes) => {
-                let Ok(Packet::Data(header, payload)) = Packet::parse(bytes) else { return None };
+                // What the suite adds is not payload: a Data packet does not say how long it is.
+                let (packet, _) = bytes.split_last_chunk::<{ Plain::TRAILER }>()?;
+                let Ok(Packet::Data(header, payload)) = Packet::parse(packet) else { return None };
                 let content = self.content_named(header.flow)?;
                 (!payload.is_empty()).then(|| (content, header.range(payload.len())))
             }
@@ -230,7 +232,8 @@ impl Observer for SharedRecorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starhop_proto::time::Duration;
+    use starhop_proto::time::{Duration, WireTime};
+    use starhop_proto::wire::{DataFlags, DataHeader};
 
     fn at(millis: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(millis)
@@ -264,6 +267,22 @@ mod tests {
         assert_eq!(delays.undisturbed.mean(), 10e6);
         assert_eq!(delays.queueing.mean(), (42.0 + 2.0 + 2.0) * 1e6 / 3.0);
         assert_eq!(recorder.flow(0).in_order_bytes, 300);
+    }
+
+    #[test]
+    fn what_a_suite_adds_to_a_packet_is_no_payload() {
+        let mut shared = recorder();
+        for offset in [0, 1000] {
+            let (counter, flow, echo, flags) =
+                (0, FlowId([1; 16]), WireTime::default(), DataFlags::default());
+            let mut datagram = Vec::new();
+            DataHeader { counter, flow, offset, echo, flags }.emit(&mut datagram);
+            datagram.extend_from_slice(&[0; 1000 + Plain::TRAILER]);
+            shared.on_sent(at(offset), HostId(0), &Body::Datagram(datagram));
+        }
+        assert_eq!(shared.borrow().source_bytes(0), 2000);
+        let first: Vec<_> = shared.borrow().contents[0].sent.within(ByteRange::new(1000, 1002)).collect();
+        assert_eq!(first.iter().map(|sent| sent.at).collect::<Vec<_>>(), [at(1000)]);
     }
 
     #[test]

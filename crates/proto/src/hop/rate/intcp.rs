@@ -16,12 +16,14 @@ const OVERFLOW: f64 = 0.2;
 /// A reading of INTCP's controller (section III). The paper names its inputs and goals and no equation: it is given the
 /// delay of the hop, its losses, and the bandwidth that it carried; the free buffer bounds the flow's rate elsewhere
 /// (LEOTP's eq. 9). Once every round trip of the hop, the rate grows by a quarter, to at most twice what the hop carried,
-/// or falls to nine tenths of that where a queue stands or a fifth of the packets is lost.
+/// or falls to nine tenths of that where a queue stands or a fifth of the packets is lost. A round with a pause in it
+/// tells nothing about the hop: the path broke off, or nothing was asked for, and what was lost was lost with the path.
 #[derive(Debug)]
 pub struct Intcp {
     rate: f64,
     packet: f64,
     round_started: Option<Instant>,
+    last: Instant,
     round: Round,
 }
 
@@ -41,6 +43,7 @@ impl Intcp {
             rate: initial.as_bps() as f64 / 8.0,
             packet: packet as f64,
             round_started: None,
+            last: Instant::ZERO,
             round: Round::default(),
         }
     }
@@ -62,6 +65,12 @@ impl Intcp {
 
 impl RateController for Intcp {
     fn on_delivery(&mut self, delivery: Delivery, rtt: &HopRtt) -> Option<Duration> {
+        let pause = delivery.now.since(core::mem::replace(&mut self.last, delivery.now));
+        if pause > rtt.smoothed() {
+            self.round = Round::default();
+            self.round_started = Some(delivery.now);
+            return None;
+        }
         self.round.bytes += delivery.bytes;
         self.round.packets += 1;
         self.round.lost += delivery.lost;
@@ -125,6 +134,22 @@ mod tests {
         let again = second(&mut intcp, &mut rtt, &mut now, 5.0, 0);
         assert!((3.0..7.0).contains(&low) && (24.0..46.0).contains(&high), "{low} {high}");
         assert!((3.0..7.0).contains(&again), "{again}");
+    }
+
+    #[test]
+    fn a_path_that_breaks_off_leaves_the_rate_as_it_was() {
+        let (mut intcp, mut rtt) =
+            (Intcp::new(Rate::from_mbps(5), PACKET), HopRtt::new(Duration::from_millis(20)));
+        let mut now = Instant::ZERO + Duration::from_secs(1);
+        let before = second(&mut intcp, &mut rtt, &mut now, 20.0, 0);
+        now += Duration::from_millis(500);
+        let base = Duration::from_millis(20);
+        let after_loss =
+            Delivery { now, bytes: PACKET, lost: 100, advance: 101, hop_rtt: base, backlog: true };
+        intcp.on_delivery(after_loss, &rtt);
+        assert_eq!(intcp.rate().as_mbps(), before);
+        let after = second(&mut intcp, &mut rtt, &mut now, 20.0, 0);
+        assert!(after > 15.0, "{after}");
     }
 
     #[test]

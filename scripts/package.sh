@@ -25,10 +25,12 @@ put 0644 "$work/generated/_starhop" usr/share/zsh/vendor-completions/_starhop
 put 0644 "$work/generated/starhop.fish" usr/share/fish/vendor_completions.d/starhop.fish
 for unit in "$root"/packaging/systemd/*.service; do put 0644 "$unit" "usr/lib/systemd/system/$(basename "$unit")"; done
 for config in "$root"/packaging/etc/*.toml; do put 0640 "$config" "etc/starhop/$(basename "$config")"; done
+put 0640 "$root/docs/guide/gateway.toml" etc/starhop/gateway.toml
+put 0644 "$root/packaging/credentials.conf" usr/share/starhop/credentials.conf
 put 0644 "$root/packaging/sysusers.conf" usr/lib/sysusers.d/starhop.conf
 put 0644 "$root/packaging/sysctl.conf" usr/lib/sysctl.d/60-starhop.conf
 for tool in "$root"/tools/*; do put 0644 "$tool" "usr/share/starhop/$(basename "$tool")"; done
-for text in README.md CHANGELOG.md docs/guide/operators.md docs/SECURITY.md LICENSE-MIT LICENSE-APACHE; do
+for text in README.md CHANGELOG.md docs/guide/operators.md docs/guide/gateway.md docs/SECURITY.md LICENSE-MIT LICENSE-APACHE; do
     put 0644 "$root/$text" "usr/share/doc/starhop/$(basename "$text")"
 done
 cat > "$work/copyright" <<END

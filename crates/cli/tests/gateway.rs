@@ -23,6 +23,9 @@ const LAN: Hop =
 const SATELLITE: Hop =
     Hop { rate: Rate::from_mbps(50), delay: Duration::from_millis(25), loss: 0.01, queue: 500 };
 
+/// Each host has a loopback interface of its own.
+const METRICS: &str = "127.0.0.1:9464";
+
 /// Hosts by their place in the chain.
 const SERVER: usize = 0;
 const HUB: usize = 1;
@@ -30,7 +33,7 @@ const SITE: usize = 2;
 const CLIENT: usize = 3;
 
 fn main() {
-    let tests: [harness::Test; 12] = [
+    let tests: [harness::Test; 13] = [
         ("both_directions_end_by_themselves_over_both_ip_versions", both_directions_end_by_themselves),
         ("the_server_sees_the_clients_address", the_server_sees_the_clients_address),
         ("what_is_refused_over_there_is_refused_here", what_is_refused_over_there_is_refused_here),
@@ -43,6 +46,7 @@ fn main() {
         ("a_dead_site_leaves_no_rules_and_a_hung_one_is_passed_by", a_dead_or_hung_site_is_passed_by),
         ("rules_that_somebody_flushed_are_set_again", rules_that_somebody_flushed_are_set_again),
         ("a_policy_lets_connections_pass", a_policy_lets_connections_pass),
+        ("an_operator_sees_sites_connections_and_bytes", an_operator_sees_sites_connections_and_bytes),
     ];
     harness::run(&tests, || {
         let probe = Site::new(&[LAN]);
@@ -105,7 +109,9 @@ impl World {
 
     fn start(&self, host: usize, config: &str) -> Running {
         let mut command = self.site.command("gateway");
-        command.args(["--config", config]).stderr(Stdio::inherit());
+        let socket = format!("{config}.sock");
+        command.args(["--config", config, "--status-socket", &socket, "--metrics", METRICS]);
+        command.stderr(Stdio::inherit());
         let mut process = self.site.chain.hosts[host].spawn(command).expect("a process");
         let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
         let (told, events) = channel();
@@ -434,4 +440,55 @@ fn a_policy_lets_connections_pass() {
     world.serve(9006, echo_after_the_end);
     assert!(ask(world.connect(9006), b"passed").expect("an answer") == b"passed");
     assert!(world.is_split(), "the first flow that the gateway tells of is the other one");
+}
+
+fn an_operator_sees_sites_connections_and_bytes() {
+    let world = World::new();
+    world.serve(9000, echo_after_the_end);
+    let question = content(300_000, 1);
+    let mut open = world.connect(9000);
+    open.write_all(&question).expect("to write");
+    std::thread::sleep(Span::from_secs(1));
+    let status = |host: usize, config: &str| -> Value {
+        let mut command = world.site.plain_command("status");
+        command.args([&format!("./{config}.sock"), "--json"]);
+        let output = world.site.chain.hosts[host].run(move || command.output());
+        let output = output.expect("a thread").expect("it runs");
+        let said = String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{said}"))[0].take()
+    };
+    let local = status(SITE, "local.toml");
+    let site = &local["sites"][0];
+    assert_eq!(
+        (&local["role"], &site["name"], &site["is_up"]),
+        (&"gateway".into(), &"hub".into(), &true.into())
+    );
+    assert_eq!((&site["connections"], &site["user_bytes_to"]), (&1.into(), &300_000.into()), "{local}");
+    assert!(site["rtt_ms"].as_f64().is_some_and(|ms| (50.0..500.0).contains(&ms)), "{site}");
+    let connection = &local["connections"][0];
+    assert!(connection["to"].as_str().is_some_and(|to| to.ends_with(":9000")), "{connection}");
+    let over = local["peers"].as_array().expect("peers").iter().find(|peer| peer["side"] == "downstream");
+    let over = over.and_then(|peer| peer["bytes"].as_u64()).expect("the hop to the hub");
+    assert!((300_000..400_000).contains(&over), "{over} bytes over the satellite");
+    open.shutdown(Shutdown::Write).expect("to end");
+    let mut answer = Vec::new();
+    open.read_to_end(&mut answer).expect("an answer");
+    world.flow_end();
+    let hub = status(HUB, "hub.toml");
+    assert_eq!(hub["sites"][0]["name"], "site");
+    assert_eq!(hub["sites"][0]["user_bytes_to"], 300_000, "{hub}");
+    let scrape = || -> std::io::Result<String> {
+        let (mut socket, mut told) = (TcpStream::connect(METRICS)?, String::new());
+        socket.write_all(b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n")?;
+        socket.read_to_string(&mut told).map(|_| told)
+    };
+    let told = world.site.chain.hosts[SITE].run(scrape).expect("a thread").expect("metrics");
+    for line in [
+        "starhop_gateway_user_bytes_total{site=\"hub\",direction=\"to\"} 300000",
+        "starhop_gateway_user_bytes_total{site=\"hub\",direction=\"from\"} 300000",
+        "starhop_gateway_up{site=\"hub\"} 1",
+        "starhop_transfers_total{reason=\"done\"} 1",
+    ] {
+        assert!(told.contains(line), "no `{line}` in {told}");
+    }
 }

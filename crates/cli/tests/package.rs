@@ -44,7 +44,13 @@ fn succeed(what: &str, output: &Output) {
 
 /// `systemd-analyze security` counts what a unit may still do, from 0 to 10.
 fn units_are_confined(root: &Path) {
-    for (unit, most) in [("starhop-relay", 2.5), ("starhop-serve", 2.5), ("starhop-relay-transparent", 4.0)] {
+    let units = [
+        ("starhop-relay", 2.5),
+        ("starhop-serve", 2.5),
+        ("starhop-relay-transparent", 4.0),
+        ("starhop-gateway", 4.0),
+    ];
+    for (unit, most) in units {
         let path = root.join(format!("packaging/systemd/{unit}.service"));
         let analyze =
             Command::new("systemd-analyze").args(["security", "--offline=true"]).arg(&path).output();

@@ -1,3 +1,4 @@
+use super::desk::DeskArgs;
 use super::logging::LogArgs;
 use super::say;
 use anyhow::Context;
@@ -20,6 +21,8 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    desk: DeskArgs,
 }
 
 #[derive(clap::Subcommand)]
@@ -72,7 +75,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         (Told::Flow(flow), false) => say(&text(flow)),
     };
-    let stats = gateway::run_alone(config, (program, arguments.to_vec()), Rc::new(tell))?;
+    let desk = args.desk.open("gateway", listen.port())?;
+    let stats = gateway::run_alone(config, (program, arguments.to_vec()), Rc::new(tell), desk)?;
     if args.json {
         say(&json!({"event": "end", "role": "gateway", "opened": stats.opened, "accepted": stats.accepted,
             "resets": stats.resets, "streams": stats.streams, "sent_bytes": stats.sent_bytes,

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use starhop_net::security::{HopSuite, Sources};
+use starhop_net::security::{HopSuite, Sources, credential};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -30,13 +30,17 @@ fn file_or_none() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 impl SealArgs {
-    /// Where keys come from. An empty name, as an empty variable gives it, is none.
+    /// Where keys come from: options, variables, or else the credentials `starhop.key` and `starhop.roster` of systemd. An
+    /// empty name, as an empty variable gives it, is none.
     ///
     /// # Errors
     /// A [`clap::Error`] when keys and `--insecure` are given, and another one when neither is.
     pub(crate) fn sources(&self) -> anyhow::Result<Sources> {
         let given = |file: &Option<PathBuf>| file.clone().filter(|file| !file.as_os_str().is_empty());
-        match (given(&self.key), given(&self.roster), self.insecure) {
+        let handed = |name| credential(name).filter(|_| !self.insecure);
+        let key = given(&self.key).or_else(|| handed("starhop.key"));
+        let roster = given(&self.roster).or_else(|| handed("starhop.roster"));
+        match (key, roster, self.insecure) {
             (None, None, true) => Ok(Sources::Insecure),
             (_, _, true) => Err(clap::Error::raw(
                 clap::error::ErrorKind::ArgumentConflict,

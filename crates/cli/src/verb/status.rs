@@ -3,7 +3,7 @@
 use super::print;
 use anyhow::{Context, bail};
 use indicatif::{HumanBytes, HumanDuration};
-use starhop_net::operate::{self, Address, Flow, Peer, Status};
+use starhop_net::operate::{self, Address, Flow, Peer, Site, Status, UserFlow};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,6 +84,7 @@ fn render(name: &str, status: &Status) -> String {
     // Writing to a string cannot fail.
     let _ = head(&mut out, name, status)
         .and_then(|()| peers(&mut out, status))
+        .and_then(|()| sites(&mut out, status))
         .and_then(|()| flows(&mut out, status))
         .and_then(|()| tail(&mut out, status));
     out
@@ -148,6 +149,27 @@ fn row(out: &mut String, columns: [String; 13]) -> std::fmt::Result {
         out,
         "  {address:<24} {identity:<12} {version:<8} {clock:>8} {side:<10} {rtt:>8} {queue:>8} {loss:>7} {rate:>9} {queued:>11} {bytes:>11} {mtu:>6} {heard:>12}"
     )
+}
+
+/// The peers of a gateway, and users' connections.
+fn sites(out: &mut String, status: &Status) -> std::fmt::Result {
+    const SHOWN: usize = 10;
+    for site in &status.sites {
+        let state = if site.is_up { "answers" } else { "does not answer" };
+        let rtt = site.rtt_ms.map_or_else(String::new, |ms| format!(" in {ms:.1} ms"));
+        let [to, from] = [site.user_bytes_to, site.user_bytes_from].map(HumanBytes);
+        let Site { name, address, connections, .. } = site;
+        writeln!(
+            out,
+            "  site {name} at {address} {state}{rtt}; {connections} connections; users' bytes: {to} there, {from} from there"
+        )?;
+    }
+    for UserFlow { from, to, site, intercepted, waiting_bytes } in status.connections.iter().take(SHOWN) {
+        let (way, waiting) = (if *intercepted { "over" } else { "from" }, HumanBytes(*waiting_bytes));
+        writeln!(out, "  {from} -> {to} {way} {site}, {waiting} wait for its user")?;
+    }
+    let left_out = status.connection_count.saturating_sub(SHOWN);
+    if left_out > 0 { writeln!(out, "  and {left_out} more connections") } else { Ok(()) }
 }
 
 fn flows(out: &mut String, status: &Status) -> std::fmt::Result {

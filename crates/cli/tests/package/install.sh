@@ -79,6 +79,25 @@ for node in "${nodes[@]}"; do wait "$node"; done
 grep -q STOPPING=1 "$work/starhop-relay.said"
 echo "test a_file_goes_from_the_packages_server_over_its_relay_and_status_shows_both ... ok"
 
+# A node whose key systemd hands over: the file is root's, and the configuration names none.
+credentials=/run/credentials
+inside mkdir -m 700 $credentials
+inside cp /etc/starhop/domain.key $credentials/starhop.key
+inside chown -R starhop:starhop $credentials
+inside chmod 440 $credentials/starhop.key
+inside chown root:root /etc/starhop/domain.key
+sed -i '/^key/d' "$root/etc/starhop/serve.toml"
+as_starhop() { inside setpriv --reuid starhop --regid starhop --init-groups "$@"; }
+as_starhop env CREDENTIALS_DIRECTORY=$credentials starhop check /etc/starhop/serve.toml
+! as_starhop starhop check /etc/starhop/serve.toml 2>/dev/null
+! as_starhop starhop check /etc/starhop/relay.toml 2>/dev/null
+echo "test a_node_takes_its_key_from_systemd ... ok"
+
+# The gateway's example, with the package's key alone.
+sed -i '/^end_key/d; /^key/d' "$root/etc/starhop/gateway.toml"
+as_starhop env CREDENTIALS_DIRECTORY=$credentials $(setting starhop-gateway ExecStartPre) | grep -q tproxy
+echo "test the_gateways_unit_checks_its_configuration ... ok"
+
 # The image holds all that the program needs, and nothing of this system.
 layout=$(echo "$packages"/starhop-*-oci)
 layer=$(python3 - "$layout" <<'END'

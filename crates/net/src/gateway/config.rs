@@ -1,6 +1,6 @@
 //! The gateway's configuration file.
 
-use crate::security::{GatewayBond, KeyError, KeyFile, Sources};
+use crate::security::{GatewayBond, KeyError, KeyFile, Sources, credential};
 use crate::transparent::firewall::{GATEWAY_MARK, divert};
 use serde::Deserialize;
 use starhop_proto::config::{Config, ConfigError, Controller, Profile, Settings};
@@ -173,6 +173,11 @@ impl GatewayConfig {
         self.written.listen
     }
 
+    /// The names of the peers, in the order of the file.
+    pub(super) fn peer_names(&self) -> impl Iterator<Item = &str> {
+        self.written.peer.iter().map(|peer| peer.name.as_str())
+    }
+
     /// The TCP port to which the firewall diverts connections.
     pub fn port(&self) -> u16 {
         self.written.port
@@ -207,10 +212,15 @@ impl GatewayConfig {
     /// # Errors
     /// When no key is named, and plain packets are not allowed either.
     pub fn sources(&self) -> Sources {
-        match &self.written.key {
-            Some(key) => Sources::Files { key: key.clone(), roster: self.written.roster.clone() },
+        match self.key() {
+            Some(key) => Sources::Files { key, roster: self.written.roster.clone() },
             None => Sources::Insecure,
         }
+    }
+
+    /// The key file of the hops: that of the file, or systemd's credential.
+    fn key(&self) -> Option<PathBuf> {
+        self.written.key.clone().or_else(|| credential("starhop.key").filter(|_| !self.written.insecure))
     }
 
     /// The gateway's settings.
@@ -237,8 +247,8 @@ impl GatewayConfig {
 
     /// The peers: the address of each, and what is shared with it.
     pub(super) fn peers(&self) -> Result<Vec<(SocketAddr, GatewayBond)>, GatewayConfigError> {
-        let path = self.written.end_key.as_ref().or(self.written.key.as_ref());
-        let file = path.map(|path| KeyFile::load(path)).transpose()?;
+        let path = self.written.end_key.clone().or_else(|| self.key());
+        let file = path.map(|path| KeyFile::load(&path)).transpose()?;
         let bond = |peer: &WrittenPeer| GatewayBond::new(file.as_ref(), &self.written.name, &peer.name);
         let found = |peer: &WrittenPeer| resolve(&peer.address).map(|address| (address, bond(peer)));
         Ok(self.written.peer.iter().filter_map(found).collect())
@@ -256,7 +266,7 @@ fn check(written: &Written) -> Result<(), Wrong> {
     if written.name.is_empty() {
         return wrong("name", "is empty: peers know this gateway by it");
     }
-    if written.key.is_none() && !written.insecure {
+    if written.key.is_none() && credential("starhop.key").is_none() && !written.insecure {
         return wrong("key", "is missing: name a key file, or say `insecure = true` for plain packets");
     }
     if written.peer.is_empty() {

@@ -8,6 +8,7 @@ mod config;
 mod connection;
 mod shared;
 mod sockets;
+mod status;
 
 pub use config::{GatewayConfig, GatewayConfigError};
 
@@ -15,17 +16,22 @@ use crate::clock;
 use crate::daemon::Signals;
 use crate::driver::Driver;
 use crate::endpoint::{BindError, Endpoint};
+use crate::operate::notify::Notifier;
+use crate::operate::transfers::Record;
+use crate::operate::{Desk, about};
 use crate::security::{HopSuite, ReloadError};
 use crate::transparent::firewall::Firewall;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
 use connection::{Connection, Ended, prepare, reason_of};
 use shared::{Shared, SharedNode};
 use starhop_proto::gateway::{Gateway, GatewayEvent, GatewayStats, Opening, PeerSpec, StreamId};
+use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 /// How long a new connection may take to say its first bytes, so that they travel with the opening.
@@ -81,12 +87,14 @@ pub fn run_alone(
     config: GatewayConfig,
     watchdog: (PathBuf, Vec<String>),
     tell: Tell,
+    desk: Desk,
 ) -> Result<GatewayStats, GatewayError> {
     let local = tokio::task::LocalSet::new();
-    local.block_on(&crate::daemon::runtime()?, run(config, watchdog, tell))
+    local.block_on(&crate::daemon::runtime()?, run(config, watchdog, tell, desk))
 }
 
-/// Runs a gateway until SIGINT or SIGTERM. `watchdog` is the program, and its arguments, that watches the firewall.
+/// Runs a gateway until SIGINT or SIGTERM; SIGHUP reads the keys anew. `watchdog` is the program, and its arguments, that
+/// watches the firewall. Questions about the gateway are answered at the `desk`.
 /// Call within a tokio `LocalSet`.
 ///
 /// # Errors
@@ -95,9 +103,10 @@ pub async fn run(
     config: GatewayConfig,
     watchdog: (PathBuf, Vec<String>),
     tell: Tell,
+    mut desk: Desk,
 ) -> Result<GatewayStats, GatewayError> {
     let mut site = Site::start(config, &watchdog, tell)?;
-    site.run().await?;
+    site.run(&mut desk).await?;
     Ok(site.shared.look(|_, gateway| gateway.stats()))
 }
 
@@ -130,6 +139,7 @@ struct Site {
     /// Open while the peer answers.
     listeners: Option<[TcpListener; 2]>,
     tell: Tell,
+    record: Rc<RefCell<Record>>,
 }
 
 impl Site {
@@ -152,22 +162,37 @@ impl Site {
         let signals = Signals::new()?;
         let firewall = Firewall::gateway(config.port(), config.rules());
         let watchdog = Watchdog::start(&watchdog.0, &watchdog.1, firewall)?;
-        Ok(Self { config: Rc::new(config), shared, driver, signals, watchdog, listeners: None, tell })
+        let record = Rc::new(RefCell::new(Record::default()));
+        let (config, tell) = (Rc::new(config), counted(tell, &record));
+        Ok(Self { config, shared, driver, signals, watchdog, listeners: None, tell, record })
     }
 
-    async fn run(&mut self) -> io::Result<()> {
+    async fn run(&mut self, desk: &mut Desk) -> io::Result<()> {
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut notifier = Notifier::ready();
+
         let mut beats = tokio::time::interval(HEARTBEAT);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         (self.tell)(&Told::Ready);
         loop {
-            let Self { driver, listeners, shared, signals, watchdog, .. } = self;
+            let Self { config, driver, listeners, shared, signals, watchdog, record, .. } = self;
             let accepted = tokio::select! {
                 biased;
                 () = signals.recv() => return Ok(()),
-                _ = beats.tick() => { watchdog.beat(true)?; None }
+                _ = beats.tick() => {
+                    watchdog.beat(true)?;
+                    shared.look(|_, gateway| gateway.set_about(about()));
+                    None
+                }
                 done = driver.turn() => { done?; None }
                 accepted = accept(listeners.as_ref()) => Some(accepted),
                 () = shared.changed.notified() => None,
+                () = notifier.beat() => None,
+                _ = hangup.recv() => { shared.look(|_, gateway| reload(gateway.suite_mut())); None }
+                inquiry = desk.next() => {
+                    inquiry.answer(status::status(config, shared, driver.stats(), &record.borrow()));
+                    None
+                }
             };
             match accepted {
                 Some(Ok((socket, _))) => self.take(socket),
@@ -250,6 +275,28 @@ impl Site {
             };
             tell(&Told::Flow(flow_end(opening, began, ended, (false, "split"))));
         });
+    }
+}
+
+/// Tells, and counts the reasons for which connections ended.
+fn counted(tell: Tell, record: &Rc<RefCell<Record>>) -> Tell {
+    let record = record.clone();
+    Rc::new(move |told| {
+        if let Told::Flow(flow) = told {
+            record.borrow_mut().count(flow.reason);
+        }
+        tell(told);
+    })
+}
+
+/// Takes the key files anew, and says what came of it.
+fn reload(suite: &mut HopSuite) {
+    match suite.reload() {
+        Ok(security) => tracing::info!(
+            "keys read again: packets are {}; other settings take effect when the gateway is restarted",
+            security.packets
+        ),
+        Err(error) => tracing::error!("the keys in use stay: {error}"),
     }
 }
 

@@ -4,7 +4,7 @@
 //! `peer` is an address; the busiest peers of each side have series of their own, and the rest is summed up as `other`,
 //! so that strangers cannot make series without end.
 
-use super::status::{Peer, Side, Status};
+use super::status::{Peer, Side, Site, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -125,6 +125,7 @@ impl Collector for Snapshot {
         self.node(&mut writer)?;
         self.hops(&mut writer)?;
         self.sites(&mut writer)?;
+        self.users(&mut writer)?;
         self.process(&mut writer)
     }
 }
@@ -214,6 +215,30 @@ impl Snapshot {
             "Payload bytes for the site that the cache had",
             sites().map(|row| (label(row), row.peer.from_cache_bytes)),
         )
+    }
+
+    /// The accounts of a gateway's sites: its configuration bounds their number.
+    fn users(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        let sites = &self.status.sites;
+        if sites.is_empty() {
+            return Ok(());
+        }
+        let label = |site: &Site| [("site", site.name.clone())];
+        let gauge = |value: fn(&Site) -> f64| sites.iter().map(move |site| (label(site), value(site)));
+        let up = gauge(|site| f64::from(u8::from(site.is_up)));
+        writer.gauges("gateway_up", "1 where the site's gateway answers", up)?;
+        let connections = gauge(|site| site.connections as f64);
+        writer.gauges("gateway_connections", "Users' connections carried now", connections)?;
+        let rtt = sites.iter().filter_map(|site| Some((label(site), site.rtt_ms? / 1e3)));
+        writer.gauges("gateway_rtt_seconds", "Round trip to the site's gateway", rtt)?;
+        let sessions = sites.iter().map(|site| (label(site), u64::from(site.sessions)));
+        writer.counters("gateway_sessions", "Sessions with the site's gateway", sessions)?;
+        let directed =
+            |site: &Site, word: &str| [("site", site.name.clone()), ("direction", word.to_owned())];
+        let bytes = sites.iter().flat_map(|site| {
+            [(directed(site, "to"), site.user_bytes_to), (directed(site, "from"), site.user_bytes_from)]
+        });
+        writer.counters("gateway_user_bytes", "Users' bytes, by direction", bytes)
     }
 
     fn process(&self, writer: &mut Writer<'_>) -> fmt::Result {

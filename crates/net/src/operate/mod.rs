@@ -21,4 +21,4 @@ pub mod transfers;
 pub use desk::{Desk, Doors, Inquiry};
 pub use reach::reach;
 pub use socket::{Address, NodeError, ask, nodes};
-pub use status::{Accounts, Cache, Flow, Peer, Side, Status, about};
+pub use status::{Accounts, Cache, Flow, Peer, Side, Site, Status, UserFlow, about};

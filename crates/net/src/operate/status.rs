@@ -107,6 +107,42 @@ pub struct Cache {
     pub hit_bytes: u64,
 }
 
+/// A peer of a gateway, and what its users exchanged with ours. The hops in between count what that cost on the wire.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Site {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Whom the gateway asks for its bytes.
+    pub address: SocketAddr,
+    /// Whether it answers.
+    pub is_up: bool,
+    /// The round trip to it, ms.
+    pub rtt_ms: Option<f64>,
+    /// Users' connections with it now.
+    pub connections: usize,
+    /// How often one of the two began anew.
+    pub sessions: u32,
+    /// Users' bytes that went there.
+    pub user_bytes_to: u64,
+    /// Users' bytes that came from there.
+    pub user_bytes_from: u64,
+}
+
+/// A user's connection that a gateway carries.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct UserFlow {
+    /// Its client.
+    pub from: SocketAddr,
+    /// Its target.
+    pub to: SocketAddr,
+    /// The gateway at the other end.
+    pub site: String,
+    /// Whether it was intercepted here, or opened by the other gateway.
+    pub intercepted: bool,
+    /// Bytes that its user here has not taken yet.
+    pub waiting_bytes: u64,
+}
+
 /// What a node has done since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Accounts {
@@ -127,7 +163,7 @@ pub struct Accounts {
 pub struct Status {
     /// When it was taken: RFC 3339, UTC.
     pub timestamp: String,
-    /// `serve` or `relay`.
+    /// `serve`, `relay` or `gateway`.
     pub role: String,
     /// The program's version.
     pub version: String,
@@ -143,6 +179,15 @@ pub struct Status {
     pub domain: Option<String>,
     /// Its hops.
     pub peers: Vec<Peer>,
+    /// The peers of a gateway.
+    #[serde(default)]
+    pub sites: Vec<Site>,
+    /// Users' connections that a gateway carries, 100 at most.
+    #[serde(default)]
+    pub connections: Vec<UserFlow>,
+    /// Users' connections in all.
+    #[serde(default)]
+    pub connection_count: usize,
     /// Hops in all: a status lists 256 at most.
     pub peer_count: usize,
     /// Its flows, those used last first.
@@ -187,6 +232,9 @@ impl Status {
             packets: security.packets.to_owned(),
             domain: security.domain,
             peers: Vec::new(),
+            sites: Vec::new(),
+            connections: Vec::new(),
+            connection_count: 0,
             peer_count: 0,
             flows: Vec::new(),
             flow_count: 0,

@@ -37,6 +37,11 @@ impl Record {
         );
     }
 
+    /// Counts a user's connection that ended.
+    pub fn count(&mut self, reason: &str) {
+        *self.endings.entry(reason.to_owned()).or_default() += 1;
+    }
+
     /// When the role began.
     pub fn started(&self) -> Instant {
         self.started

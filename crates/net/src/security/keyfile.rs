@@ -1,5 +1,6 @@
 //! The file with a node's secrets: of the whole domain, or the node's own.
 
+use super::credential;
 use super::hex;
 use super::secret::Secret;
 use crate::sys::replace::replace as replace_file;
@@ -234,7 +235,9 @@ pub(super) fn check_private(path: &Path, file: &std::fs::File) -> Result<(), Key
     if !meta.is_file() {
         return Ok(());
     }
-    if meta.mode() & 0o077 != 0 {
+    // systemd lets the service's user read a credential by an access list, which shows as the group's right to read.
+    let others = if credential::is_one(path) { 0o037 } else { 0o077 };
+    if meta.mode() & others != 0 {
         return Err(KeyError::Permissions { path: path.to_owned(), mode: meta.mode() & 0o777 });
     }
     if meta.uid() != 0 && meta.uid() != nix::unistd::geteuid().as_raw() {

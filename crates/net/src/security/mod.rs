@@ -6,6 +6,7 @@
 
 mod aead;
 mod bond;
+mod credential;
 mod floor;
 mod freshness;
 mod keyfile;
@@ -19,6 +20,7 @@ mod term;
 
 pub use aead::AeadKey;
 pub use bond::GatewayBond;
+pub use credential::credential;
 pub use freshness::Freshness;
 pub(crate) use keyfile::holds_a_secret;
 pub use keyfile::{KeyError, KeyFile, Kind, Step};

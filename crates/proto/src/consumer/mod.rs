@@ -255,6 +255,11 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.with_flow(slot, |flow, shared| flow.reject(now, range, shared));
     }
 
+    /// The neighbours that it asks.
+    pub fn upstreams(&self) -> impl Iterator<Item = crate::hop::Upstream> + '_ {
+        self.shared.uplinks.survey()
+    }
+
     /// Takes a packet that somebody else has opened: a node of several roles opens a datagram once.
     pub fn handle_packet(&mut self, now: Instant, peer: &Peer, packet: &Packet<'_>) {
         match packet {

@@ -15,9 +15,11 @@ mod peer;
 mod session;
 mod store;
 mod stream;
+mod survey;
 mod turns;
 
 pub use frame::{Opening, Reason};
+pub use survey::{Account, PeerView, StreamView};
 
 use crate::config::Config;
 use crate::consumer::{Consumer, ConsumerEvent, Sink};
@@ -361,6 +363,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let Some(stream) = self.stream_mut(id) else { return 0 };
         let taken = stream.send.write(bytes);
         stream.is_writer_waiting = taken < bytes.len();
+        self.account(id.peer, |account| account.to_peer += taken as u64);
         self.ready_to_send(id);
         taken
     }
@@ -396,6 +399,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         stream.receive.is_ended |= is_end;
         stream.is_readable_told = stream.receive.is_readable();
         self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_sub(count as u64);
+        self.account(id.peer, |account| account.from_peer += count as u64);
         if let Some(limit) = credit {
             let wire = frame::WireId { senders: id.ours, number: id.number };
             if let Some(session) = self.session(id.peer) {
@@ -461,6 +465,12 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     fn stream_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
         self.streams.find(&id).and_then(|slot| self.streams.get_mut(slot))
+    }
+
+    fn account(&mut self, peer: u16, note: impl FnOnce(&mut Account)) {
+        if let Some(peer) = self.peers.get_mut(usize::from(peer)) {
+            note(&mut peer.account);
+        }
     }
 
     fn ready_to_send(&mut self, id: StreamId) {

@@ -4,7 +4,7 @@ use super::frame::{Frame, Opening, WireId};
 use super::session::{Due, Session, Silence, Trunk};
 use super::store::{HELLO_LEN, hello_flow};
 use super::stream::Stream;
-use super::{BadRecord, Bond, Gateway, GatewayEvent, Mail, PeerSpec, Reason, StreamId};
+use super::{Account, BadRecord, Bond, Gateway, GatewayEvent, Mail, PeerSpec, Reason, StreamId};
 use crate::consumer::Request;
 use crate::name::{FlowId, RangeSet};
 use crate::table::Slot;
@@ -25,6 +25,7 @@ pub(super) struct Peer<B: Bond> {
     pub(super) session: Option<Session<B::Key>>,
     /// Sessions so far.
     sessions: u32,
+    pub(super) account: Account,
     /// Whether the application was told that it answers.
     is_told_up: bool,
 }
@@ -37,8 +38,17 @@ impl<B: Bond> Peer<B> {
             ours: 0,
             session: None,
             sessions: 0,
+            account: Account::default(),
             is_told_up: false,
         }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn sessions(&self) -> u32 {
+        self.sessions
     }
 
     /// The flow by which we ask who the peer is.

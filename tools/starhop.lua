@@ -4,8 +4,8 @@
 --   cp tools/starhop.lua ~/.local/lib/wireshark/plugins/      (for Wireshark, every time)
 --
 -- Filters: starhop.kind == 1, starhop.flow == ab:ab:…, starhop.repair, starhop.seal.counter, …
--- A sealed packet shows its seal only: what is in it needs the key. Captures of plain ones come from nodes that run
--- with --insecure, as those of `starhop emulate --insecure`.
+-- A sealed packet shows its seal only: what is in it needs the key. `starhop capture` has a node's packets as they are
+-- before they are sealed and after they were opened; nodes that run with --insecure send plain ones.
 
 local starhop = Proto("starhop", "Starhop")
 
@@ -127,7 +127,7 @@ local function interest(buffer, tree)
     return table.concat(texts, " ")
 end
 
-local function data(buffer, tree)
+local function data(buffer, tree, reported)
     tree:add(f.last, buffer(0, 1))
     tree:add(f.unknown, buffer(0, 1))
     tree:add(f.backlog, buffer(0, 1))
@@ -136,9 +136,10 @@ local function data(buffer, tree)
     if not offset then return nil end
     tree:add(f.offset, buffer(HEADER, length), offset)
     local at = HEADER + length
-    local count = buffer:len() - at
+    -- A capture may leave the payload out.
+    local here, count = buffer:len() - at, reported - at
     tree:add(f.payload_length, count):set_generated()
-    if count > 0 then tree:add(f.payload, buffer(at, count)) end
+    if here > 0 then tree:add(f.payload, buffer(at, here)) end
     return string.format("[%s, %s)", tostring(offset), tostring(offset + UInt64(count)))
 end
 
@@ -166,7 +167,7 @@ local function plain(datagram, tree, pinfo)
     if kind == 0 then
         what = interest(buffer, tree)
     elseif kind == 1 then
-        what = data(buffer, tree)
+        what = data(buffer, tree, datagram:reported_len() - TRAILER)
     else
         what = notice(buffer, tree)
     end

@@ -526,3 +526,44 @@ fn a_status_that_is_watched_is_shown_again_and_again() {
     let shown = place.run_for(std::time::Duration::from_millis(2600), &["status", "./serve.sock", "--watch"]);
     assert!(shown.matches("serve on").count() >= 2, "{shown}");
 }
+
+#[test]
+fn a_live_node_is_captured_with_payload_for_who_has_its_key_and_without_for_others() {
+    let (place, other) = (Place::new(), Place::new());
+    let bytes = place.offer("file", 300_000);
+    let server = place.serve(&["--status-socket", "serve.sock"]);
+    let has_payload = |file: &std::path::Path| {
+        let captured = std::fs::read(file).expect("a capture");
+        assert!(captured.starts_with(&0x0a0d_0d0a_u32.to_ne_bytes()), "no pcapng");
+        captured.windows(64).any(|window| window == &bytes[100_000..100_064])
+    };
+    let socket = place.path("serve.sock");
+    let foreign = other.path("site.key");
+    for (name, key, expected) in
+        [("with", Some("site.key"), true), ("without", None, false), ("foreign", foreign.to_str(), false)]
+    {
+        let file = format!("{name}.pcapng");
+        let key = ["--key", key.unwrap_or("")];
+        let arguments = ["capture", socket.to_str().expect("UTF-8"), "--for", "2s", "-o", &file];
+        let capture = place.begin(&[&arguments[..], &key].concat());
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        place.get("file", &server.address);
+        let (code, said) = place.run(&["capture", "./serve.sock", "-o", "second.pcapng", "--key", ""]);
+        assert!(code == 1 && said.contains("another capture"), "{said}");
+        std::fs::remove_file(place.path("second.pcapng")).expect("what was begun");
+        let output = capture.wait_with_output().expect("its end");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let packets: u64 = said.split(' ').nth(1).and_then(|count| count.parse().ok()).unwrap_or_default();
+        assert!(
+            output.status.success() && packets > 222,
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert_eq!(has_payload(&place.path(&file)), expected, "{name}");
+    }
+    let none = ["capture", "./serve.sock", "--flow", "ffffffffffff", "--for", "300ms", "-o", "none.pcapng"];
+    let (code, said) = place.run(&none);
+    assert!(code == 0 && said.contains(" 0 packets"), "{said}");
+    let (code, said) = place.run(&["capture", "./serve.sock", "--flow", "xyz", "-o", "wrong.pcapng"]);
+    assert!(code == 2 && said.contains("hexadecimal"), "{said}");
+}

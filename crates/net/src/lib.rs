@@ -19,10 +19,12 @@ pub mod gateway;
 pub mod index;
 pub mod operate;
 pub mod outboard;
+mod pcapng;
 pub mod proofs;
 pub mod security;
 pub mod split;
 mod sys;
+mod tap;
 pub mod trace;
 pub mod transparent;
 

@@ -1,6 +1,7 @@
 //! The verbs, one file each.
 
 pub(crate) mod bench;
+pub(crate) mod capture;
 pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod desk;

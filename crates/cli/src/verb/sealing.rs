@@ -25,7 +25,7 @@ pub(crate) struct SealArgs {
 }
 
 /// Takes an empty name, too, which clap's own parser of paths refuses.
-fn file_or_none() -> impl TypedValueParser<Value = PathBuf> {
+pub(super) fn file_or_none() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 

@@ -54,7 +54,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn chosen(name: Option<&str>) -> anyhow::Result<Vec<Address>> {
+/// The nodes of this name; all of this host without one.
+pub(super) fn chosen(name: Option<&str>) -> anyhow::Result<Vec<Address>> {
     if let Some(path) = name.filter(|name| name.contains('/')) {
         return Ok(vec![Address { name: path.to_owned(), path: path.into() }]);
     }

@@ -60,6 +60,11 @@ impl Place {
         (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
     }
 
+    /// Starts a verb that ends by itself.
+    pub(crate) fn begin(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).spawn().expect("it starts")
+    }
+
     /// Runs a verb that goes on until it is interrupted; what it said until then.
     pub(crate) fn run_for(&self, span: Duration, arguments: &[&str]) -> String {
         let child = self.command(arguments).spawn().expect("it starts");

@@ -1,33 +1,18 @@
-//! Captures of links as pcapng files (draft-ietf-opsawg-pcapng), one per link, for Wireshark and its kin.
+//! Captures of links as pcapng files, one per link.
 //!
 //! A file has two interfaces, the two ends of its link. What enters the link is noted at the near end as outbound,
 //! and what comes out at the far end as inbound: the difference of their times is the delay, and what the link lost
 //! or had no room for has a comment that says so. A thread of its own writes: disks must not delay packets.
 
 use crate::clock;
+use crate::pcapng::{Packet, Way, Writer};
 use starhop_proto::time::Instant;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-
-/// Packets are bare IP of either version (LINKTYPE_RAW).
-const LINKTYPE_RAW: u16 = 101;
-/// Times are in nanoseconds: 10^-9 s.
-const RESOLUTION: u8 = 9;
-
-const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-const INTERFACE: u32 = 1;
-const ENHANCED_PACKET: u32 = 6;
-
-const OPTION_END: u16 = 0;
-const OPTION_COMMENT: u16 = 1;
-const OPTION_NAME: u16 = 2;
-const OPTION_RESOLUTION: u16 = 9;
-const OPTION_FLAGS: u16 = 2;
 
 /// Where a packet was seen, and what became of it there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,81 +99,35 @@ fn write(mut files: Vec<LinkFile>, inbox: &Receiver<Record>, unix_at_zero: u64) 
 
 /// The file of one link.
 struct LinkFile {
-    out: BufWriter<File>,
+    out: Writer<BufWriter<File>>,
 }
 
 impl LinkFile {
     /// Both ends are named after the direction that begins there.
     fn create(path: &Path, there: &str, back: &str) -> io::Result<Self> {
-        let mut out = BufWriter::new(File::create(path)?);
-        let mut header = Vec::new();
-        header.extend(BYTE_ORDER.to_ne_bytes());
-        header.extend(1u16.to_ne_bytes());
-        header.extend(0u16.to_ne_bytes());
-        // The section's length is not known beforehand.
-        header.extend(u64::MAX.to_ne_bytes());
-        block(&mut out, SECTION_HEADER, &header)?;
-        for name in [there, back] {
-            let mut interface = Vec::new();
-            interface.extend(LINKTYPE_RAW.to_ne_bytes());
-            interface.extend(0u16.to_ne_bytes());
-            // No limit to what is kept of a packet.
-            interface.extend(0u32.to_ne_bytes());
-            option(&mut interface, OPTION_NAME, name.as_bytes());
-            option(&mut interface, OPTION_RESOLUTION, &[RESOLUTION]);
-            option(&mut interface, OPTION_END, &[]);
-            block(&mut out, INTERFACE, &interface)?;
-        }
-        Ok(Self { out })
+        let out = BufWriter::new(File::create(path)?);
+        Ok(Self { out: Writer::new(out, &[there, back])? })
     }
 
     fn packet(&mut self, way: usize, sight: Sight, unix: u64, packet: &[u8]) -> io::Result<()> {
-        let (end, flags) = match sight {
-            Sight::Leaves => (way ^ 1, 1u32),
-            Sight::Enters | Sight::Lost | Sight::Dropped => (way, 2),
+        let (end, way) = match sight {
+            Sight::Leaves => (way ^ 1, Way::In),
+            Sight::Enters | Sight::Lost | Sight::Dropped => (way, Way::Out),
         };
-        let mut body = Vec::with_capacity(packet.len() + 64);
-        body.extend((end as u32).to_ne_bytes());
-        body.extend(((unix >> 32) as u32).to_ne_bytes());
-        body.extend((unix as u32).to_ne_bytes());
-        body.extend((packet.len() as u32).to_ne_bytes());
-        body.extend((packet.len() as u32).to_ne_bytes());
-        body.extend(packet);
-        pad(&mut body);
-        match sight {
-            Sight::Lost => option(&mut body, OPTION_COMMENT, b"lost by the link"),
-            Sight::Dropped => option(&mut body, OPTION_COMMENT, b"dropped: the queue was full"),
-            Sight::Enters | Sight::Leaves => {}
-        }
-        option(&mut body, OPTION_FLAGS, &flags.to_ne_bytes());
-        option(&mut body, OPTION_END, &[]);
-        block(&mut self.out, ENHANCED_PACKET, &body)
+        let comment = match sight {
+            Sight::Lost => Some("lost by the link"),
+            Sight::Dropped => Some("dropped: the queue was full"),
+            Sight::Enters | Sight::Leaves => None,
+        };
+        let (interface, bytes, len) = (end as u32, packet, packet.len());
+        self.out.packet(&Packet { interface, way, unix, bytes, len, comment })
     }
-}
-
-/// Everything in a file begins at a multiple of four bytes.
-fn pad(bytes: &mut Vec<u8>) {
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-}
-
-fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
-    body.extend(code.to_ne_bytes());
-    body.extend((value.len() as u16).to_ne_bytes());
-    body.extend(value);
-    pad(body);
-}
-
-fn block(out: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
-    let length = body.len() as u32 + 12;
-    out.write_all(&kind.to_ne_bytes())?;
-    out.write_all(&length.to_ne_bytes())?;
-    out.write_all(body)?;
-    out.write_all(&length.to_ne_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pcapng::{ENHANCED_PACKET, INTERFACE, SECTION_HEADER};
 
     /// Type and body of every block.
     fn blocks(file: &Path) -> Vec<(u32, Vec<u8>)> {

@@ -3,6 +3,7 @@
 //! A role describes itself in a [`Status`]. Its [`Desk`], a thread of its own, hands that out: over a Unix socket, as
 //! metrics for Prometheus, and as a page. [`log`] and [`transfers`] are its log.
 
+pub mod capture;
 mod desk;
 pub mod doctor;
 pub mod failover;

@@ -1,9 +1,10 @@
 //! The Unix socket on which a node answers `starhop status` and takes orders about its log.
 //!
-//! One line of text is one question: `status`, or `log LEVELS`. The answer is one line of JSON.
+//! One line of text is one question: `status`, `log LEVELS` or `capture WHAT`. The answer is one line of JSON, behind which
+//! a capture's file follows.
 
 use super::desk::Bell;
-use super::log;
+use super::{capture, log};
 use crate::sys::mtu::path_mtu;
 use serde_json::{Value, json};
 use std::io::{self, BufRead, BufReader, Write};
@@ -128,8 +129,8 @@ pub(super) async fn serve(listener: UnixListener, bell: Bell) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let answered = tokio::time::timeout(PATIENCE, converse(stream, bell.clone()));
-                tokio::task::spawn_local(async move { drop(answered.await) });
+                let bell = bell.clone();
+                tokio::task::spawn_local(async move { drop(converse(stream, bell).await) });
             }
             // Out of descriptors, which others may give back.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -140,7 +141,11 @@ pub(super) async fn serve(listener: UnixListener, bell: Bell) {
 async fn converse(mut stream: tokio::net::UnixStream, bell: Bell) -> io::Result<()> {
     let (read, mut write) = stream.split();
     let mut question = String::new();
-    tokio::io::BufReader::new(read.take(LONGEST_QUESTION)).read_line(&mut question).await?;
+    let mut asked = tokio::io::BufReader::new(read.take(LONGEST_QUESTION));
+    tokio::time::timeout(PATIENCE, asked.read_line(&mut question)).await??;
+    if let Some(wanted) = question.trim().strip_prefix("capture ") {
+        return capture::serve(wanted, &mut write).await;
+    }
     let answer = match question.trim().split_once(' ').unwrap_or((question.trim(), "")) {
         ("status", "") => match bell.status().await {
             Some(status) => json!(status),
@@ -153,9 +158,11 @@ async fn converse(mut stream: tokio::net::UnixStream, bell: Bell) -> io::Result<
             }
             Err(error) => json!({"error": error.to_string()}),
         },
-        (other, _) => json!({"error": format!("`{other}` is no question: ask `status` or `log LEVELS`")}),
+        (other, _) => {
+            json!({"error": format!("`{other}` is no question: ask `status`, `log LEVELS` or `capture WHAT`")})
+        }
     };
-    write.write_all(format!("{answer}\n").as_bytes()).await
+    tokio::time::timeout(PATIENCE, write.write_all(format!("{answer}\n").as_bytes())).await?
 }
 
 /// The largest packet that the kernel would send to `peer`, from the route and what ICMP has told; `None` where it does

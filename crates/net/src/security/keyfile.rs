@@ -78,6 +78,8 @@ const MAX_LEN: u64 = 16 * 1024;
 
 const ID_CONTEXT: &str = "starhop 2026 key id v1";
 
+const PASS_CONTEXT: &str = "starhop 2026 capture v1";
+
 impl KeyFile {
     /// A new file's content with one fresh secret.
     ///
@@ -215,6 +217,13 @@ impl KeyFile {
     pub fn create(&self, path: &Path) -> Result<(), KeyError> {
         let text = self.to_text()?;
         write_private(path, &text, false)
+    }
+
+    /// What only who has this file can say, one for each of its keys, the one that seals first. It opens nothing.
+    pub fn passes(&self) -> Vec<blake3::Hash> {
+        let pass = |live: &Live| blake3::Hash::from(blake3::derive_key(PASS_CONTEXT, live.secret.bytes()));
+        let sealing = self.keys.get(self.sealing).map(pass);
+        sealing.into_iter().chain(self.keys.iter().map(pass)).collect()
     }
 
     /// Replaces a file in one step, so that a node that reloads finds the old or the new one.

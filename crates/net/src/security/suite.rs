@@ -4,6 +4,8 @@ use super::keys::{Keys, member_id};
 use super::roster::{Roster, RosterError};
 use super::term::{Notice, Term, Told};
 use crate::clock;
+use crate::pcapng::Way;
+use crate::tap;
 use serde::Serialize;
 use starhop_proto::peer::{Addressee, Face, Member, Opened, Peer, Refusal, Unsealable};
 use starhop_proto::security::{Limits, Seal, SealStats, WallClock};
@@ -284,7 +286,10 @@ fn complain(stats: SealStats, domain: &str) -> Option<String> {
 type Loaded = (Keys, Security, BTreeMap<Member, String>);
 
 fn load(sources: &Sources) -> Result<Option<Loaded>, ReloadError> {
-    let Sources::Files { key: path, roster } = sources else { return Ok(None) };
+    let Sources::Files { key: path, roster } = sources else {
+        tap::set_passes(None);
+        return Ok(None);
+    };
     let file = KeyFile::load(path)?;
     let (keys, term, names) = match (file.kind(), roster) {
         (Kind::Domain, None) => (Keys::domain(&file), None, BTreeMap::new()),
@@ -295,6 +300,7 @@ fn load(sources: &Sources) -> Result<Option<Loaded>, ReloadError> {
             (keys, Some(term), names)
         }
     };
+    tap::set_passes(Some(file.passes()));
     let id = file.ids().find(|(_, seals, _)| *seals).map(|(id, ..)| id);
     let security =
         Security { packets: "sealed", domain: Some(file.domain().to_owned()), key: id, roster: term };
@@ -351,6 +357,9 @@ impl Suite for HopSuite {
         out: &mut Vec<u8>,
         start: usize,
     ) -> Result<(), Unsealable> {
+        if let Some(packet) = out.get(start + self.room()..) {
+            tap::note(Way::Out, to.face(), packet);
+        }
         match self {
             Self::Plain(plain) => plain.seal(now, to, out, start),
             Self::Sealed(sealed) => {
@@ -362,13 +371,15 @@ impl Suite for HopSuite {
 
     #[inline]
     fn open<'a>(&mut self, now: Instant, face: Face, datagram: &'a mut [u8]) -> Result<Opened<'a>, Refusal> {
-        match self {
+        let opened = match self {
             Self::Plain(plain) => plain.open(now, face, datagram),
             Self::Sealed(sealed) => {
                 sealed.look_at_the_clock();
                 sealed.seal.open(now, face, datagram)
             }
-        }
+        }?;
+        tap::note(Way::In, face, opened.packet);
+        Ok(opened)
     }
 
     fn token(&mut self, remote: SocketAddr) -> Option<u32> {

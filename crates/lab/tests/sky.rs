@@ -25,7 +25,9 @@ fn beijing_new_york_is_full_with_a_queue_of_milliseconds_and_bbr_has_less_and_wa
     assert!(starhop.efficiency >= 0.99, "{}", starhop.efficiency);
     assert!(starhop.queueing_ms.mean <= 10.0, "{}", starhop.queueing_ms.mean);
     let bbr = first("beijing-new-york.toml", &[WITH_A_HANDOVER, "flow.a.transport=bbr"]);
-    assert!(starhop.goodput_mbps >= 1.04 * bbr.goodput_mbps, "bbr {}", bbr.goodput_mbps);
+    // 4 % more with packets of 1350 in 1407 bytes, plain; a sealed one has 1437.
+    let most = 1.04 * 1407.0 / 1437.0;
+    assert!(starhop.goodput_mbps >= most * bbr.goodput_mbps, "bbr {}", bbr.goodput_mbps);
     assert!(starhop.queueing_ms.mean <= 0.4 * bbr.queueing_ms.mean, "bbr {}", bbr.queueing_ms.mean);
 }
 

@@ -161,8 +161,12 @@ fn a_path_may_change_twice_a_second() {
 #[test]
 fn wrong_bytes_are_never_silently_ignored() {
     // Without UDP's checksum nothing guards plain packets: what is damaged on the way must fail the run.
-    let result = run(BASE, &["udp_checksum=false", "topology.link.corrupt=5%", "duration=5s"]);
+    let result =
+        run(BASE, &["flow.a.plain=true", "udp_checksum=false", "topology.link.corrupt=5%", "duration=5s"]);
     assert!(result.problems.iter().any(|problem| problem.contains("wrong bytes")), "{:?}", result.problems);
+    // A seal finds them all.
+    let sealed = run(BASE, &["udp_checksum=false", "topology.link.corrupt=1%"]);
+    assert_whole(&sealed, 2_000_000);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use starhop_proto::name::FlowId;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use starhop_sim::engine::{Network, NodeId};
+use starhop_sim::host::Protection;
 use starhop_sim::host::tcp::congestion::Control;
 use starhop_sim::host::tcp::{TcpConfig, TcpSettings};
 use starhop_sim::link::{LinkConfig, LossModel, QueueLimit};
@@ -83,7 +84,8 @@ fn peak_rss_mb() -> f64 {
 }
 
 fn main() {
-    let starhop = Config::new(Profile::Starhop.settings()).map(Transport::Starhop);
+    let sealed = |config| Transport::Starhop(config, Protection::Sealed);
+    let starhop = Config::new(Profile::Starhop.settings()).map(sealed);
     // As many packets per second as fill 20 Mbit/s.
     measure("engine alone (cbr)", &Transport::Cbr { rate: Rate::from_bps(19_500_000), payload: 1378 }, 0.01);
     if let Ok(starhop) = starhop {

@@ -32,7 +32,7 @@ pub(super) fn controls(
         let wanted = match (options.kernel.get(&flow.name), &flow.how) {
             (Some(wanted), _) => wanted,
             (None, Transport::Tcp(_)) => &flow.transport,
-            (None, Transport::Starhop(_)) => continue,
+            (None, Transport::Starhop(..)) => continue,
             (None, Transport::Cbr { .. } | Transport::Arq { .. } | Transport::Split(_)) => {
                 let problem = format!("flow {}: {} exists in the simulator only", flow.name, flow.transport);
                 return Err(LabError::Scenario(problem));

@@ -16,10 +16,10 @@ use crate::process::Sealing;
 use crate::scenario::{Blueprint, Scenario, blueprint};
 use starhop_net::clock;
 use starhop_net::emu::{self, Process};
-use starhop_proto::security::{HEADER_LEN, TAG_LEN};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::engine::NodeId;
-use starhop_sim::run::{Action, FlowSpec};
+use starhop_sim::host::Protection;
+use starhop_sim::run::{Action, FlowSpec, Transport};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -285,12 +285,13 @@ impl<'a> Run<'a> {
         let more = if self.is_v6 { V6_HEADER_MORE } else { 0 };
         match (self.connections.contains_key(&flow), &self.sealing) {
             (true, _) => tcp::RECORD as u32 + tcp::HEADERS + more,
-            (false, Sealing::Insecure) => self.blueprint.plan.flows[flow].transport.full_packet() + more,
-            (false, Sealing::Key(_)) => {
-                let seal = (HEADER_LEN + TAG_LEN) as u32;
-                self.blueprint.plan.flows[flow].transport.full_packet() + seal + more
-            }
+            (false, Sealing::Insecure) => self.planned(flow).full_packet_as(Protection::Plain) + more,
+            (false, Sealing::Key(_)) => self.planned(flow).full_packet_as(Protection::Sealed) + more,
         }
+    }
+
+    fn planned(&self, flow: usize) -> &Transport {
+        &self.blueprint.plan.flows[flow].transport
     }
 
     fn note_bases(&mut self, now: Instant) {

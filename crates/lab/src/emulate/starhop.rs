@@ -132,7 +132,7 @@ pub(super) struct Processes {
 
 fn config_of(flow: &Flow) -> Option<&Config> {
     match &flow.how {
-        Transport::Starhop(config) => Some(config),
+        Transport::Starhop(config, _) => Some(config),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ seeds = 2
 
 [[panel]]
 scenario = "../scenarios/five-lossy-hops.toml"
-set = ["duration=1s", "warmup=200ms", "topology.link.queue=100p"]
+set = ["duration=2s", "warmup=600ms", "topology.link.queue=100p"]
 
 [panel.x]
 label = "loss, %"

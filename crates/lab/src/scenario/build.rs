@@ -90,6 +90,7 @@ pub fn blueprint(scenario: &Scenario) -> Blueprint {
     let plan = Plan {
         network: draft,
         relays: relays(scenario),
+        transparent: scenario.topology.transparent,
         controllers: controllers(scenario),
         flows,
         middles: middles(scenario),

@@ -8,8 +8,8 @@ use super::tcp::tcp;
 use super::units::{Bitrate, PacketsOrSize, Size, Span};
 use starhop_proto::config::{Config, Controller, LeotpRules, Notices, Profile, Settings};
 use starhop_proto::time::Duration;
-use starhop_sim::host::Exchange;
 use starhop_sim::host::tcp::congestion::Control;
+use starhop_sim::host::{Exchange, Protection};
 use starhop_sim::run::Transport;
 use std::sync::Arc;
 
@@ -114,7 +114,8 @@ impl Flow {
             }
             _ => None,
         };
-        let how = how(&transport, &mut options, &fields)?;
+        let plain = fields.optional("plain")?;
+        let how = protected(how(&transport, &mut options, &fields)?, plain, &fields)?;
         let split = split(&mut fields, &how)?;
         let (size, exchange) = exchange(&mut fields, &how)?;
         let middles = Middles::parse(&mut fields, &how, split == Split::None)?;
@@ -171,7 +172,21 @@ fn how(
         options.finish()?;
         named?;
     }
-    Config::new(settings).map(Transport::Starhop).map_err(|e| flow.error("options", &e.to_string()))
+    let config = Config::new(settings).map_err(|e| flow.error("options", &e.to_string()))?;
+    Ok(Transport::Starhop(config, Protection::default()))
+}
+
+/// A transport whose packets go plain where the flow says so.
+fn protected(how: Transport, plain: Option<bool>, flow: &Fields<'_>) -> Result<Transport, ScenarioError> {
+    match (how, plain) {
+        (Transport::Starhop(config, _), Some(true)) => Ok(Transport::Starhop(config, Protection::Plain)),
+        (Transport::Starhop(config, _), Some(false)) => Ok(Transport::Starhop(config, Protection::Sealed)),
+        (_, Some(false)) => {
+            Err(flow.error("plain", "no other transport than this protocol's is sealed here"))
+        }
+        // Others are plain as they are.
+        (how, None | Some(true)) => Ok(how),
+    }
 }
 
 /// `"none"`, `"every-hop"` or a list of nodes.

@@ -60,6 +60,8 @@ pub struct Topology {
     pub links: Vec<NamedLink>,
     /// Which middle nodes run a relay.
     pub relays: Relays,
+    /// Relays intercept what passes, and nobody is told of them.
+    pub transparent: bool,
     /// Nodes that control the hop above them by another controller than their flows' settings name.
     pub controllers: BTreeMap<String, Controller>,
     /// Clocks that are not the world's, nanoseconds ahead.
@@ -74,6 +76,7 @@ impl Topology {
     pub(super) fn parse(mut fields: Fields<'_>, read: ReadFile<'_>) -> Result<Self, ScenarioError> {
         let kind: String = fields.required("kind")?;
         let relays = relays(&mut fields)?;
+        let transparent = fields.optional("transparent")?.unwrap_or(false);
         let clocks: BTreeMap<String, SignedSpan> = fields.optional("clock")?.unwrap_or_default();
         let controllers = controllers(&mut fields)?;
         let default = match fields.table("link")? {
@@ -85,6 +88,7 @@ impl Topology {
             nodes: Vec::new(),
             links: Vec::new(),
             relays,
+            transparent,
             controllers,
             clocks: clocks.into_iter().map(|(node, offset)| (node, offset.nanos)).collect(),
             switching: None,

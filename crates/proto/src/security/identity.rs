@@ -19,14 +19,19 @@ impl Identity {
     }
 }
 
-/// A checksum of header and receiver stands in the tag; the packet itself is left as it is.
+/// A checksum of header, receiver and packet stands in the tag; the packet itself is left as it is.
 #[derive(Clone, Copy, Debug)]
 pub struct NoCipher;
 
 impl NoCipher {
-    fn tag(nonce: [u8; NONCE_LEN], header: &[u8]) -> [u8; TAG_LEN] {
-        // FNV-1a over words of eight bytes: it has to tell receivers apart, nothing else.
-        let mut sum: u64 = 0xcbf2_9ce4_8422_2325;
+    fn tag(nonce: [u8; NONCE_LEN], header: &[u8], packet: &[u8]) -> [u8; TAG_LEN] {
+        // FNV-1a over words of eight bytes: it has to tell receivers apart, nothing else. The packet's words are only
+        // added up, which finds what noise on a link does.
+        let mut sum = packet.chunks(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            sum.wrapping_add(u64::from_le_bytes(word))
+        });
         for chunk in nonce.chunks(8).chain(header.chunks(8)) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
@@ -39,14 +44,15 @@ impl NoCipher {
 }
 
 impl SealKey for NoCipher {
-    fn seal(&self, nonce: [u8; NONCE_LEN], header: &[u8], out: &mut Vec<u8>, _start: usize) -> bool {
-        out.extend_from_slice(&Self::tag(nonce, header));
+    fn seal(&self, nonce: [u8; NONCE_LEN], header: &[u8], out: &mut Vec<u8>, start: usize) -> bool {
+        let tag = Self::tag(nonce, header, &out[start..]);
+        out.extend_from_slice(&tag);
         true
     }
 
     fn open<'a>(&self, nonce: [u8; NONCE_LEN], header: &[u8], bytes: &'a mut [u8]) -> Option<&'a [u8]> {
         let (packet, tag) = bytes.split_last_chunk::<TAG_LEN>()?;
-        (*tag == Self::tag(nonce, header)).then_some(packet)
+        (*tag == Self::tag(nonce, header, packet)).then_some(packet)
     }
 }
 
@@ -71,7 +77,7 @@ impl Keyring for Identity {
     }
 
     fn token(&mut self, secret: u64, remote: SocketAddr) -> Option<u32> {
-        let tag = NoCipher::tag([0; NONCE_LEN], &secret.to_le_bytes());
+        let tag = NoCipher::tag([0; NONCE_LEN], &secret.to_le_bytes(), &[]);
         let port = u64::from(remote.port());
         Some((u64::from_le_bytes([tag[0], tag[1], tag[2], tag[3], 0, 0, 0, 0]) ^ port) as u32 | 1)
     }

@@ -19,6 +19,12 @@ impl WallClock {
         Self { unix_at_zero: i128::from(unix) - i128::from(now.as_nanos()) }
     }
 
+    /// The clock after it was set ahead by so many nanoseconds, or back.
+    #[must_use]
+    pub fn stepped(self, by: i64) -> Self {
+        Self { unix_at_zero: self.unix_at_zero + i128::from(by) }
+    }
+
     /// By how much two clocks differ.
     pub fn distance(self, other: Self) -> Duration {
         let nanos = self.unix_at_zero.abs_diff(other.unix_at_zero);

@@ -9,8 +9,8 @@ use starhop_proto::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceHash(u64);
 
-/// Bytes of a datagram that are mixed: all headers of the protocol fit.
-const HEADER: usize = 32;
+/// Bytes of a datagram that are mixed: the front of a seal, and all headers of the protocol but unusual ones.
+const HEADER: usize = 48;
 
 impl TraceHash {
     pub(crate) fn new(seed: u64) -> Self {
@@ -40,6 +40,7 @@ impl TraceHash {
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[8 * i + byte]));
         self.mix(word(0), word(1));
         self.mix(word(2), word(3));
+        self.mix(word(4), word(5));
     }
 
     pub(crate) fn packet(&mut self, now: Instant, host: u32, body: &Body) {

@@ -3,8 +3,10 @@
 use super::packet::Body;
 use starhop_proto::consumer::FlowStats;
 use starhop_proto::name::FlowId;
+use starhop_proto::peer::Face;
 use starhop_proto::producer::ProducerStats;
 use starhop_proto::relay::RelayStats;
+use starhop_proto::relay::intercept::Verdict;
 use starhop_proto::time::{Duration, Instant};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -16,30 +18,53 @@ const NETWORK: u32 = 10 << 24;
 const PORT: u16 = 4000;
 
 impl HostId {
-    /// The made-up address: the host's number within 10.0.0.0/8.
+    /// The made-up address with which the host begins: its number within 10.0.0.0/8.
     pub fn addr(self) -> SocketAddr {
-        SocketAddr::new(IpAddr::V4(Ipv4Addr::from(NETWORK | self.0)), PORT)
+        Address { host: self, moves: 0 }.socket()
+    }
+}
+
+/// An address that a host has, or had before it moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Address {
+    pub(crate) host: HostId,
+    /// How often the host has moved; it stands in the port.
+    pub(crate) moves: u16,
+}
+
+impl Address {
+    /// The address as hosts see it.
+    pub(crate) fn socket(self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::from(NETWORK | self.host.0)), PORT.wrapping_add(self.moves))
     }
 
-    /// The host of an address, when it is one of the made-up ones.
-    pub fn of(addr: SocketAddr) -> Option<Self> {
+    /// Reads an address that hosts see, when it is one of the made-up ones.
+    pub(crate) fn of(addr: SocketAddr) -> Option<Self> {
         let IpAddr::V4(ip) = addr.ip() else { return None };
         let bits = u32::from(ip);
-        (bits >> 24 == NETWORK >> 24).then_some(Self(bits & 0x00ff_ffff))
+        let host = HostId(bits & 0x00ff_ffff);
+        (bits >> 24 == NETWORK >> 24).then_some(Self { host, moves: addr.port().wrapping_sub(PORT) })
     }
 }
 
 /// A program on a node: a role of the protocol, or a model of another transport. The same shape as
 /// [`starhop_proto::Node`], and the same rules about `now`, which is the clock of this node.
 pub trait Host {
-    /// A packet arrived.
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body);
+    /// A packet arrived from `face.remote` at the host's address `face.local`.
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body);
+
+    /// A packet from `face.remote` to `face.local` passes the node on which the host
+    /// [intercepts](super::World::add_interceptor).
+    fn intercept(&mut self, _now: Instant, _face: Face, _body: &mut Body) -> Verdict {
+        Verdict::PassedOn
+    }
 
     /// Time passed.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// Writes at most one packet into `out`, which is an empty datagram, and says where it goes.
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr>;
+    /// Writes at most one packet into `out`, which is an empty datagram, and says where it goes. A host that intercepts
+    /// says in whose name, too.
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face>;
 
     /// When to come back if nothing else happens.
     fn poll_timeout(&self) -> Option<Instant>;
@@ -49,6 +74,9 @@ pub trait Host {
 
     /// The neighbour to ask for `flow` is another from now on.
     fn set_route(&mut self, _now: Instant, _flow: FlowId, _upstream: SocketAddr) {}
+
+    /// The time of day of the node jumped by so many nanoseconds. Timers go on.
+    fn step_clock(&mut self, _now: Instant, _by: i64) {}
 
     /// The program was killed and starts again with nothing in its memory.
     fn restart(&mut self, _now: Instant) {}
@@ -137,7 +165,9 @@ mod tests {
 
     #[test]
     fn an_address_names_its_host_and_no_other() {
-        assert_eq!(HostId::of(HostId(70_000).addr()), Some(HostId(70_000)));
-        assert_eq!(HostId::of("11.0.0.1:4000".parse().unwrap_or(HostId(0).addr())), None);
+        let moved = Address { host: HostId(70_000), moves: 3 };
+        assert_eq!(Address::of(moved.socket()), Some(moved));
+        assert_ne!(moved.socket(), HostId(70_000).addr());
+        assert_eq!(Address::of("11.0.0.1:4000".parse().unwrap_or(HostId(0).addr())), None);
     }
 }

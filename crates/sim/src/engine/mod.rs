@@ -14,6 +14,7 @@ mod routes;
 mod segment;
 mod world;
 
+pub(crate) use host::Address;
 pub use host::{Backlog, Host, HostId, HostReport, TcpStats, WindowSample};
 pub use network::{LinkId, Network, NodeId};
 pub use packet::{Body, IP_HEADER, Opaque, Segment, UDP_HEADER};

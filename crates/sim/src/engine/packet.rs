@@ -1,6 +1,6 @@
 //! What travels over links.
 
-use super::HostId;
+use super::host::Address;
 use super::segment::{TcpKind, TcpSegment, XCP_HEADER};
 use crate::link::XcpHeader;
 use starhop_proto::split::Segment as SplitSegment;
@@ -93,8 +93,8 @@ impl Default for Body {
 /// A packet under way between two hosts.
 #[derive(Debug)]
 pub(crate) struct Packet {
-    pub(crate) from: HostId,
-    pub(crate) to: HostId,
+    pub(crate) from: Address,
+    pub(crate) to: Address,
     pub(crate) is_damaged: bool,
     pub(crate) body: Body,
 }

@@ -1,14 +1,18 @@
 //! The event loop.
 
 use super::hash::TraceHash;
-use super::host::{Backlog, Host, HostId, HostReport, WindowSample};
+use super::host::{Address, Backlog, Host, HostId, HostReport, WindowSample};
 use super::network::{InFlight, LinkId, Network, NodeId};
 use super::packet::{Body, Buffers, Packet};
 use super::queue::{EventQueue, Key, Source};
 use crate::link::{Arrival, LinkConfig, Verdict};
 use starhop_proto::name::FlowId;
+use starhop_proto::peer::Face;
+use starhop_proto::relay::intercept::Verdict as Fate;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 /// Where every clock stands when a run begins, nanoseconds: an hour, so that one may be that far behind.
 pub const CLOCK_BASE: i64 = 3_600_000_000_000;
@@ -37,11 +41,25 @@ pub struct EngineCounters {
     pub bad_checksums: u64,
 }
 
+impl HostState {
+    fn new(host: Box<dyn Host>, node: NodeId, is_observed: bool) -> Self {
+        let (is_up, is_interceptor, moves, set, timer) = (true, false, 0, None, None);
+        let (sent_packets, sent_bytes) = (0, 0);
+        Self { host, node, is_up, is_observed, moves, is_interceptor, set, timer, sent_packets, sent_bytes }
+    }
+}
+
 struct HostState {
     host: Box<dyn Host>,
     node: NodeId,
     is_up: bool,
     is_observed: bool,
+    /// How often it got another address.
+    moves: u16,
+    /// It speaks in the names of others.
+    is_interceptor: bool,
+    /// Hosts of one set speak with each other through the interceptors of that set.
+    set: Option<u32>,
     /// The event that will wake it; older ones are ignored.
     timer: Option<Key>,
     sent_packets: u64,
@@ -57,6 +75,10 @@ pub struct World<O> {
     /// What the chance of every link is drawn from.
     link_rng: Rng,
     sequence: u64,
+    /// By the node on which they are, and the set of hosts whose packets they are given.
+    interceptors: BTreeMap<(NodeId, u32), HostId>,
+    /// Nodes whose interceptors let packets pass.
+    aside: BTreeSet<NodeId>,
     strays: Vec<Option<(NodeId, Packet)>>,
     free_strays: Vec<u32>,
     buffers: Buffers,
@@ -81,6 +103,8 @@ impl<O: Observer> World<O> {
             queue: EventQueue::default(),
             link_rng,
             sequence: 0,
+            interceptors: BTreeMap::new(),
+            aside: BTreeSet::new(),
             strays: Vec::new(),
             free_strays: Vec::new(),
             buffers: Buffers::default(),
@@ -93,9 +117,30 @@ impl<O: Observer> World<O> {
 
     /// Puts a program on a node. The observer sees what it sends where `is_observed`.
     pub fn add_host(&mut self, node: NodeId, host: Box<dyn Host>, is_observed: bool) -> HostId {
-        let (is_up, timer) = (true, None);
-        self.hosts.push(HostState { host, node, is_up, is_observed, timer, sent_packets: 0, sent_bytes: 0 });
+        self.hosts.push(HostState::new(host, node, is_observed));
         HostId(self.hosts.len() as u32 - 1)
+    }
+
+    /// Makes a host an end point whose packets the interceptors of `set` are given.
+    pub fn join(&mut self, id: HostId, set: u32) {
+        self.hosts[id.0 as usize].set = Some(set);
+    }
+
+    /// Puts a program on a node that is given what passes there between hosts of `set`.
+    pub fn add_interceptor(&mut self, node: NodeId, host: Box<dyn Host>, set: u32) -> HostId {
+        let id = self.add_host(node, host, false);
+        self.hosts[id.0 as usize].is_interceptor = true;
+        self.interceptors.insert((node, set), id);
+        id
+    }
+
+    /// Lets packets pass the interceptors of a node, or not any more.
+    pub fn set_aside(&mut self, node: NodeId, is_aside: bool) {
+        if is_aside {
+            self.aside.insert(node)
+        } else {
+            self.aside.remove(&node)
+        };
     }
 
     /// Handles every event before `end`, and lets it be `end`.
@@ -159,11 +204,37 @@ impl<O: Observer> World<O> {
         if !self.network.nodes[node.0 as usize].is_up {
             return self.lose(packet.body, true);
         }
-        if self.hosts[packet.to.0 as usize].node == node {
-            self.deliver(packet);
-        } else {
-            self.forward(node, packet);
+        if self.hosts[packet.to.host.0 as usize].node == node {
+            return self.deliver(packet);
         }
+        match self.interceptor(node, &packet) {
+            Some(id) => self.intercept(id, node, packet),
+            None => self.forward(node, packet),
+        }
+    }
+
+    /// The program that is given a packet which passes a node.
+    fn interceptor(&self, node: NodeId, packet: &Packet) -> Option<HostId> {
+        let set_of = |end: Address| self.hosts[end.host.0 as usize].set;
+        let set = set_of(packet.from).filter(|_| !self.interceptors.is_empty())?;
+        let id = *self.interceptors.get(&(node, set)).filter(|_| set_of(packet.to) == Some(set))?;
+        (self.hosts[id.0 as usize].is_up && !self.aside.contains(&node)).then_some(id)
+    }
+
+    fn intercept(&mut self, id: HostId, node: NodeId, mut packet: Packet) {
+        if packet.is_damaged && self.udp_checksum {
+            self.counters.bad_checksums += 1;
+            return self.lose(packet.body, false);
+        }
+        self.hash.packet(self.now, id.0, &packet.body);
+        let local = local_clock(&self.network, node, self.now);
+        let face = Face { remote: packet.from.socket(), local: packet.to.socket() };
+        match self.hosts[id.0 as usize].host.intercept(local, face, &mut packet.body) {
+            Fate::PassedOn => self.forward(node, packet),
+            Fate::Taken | Fate::Ended => self.buffers.give(packet.body),
+        }
+        self.drain(id);
+        self.arm(id);
     }
 
     fn deliver(&mut self, mut packet: Packet) {
@@ -171,21 +242,22 @@ impl<O: Observer> World<O> {
             self.counters.bad_checksums += 1;
             return self.lose(packet.body, false);
         }
-        let id = packet.to;
+        let id = packet.to.host;
         let state = &mut self.hosts[id.0 as usize];
-        if !state.is_up {
+        if !state.is_up || state.moves != packet.to.moves {
             return self.lose(packet.body, true);
         }
         self.hash.packet(self.now, id.0, &packet.body);
         let local = local_clock(&self.network, state.node, self.now);
-        state.host.handle_packet(local, packet.from.addr(), &mut packet.body);
+        let face = Face { remote: packet.from.socket(), local: packet.to.socket() };
+        state.host.handle_packet(local, face, &mut packet.body);
         self.buffers.give(packet.body);
         self.drain(id);
         self.arm(id);
     }
 
     fn forward(&mut self, node: NodeId, packet: Packet) {
-        let destination = self.hosts[packet.to.0 as usize].node;
+        let destination = self.hosts[packet.to.host.0 as usize].node;
         match self.network.next_hop(node, destination) {
             Some(link) if self.network.links[link.0 as usize].is_up => self.transmit(link, packet),
             _ => self.lose(packet.body, true),
@@ -270,24 +342,27 @@ impl<O: Observer> World<O> {
         let mut body = self.buffers.take();
         while let Some(to) = self.hosts[id.0 as usize].host.poll_transmit(local, &mut body) {
             let sent = std::mem::replace(&mut body, self.buffers.take());
-            self.emit(id, HostId::of(to), sent);
+            self.emit(id, to, sent);
         }
         self.buffers.give(body);
     }
 
-    fn emit(&mut self, from: HostId, to: Option<HostId>, body: Body) {
-        let state = &mut self.hosts[from.0 as usize];
+    fn emit(&mut self, id: HostId, face: Face, body: Body) {
+        let state = &mut self.hosts[id.0 as usize];
         state.sent_packets += 1;
         state.sent_bytes += u64::from(body.ip_len());
         let node = state.node;
         if state.is_observed {
-            self.observer.on_sent(self.now, from, &body);
+            self.observer.on_sent(self.now, id, &body);
         }
-        let Some(to) = to.filter(|to| (to.0 as usize) < self.hosts.len()) else {
+        let own = Address { host: id, moves: state.moves };
+        let given = if state.is_interceptor { Address::of(face.local) } else { None };
+        let from = given.filter(|given| (given.host.0 as usize) < self.hosts.len()).unwrap_or(own);
+        let Some(to) = Address::of(face.remote).filter(|to| (to.host.0 as usize) < self.hosts.len()) else {
             return self.lose(body, true);
         };
         let packet = Packet { from, to, is_damaged: false, body };
-        if self.hosts[to.0 as usize].node == node {
+        if self.hosts[to.host.0 as usize].node == node {
             // Two programs on one node: no link between them, but an event, so that neither runs inside the other.
             self.enqueue_stray(node, self.now, packet);
         } else {
@@ -339,11 +414,31 @@ impl<O: Observer> World<O> {
         self.arm(id);
     }
 
+    /// The address of a host as it is now.
+    pub fn addr(&self, id: HostId) -> SocketAddr {
+        Address { host: id, moves: self.hosts[id.0 as usize].moves }.socket()
+    }
+
+    /// Gives the hosts of a node other addresses in place of those that they had. Nobody is told.
+    pub fn readdress(&mut self, node: NodeId) {
+        self.hosts.iter_mut().filter(|host| host.node == node).for_each(|host| host.moves += 1);
+    }
+
+    /// Lets the time of day of a node jump by so many nanoseconds.
+    pub fn step_clock(&mut self, node: NodeId, by: i64) {
+        let local = local_clock(&self.network, node, self.now);
+        self.hosts
+            .iter_mut()
+            .filter(|host| host.node == node)
+            .for_each(|host| host.host.step_clock(local, by));
+    }
+
     /// Tells a host its upstream for a flow.
     pub fn set_route(&mut self, id: HostId, flow: FlowId, upstream: HostId) {
+        let to = self.addr(upstream);
         let state = &mut self.hosts[id.0 as usize];
         let local = local_clock(&self.network, state.node, self.now);
-        state.host.set_route(local, flow, upstream.addr());
+        state.host.set_route(local, flow, to);
         self.drain(id);
         self.arm(id);
     }

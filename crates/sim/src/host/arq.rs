@@ -6,6 +6,7 @@
 use crate::engine::{Body, Host, Segment, UDP_HEADER};
 use crate::record::SharedRecorder;
 use starhop_proto::name::{ByteRange, RangeSet};
+use starhop_proto::peer::Face;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use std::collections::{BTreeMap, VecDeque};
@@ -109,7 +110,7 @@ impl ArqSource {
 }
 
 impl Host for ArqSource {
-    fn handle_packet(&mut self, _now: Instant, _from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, _now: Instant, _face: Face, body: &mut Body) {
         if let Body::Segment(segment) = body {
             self.sender.on_ack(segment.offset);
         }
@@ -120,9 +121,9 @@ impl Host for ArqSource {
         self.make(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         self.make(now);
-        self.sender.poll(now, out)
+        self.sender.poll(now, out).map(Face::from)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -151,9 +152,9 @@ impl ArqRelay {
 }
 
 impl Host for ArqRelay {
-    fn handle_packet(&mut self, _now: Instant, from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, _now: Instant, face: Face, body: &mut Body) {
         let Body::Segment(segment) = body else { return };
-        if from != self.before {
+        if face.remote != self.before {
             return self.sender.on_ack(segment.offset);
         }
         let range = ByteRange::at(segment.offset, u64::from(segment.len));
@@ -168,12 +169,12 @@ impl Host for ArqRelay {
         self.sender.on_timeout(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         if let Some(offset) = self.acks.pop_front() {
             *out = acknowledgement(self.sender.spec.flow, offset);
-            return Some(self.before);
+            return Some(self.before.into());
         }
-        self.sender.poll(now, out)
+        self.sender.poll(now, out).map(Face::from)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -199,10 +200,10 @@ impl ArqSink {
 }
 
 impl Host for ArqSink {
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
         let Body::Segment(segment) = body else { return };
         let range = ByteRange::at(segment.offset, u64::from(segment.len));
-        self.acks.push_back((from, segment.flow, range.start));
+        self.acks.push_back((face.remote, segment.flow, range.start));
         if self.seen.overlaps(range) {
             return;
         }
@@ -218,10 +219,10 @@ impl Host for ArqSink {
 
     fn handle_timeout(&mut self, _now: Instant) {}
 
-    fn poll_transmit(&mut self, _now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, _now: Instant, out: &mut Body) -> Option<Face> {
         let (to, flow, offset) = self.acks.pop_front()?;
         *out = acknowledgement(flow, offset);
-        Some(to)
+        Some(to.into())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

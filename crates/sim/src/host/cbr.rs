@@ -3,6 +3,7 @@
 use crate::engine::{Body, Host, Segment};
 use crate::record::SharedRecorder;
 use starhop_proto::name::ByteRange;
+use starhop_proto::peer::Face;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use std::net::SocketAddr;
@@ -30,18 +31,18 @@ impl CbrSource {
 }
 
 impl Host for CbrSource {
-    fn handle_packet(&mut self, _now: Instant, _from: SocketAddr, _body: &mut Body) {}
+    fn handle_packet(&mut self, _now: Instant, _face: Face, _body: &mut Body) {}
 
     fn handle_timeout(&mut self, _now: Instant) {}
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         let due = self.next.filter(|due| *due <= now)?;
         let left = self.length.map_or(u64::MAX, |length| length - self.offset);
         let len = u64::from(self.payload).min(left) as u32;
         self.next = (u64::from(len) < left).then(|| due + self.gap);
         *out = Body::Segment(Segment { flow: self.flow, len, offset: self.offset, header: HEADER });
         self.offset += u64::from(len);
-        Some(self.to)
+        Some(self.to.into())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -69,7 +70,7 @@ impl CbrSink {
 }
 
 impl Host for CbrSink {
-    fn handle_packet(&mut self, now: Instant, _from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, now: Instant, _face: Face, body: &mut Body) {
         let Body::Segment(segment) = body else { return };
         let now = crate::engine::without_offset(now, self.clock_offset);
         let (flow, range) = (segment.flow as usize, ByteRange::at(segment.offset, u64::from(segment.len)));
@@ -82,7 +83,7 @@ impl Host for CbrSink {
 
     fn handle_timeout(&mut self, _now: Instant) {}
 
-    fn poll_transmit(&mut self, _now: Instant, _out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, _now: Instant, _out: &mut Body) -> Option<Face> {
         None
     }
 

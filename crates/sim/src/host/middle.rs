@@ -5,6 +5,7 @@
 
 use crate::engine::{Body, Host, Opaque, UDP_HEADER};
 use starhop_proto::fec::{FecConfig, FecDecoder, FecEncoder};
+use starhop_proto::peer::Face;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::Instant;
 use std::collections::VecDeque;
@@ -116,9 +117,9 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 impl Host for Tunnel {
-    fn handle_packet(&mut self, _now: Instant, from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, _now: Instant, face: Face, body: &mut Body) {
         let Neighbours { peer, local } = self.neighbours;
-        let out = if from == peer {
+        let out = if face.remote == peer {
             let Body::Opaque(packet) = body else { return };
             (local, self.open(packet))
         } else {
@@ -131,10 +132,10 @@ impl Host for Tunnel {
 
     fn handle_timeout(&mut self, _now: Instant) {}
 
-    fn poll_transmit(&mut self, _now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, _now: Instant, out: &mut Body) -> Option<Face> {
         let (to, body) = self.outbox.pop_front()?;
         *out = body;
-        Some(to)
+        Some(to.into())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -157,8 +158,8 @@ impl Fec {
 }
 
 impl Host for Fec {
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
-        if from != self.neighbours.peer {
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
+        if face.remote != self.neighbours.peer {
             if let Some(bytes) = body.to_bytes() {
                 self.encoder.on_packet(now, bytes);
             }
@@ -175,16 +176,16 @@ impl Host for Fec {
         self.decoder.on_timeout(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         while let Some(packet) = self.decoder.poll_packet() {
             // Repaired from contradictory parity, which no encoder sends.
             let Some(body) = Body::from_bytes(&packet) else { continue };
             *out = body;
-            return Some(self.neighbours.local);
+            return Some(self.neighbours.local.into());
         }
         let bytes = self.encoder.poll_transmit().or_else(|| self.decoder.poll_report(now))?;
         *out = Body::Opaque(Box::new(Opaque { xcp: None, header: UDP_HEADER, bytes }));
-        Some(self.neighbours.peer)
+        Some(self.neighbours.peer.into())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -223,9 +224,9 @@ mod tests {
     }
 
     fn through(host: &mut dyn Host, from: u32, mut body: Body) -> Option<(SocketAddr, Body)> {
-        host.handle_packet(Instant::ZERO, HostId(from).addr(), &mut body);
+        host.handle_packet(Instant::ZERO, HostId(from).addr().into(), &mut body);
         let mut out = Body::default();
-        host.poll_transmit(Instant::ZERO, &mut out).map(|to| (to, out))
+        host.poll_transmit(Instant::ZERO, &mut out).map(|to| (to.remote, out))
     }
 
     #[test]

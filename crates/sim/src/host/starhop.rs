@@ -1,30 +1,32 @@
 //! The roles of the protocol as hosts: the very code that runs on Linux.
 
 use super::content::Pattern;
+use super::hop::{Seals, SimSuite};
 use crate::engine::{Body, Host, HostReport};
 use crate::record::SharedRecorder;
 use starhop_proto::config::Config;
 use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
-use starhop_proto::node::Node;
+use starhop_proto::node::{Node, Transmit};
+use starhop_proto::peer::Face;
 use starhop_proto::producer::{Lookup, Producer, Source};
+use starhop_proto::relay::intercept::{Interceptor, Verdict};
 use starhop_proto::relay::{Relay, RelayStats};
 use starhop_proto::time::Instant;
-use starhop_proto::wire::Plain;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Hands a datagram to a role.
-fn handle<N: Node>(node: &mut N, now: Instant, from: SocketAddr, body: &mut Body) {
+fn handle<N: Node>(node: &mut N, now: Instant, face: Face, body: &mut Body) {
     if let Body::Datagram(bytes) = body {
-        node.handle_datagram(now, from.into(), bytes);
+        node.handle_datagram(now, face, bytes);
     }
 }
 
 /// Takes a datagram from a role.
-fn poll<N: Node>(node: &mut N, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+fn poll<N: Node>(node: &mut N, now: Instant, out: &mut Body) -> Option<Face> {
     let Body::Datagram(bytes) = out else { return None };
-    node.poll_transmit(now, bytes).map(|transmit| transmit.to.remote)
+    node.poll_transmit(now, bytes).map(|Transmit { to, .. }| to)
 }
 
 /// A sink that checks every byte and tells the recorder.
@@ -50,7 +52,8 @@ impl Sink for CheckedSink {
 
 /// The client of a flow.
 pub struct ConsumerHost {
-    consumer: Consumer<CheckedSink>,
+    consumer: Consumer<CheckedSink, SimSuite>,
+    seals: Seals,
     flow: FlowId,
     /// What to ask for, until it is asked for.
     pending: Option<(Request, CheckedSink)>,
@@ -67,6 +70,8 @@ pub struct ConsumerSpec {
     pub record: usize,
     /// The clock of the client's node minus the world's, nanoseconds.
     pub clock_offset: i64,
+    /// What protects its packets.
+    pub seals: Seals,
     /// Seed of the role.
     pub seed: u64,
 }
@@ -74,10 +79,11 @@ pub struct ConsumerSpec {
 impl ConsumerHost {
     /// A client that waits for [`Host::start`].
     pub fn new(config: Config, spec: ConsumerSpec, recorder: SharedRecorder, pattern: Pattern) -> Self {
-        let ConsumerSpec { flow, upstream, record, clock_offset, seed } = spec;
+        let ConsumerSpec { flow, upstream, record, clock_offset, seals, seed } = spec;
         let sink = CheckedSink { recorder, record, flow, pattern, clock_offset };
         let request = Request { flow, upstream, length: None, have: RangeSet::new() };
-        Self { consumer: Consumer::new(config, Plain::new(seed), seed), flow, pending: Some((request, sink)) }
+        let consumer = Consumer::new(config, seals.first(seed), seed);
+        Self { consumer, seals, flow, pending: Some((request, sink)) }
     }
 
     fn take_events(&mut self, now: Instant) {
@@ -98,8 +104,8 @@ impl ConsumerHost {
 }
 
 impl Host for ConsumerHost {
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
-        handle(&mut self.consumer, now, from, body);
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
+        handle(&mut self.consumer, now, face, body);
         self.take_events(now);
     }
 
@@ -108,7 +114,7 @@ impl Host for ConsumerHost {
         self.take_events(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         poll(&mut self.consumer, now, out)
     }
 
@@ -130,15 +136,20 @@ impl Host for ConsumerHost {
         }
     }
 
+    fn step_clock(&mut self, _now: Instant, by: i64) {
+        self.seals.step(by, self.consumer.suite_mut());
+    }
+
     fn report(&self) -> HostReport {
         HostReport::Consumer(self.consumer.stats().flows)
     }
 }
 
-/// A relay.
+/// A relay that its neighbours ask by its address.
 pub struct RelayHost {
-    relay: Relay,
+    relay: Relay<SimSuite>,
     config: Config,
+    seals: Seals,
     seed: u64,
     routes: BTreeMap<FlowId, SocketAddr>,
     /// Counters of earlier lives: they survive a crash, nothing else does.
@@ -151,22 +162,22 @@ const NOWHERE: SocketAddr =
 
 impl RelayHost {
     /// A relay without routes.
-    pub fn new(config: Config, seed: u64) -> Self {
-        let relay = Relay::new(config.clone(), NOWHERE, Plain::new(seed), seed);
-        Self { relay, config, seed, routes: BTreeMap::new(), before: RelayStats::default() }
+    pub fn new(config: Config, seals: Seals, seed: u64) -> Self {
+        let relay = Relay::new(config.clone(), NOWHERE, seals.first(seed), seed);
+        Self { relay, config, seals, seed, routes: BTreeMap::new(), before: RelayStats::default() }
     }
 }
 
 impl Host for RelayHost {
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
-        handle(&mut self.relay, now, from, body);
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
+        handle(&mut self.relay, now, face, body);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.relay.handle_timeout(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         poll(&mut self.relay, now, out)
     }
 
@@ -179,14 +190,75 @@ impl Host for RelayHost {
         self.relay.set_route(now, flow, upstream);
     }
 
+    fn step_clock(&mut self, _now: Instant, by: i64) {
+        self.seals.step(by, self.relay.suite_mut());
+    }
+
     fn restart(&mut self, now: Instant) {
         self.before = sum(self.before, self.relay.stats());
         self.seed = self.seed.wrapping_add(1 << 32);
-        self.relay = Relay::new(self.config.clone(), NOWHERE, Plain::new(self.seed), self.seed);
+        let suite = self.seals.suite(now, self.seed);
+        self.relay = Relay::new(self.config.clone(), NOWHERE, suite, self.seed);
         // Routes are what the operator configured, not state of the relay.
         for (&flow, &upstream) in &self.routes {
             self.relay.set_route(now, flow, upstream);
         }
+    }
+
+    fn report(&self) -> HostReport {
+        HostReport::Relay(sum(self.before, self.relay.stats()))
+    }
+}
+
+/// A relay that its neighbours do not know of: it is given what passes its node.
+pub struct InterceptorHost {
+    relay: Interceptor<SimSuite>,
+    config: Config,
+    seals: Seals,
+    seed: u64,
+    /// As [`RelayHost`]'s.
+    before: RelayStats,
+}
+
+impl InterceptorHost {
+    /// A relay of whatever passes.
+    pub fn new(config: Config, seals: Seals, seed: u64) -> Self {
+        let relay = Interceptor::new(config.clone(), seals.first(seed), seed);
+        Self { relay, config, seals, seed, before: RelayStats::default() }
+    }
+}
+
+impl Host for InterceptorHost {
+    fn handle_packet(&mut self, _now: Instant, _face: Face, _body: &mut Body) {}
+
+    fn intercept(&mut self, now: Instant, face: Face, body: &mut Body) -> Verdict {
+        match body {
+            Body::Datagram(bytes) => self.relay.handle_datagram(now, face, bytes),
+            _ => Verdict::PassedOn,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.relay.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
+        let Body::Datagram(bytes) = out else { return None };
+        self.relay.poll_transmit(now, bytes).map(|Transmit { to, .. }| to)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.relay.poll_timeout()
+    }
+
+    fn step_clock(&mut self, _now: Instant, by: i64) {
+        self.seals.step(by, self.relay.relay_mut().suite_mut());
+    }
+
+    fn restart(&mut self, now: Instant) {
+        self.before = sum(self.before, self.relay.stats());
+        self.seed = self.seed.wrapping_add(1 << 32);
+        self.relay = Interceptor::new(self.config.clone(), self.seals.suite(now, self.seed), self.seed);
     }
 
     fn report(&self) -> HostReport {
@@ -234,31 +306,42 @@ impl Source for PatternSource {
 
 /// A server.
 pub struct ProducerHost {
-    producer: Producer<PatternSource>,
+    producer: Producer<PatternSource, SimSuite>,
+    seals: Seals,
 }
 
 impl ProducerHost {
     /// A server of the named flows; `None` is a stream without an end.
-    pub fn new(config: Config, lengths: BTreeMap<FlowId, Option<u64>>, pattern: Pattern, seed: u64) -> Self {
-        Self { producer: Producer::new(config, PatternSource { pattern, lengths }, Plain::new(seed), seed) }
+    pub fn new(
+        config: Config,
+        lengths: BTreeMap<FlowId, Option<u64>>,
+        pattern: Pattern,
+        (seals, seed): (Seals, u64),
+    ) -> Self {
+        let source = PatternSource { pattern, lengths };
+        Self { producer: Producer::new(config, source, seals.first(seed), seed), seals }
     }
 }
 
 impl Host for ProducerHost {
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
-        handle(&mut self.producer, now, from, body);
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
+        handle(&mut self.producer, now, face, body);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.producer.handle_timeout(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         poll(&mut self.producer, now, out)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.producer.poll_timeout()
+    }
+
+    fn step_clock(&mut self, _now: Instant, by: i64) {
+        self.seals.step(by, self.producer.suite_mut());
     }
 
     fn report(&self) -> HostReport {

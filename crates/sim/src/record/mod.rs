@@ -8,11 +8,12 @@ pub use flow::{Delays, FlowRecord, StepSums};
 pub use histogram::Histogram;
 
 use crate::engine::{Body, HostId, Observer, TcpKind};
+use crate::host::Protection;
 use sent::{Sent, SentLog};
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::split::Message;
 use starhop_proto::time::Instant;
-use starhop_proto::wire::{Packet, Plain};
+use starhop_proto::wire::Packet;
 use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -172,8 +173,8 @@ impl Recorder {
             Body::Opaque(_) => None,
             Body::Datagram(bytes) => {
                 // What the suite adds is not payload: a Data packet does not say how long it is.
-                let (packet, _) = bytes.split_last_chunk::<{ Plain::TRAILER }>()?;
-                let Ok(Packet::Data(header, payload)) = Packet::parse(packet) else { return None };
+                let packet = Packet::parse(Protection::packet_in(bytes)?);
+                let Ok(Packet::Data(header, payload)) = packet else { return None };
                 let content = self.content_named(header.flow)?;
                 (!payload.is_empty()).then(|| (content, header.range(payload.len())))
             }
@@ -277,7 +278,7 @@ mod tests {
                 (0, FlowId([1; 16]), WireTime::default(), DataFlags::default());
             let mut datagram = Vec::new();
             DataHeader { counter, flow, offset, echo, flags }.emit(&mut datagram);
-            datagram.extend_from_slice(&[0; 1000 + Plain::TRAILER]);
+            datagram.extend_from_slice(&[0; 1000 + starhop_proto::wire::Plain::TRAILER]);
             shared.on_sent(at(offset), HostId(0), &Body::Datagram(datagram));
         }
         assert_eq!(shared.borrow().source_bytes(0), 2000);

@@ -8,7 +8,7 @@ use crate::engine::{HostId, IP_HEADER, Network, NodeId, UDP_HEADER, World};
 use crate::host::tcp::{OVERHEAD, TcpConfig, TcpSink, TcpSource, TcpSplice};
 use crate::host::{
     ArqRelay, ArqSink, ArqSource, ArqSpec, CbrSink, CbrSource, ConsumerHost, ConsumerSpec, Exchange, Middle,
-    Pattern, ProducerHost, RelayHost,
+    Pattern, ProducerHost, Protection, Seals,
 };
 use crate::record::{Recorder, SharedRecorder};
 use starhop_proto::config::{Config, Controller, Settings};
@@ -16,17 +16,17 @@ use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataHeader, Plain};
+use starhop_proto::wire::DataHeader;
 use std::collections::BTreeMap;
 
-/// Header bytes of a full Data packet of the protocol below an offset of 256 GiB, plain.
-const DATA_HEADER: u32 = DataHeader::MAX_USUAL_LEN as u32 + Plain::TRAILER as u32;
+/// Header bytes of a full Data packet of the protocol below an offset of 256 GiB, without what protects it.
+const DATA_HEADER: u32 = DataHeader::MAX_USUAL_LEN as u32;
 
 /// How a flow travels.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Transport {
-    /// The protocol, with these settings at all its nodes.
-    Starhop(Config),
+    /// The protocol, with these settings at all its nodes, so protected on every hop.
+    Starhop(Config, Protection),
     /// TCP.
     Tcp(TcpConfig),
     /// TCP to a gateway that splits the connection, and from there a satellite's own protocol.
@@ -55,7 +55,7 @@ impl Transport {
     /// Bytes of payload in a full packet.
     pub fn payload(&self) -> u32 {
         match self {
-            Self::Starhop(config) => config.payload as u32,
+            Self::Starhop(config, _) => config.payload as u32,
             Self::Cbr { payload, .. } | Self::Arq { payload, .. } => *payload,
             Self::Tcp(config) => config.mss,
             Self::Split(split) => split.satellite.mss,
@@ -64,9 +64,16 @@ impl Transport {
 
     /// Bytes of the IP packet around a full payload; over the satellite, where a gateway splits the connection.
     pub fn full_packet(&self) -> u32 {
+        let protection =
+            if let Self::Starhop(_, protection) = self { *protection } else { Protection::Plain };
+        self.full_packet_as(protection)
+    }
+
+    /// The same if the protocol's packets are so protected.
+    pub fn full_packet_as(&self, protection: Protection) -> u32 {
         let header = match self {
             Self::Split(split) => return split.full_packet(),
-            Self::Starhop(_) => DATA_HEADER + UDP_HEADER + IP_HEADER,
+            Self::Starhop(..) => DATA_HEADER + protection.around(),
             Self::Tcp(_) => OVERHEAD,
             Self::Cbr { .. } | Self::Arq { .. } => UDP_HEADER + IP_HEADER,
         };
@@ -105,6 +112,8 @@ pub struct Plan {
     pub network: Network,
     /// The nodes that run relays.
     pub relays: Vec<NodeId>,
+    /// Relays intercept what passes, and nobody is told of them. Otherwise each node asks the next relay on the way.
+    pub transparent: bool,
     /// Nodes that control the hop above them by another controller than their flows' settings name.
     pub controllers: BTreeMap<NodeId, Controller>,
     /// The flows.
@@ -133,6 +142,7 @@ impl Plan {
         Self {
             network,
             relays: Vec::new(),
+            transparent: false,
             controllers: BTreeMap::new(),
             flows,
             middles: BTreeMap::new(),
@@ -157,7 +167,7 @@ impl Simulation {
         let mut builder = Builder {
             world,
             recorder,
-            overlay: Overlay::new(plan.controllers),
+            overlay: Overlay::new(plan.controllers, plan.transparent),
             pattern: Pattern::default(),
             rng: Rng::new(plan.seed).fork(u64::MAX),
             served: BTreeMap::new(),
@@ -232,45 +242,60 @@ impl Builder {
     /// in place of what the settings say, bytes.
     fn add_stacks(&mut self, flows: &[FlowSpec], relays: &[NodeId], cache: Option<u64>) {
         for flow in flows {
-            let Transport::Starhop(config) = &flow.transport else { continue };
-            if self.stack_of(config).is_some() {
+            let Transport::Starhop(config, protection) = &flow.transport else { continue };
+            if self.stack_of(config, *protection).is_some() {
                 continue;
             }
             let alike: Vec<&FlowSpec> =
                 flows.iter().filter(|other| other.transport == flow.transport).collect();
-            let producers = self.add_producers(config, &alike);
+            let producers = self.add_producers(config, *protection, &alike);
             let roomy = with_cache(config, cache);
-            let relays = relays.iter().map(|&node| {
-                let config = config_at(&self.overlay.controllers, node, &roomy);
-                let relay = RelayHost::new(config, self.rng.next_u64());
-                (node, self.world.add_host(node, Box::new(relay), false))
-            });
-            let relays = relays.collect();
-            self.overlay.stacks.push(Stack { config: config.clone(), relays, producers });
+            let stack =
+                Stack { config: config.clone(), protection: *protection, relays: BTreeMap::new(), producers };
+            for &producer in stack.producers.values() {
+                self.world.join(producer, self.overlay.stacks.len() as u32);
+            }
+            let stack = self.overlay.add_stack(stack);
+            for &node in relays {
+                let seed = self.rng.next_u64();
+                self.overlay.add_relay((stack, node), Some(&roomy), seed, &mut self.world);
+            }
         }
     }
 
-    fn add_producers(&mut self, config: &Config, flows: &[&FlowSpec]) -> BTreeMap<NodeId, HostId> {
+    /// The seals of a host that is put on a node at the beginning.
+    fn seals(&self, protection: Protection, node: NodeId) -> Seals {
+        Seals::new(protection, self.world.network().clock_offset(node), self.world.now())
+    }
+
+    fn add_producers(
+        &mut self,
+        config: &Config,
+        protection: Protection,
+        flows: &[&FlowSpec],
+    ) -> BTreeMap<NodeId, HostId> {
         let mut lengths: BTreeMap<NodeId, BTreeMap<FlowId, Option<u64>>> = BTreeMap::new();
         for flow in flows {
             lengths.entry(flow.from).or_default().insert(flow.content, flow.length);
         }
         let add = |(node, lengths)| {
             let (pattern, seed) = (self.pattern.clone(), self.rng.next_u64());
-            let producer = ProducerHost::new(config.clone(), lengths, pattern, seed);
+            let seals = self.seals(protection, node);
+            let producer = ProducerHost::new(config.clone(), lengths, pattern, (seals, seed));
             (node, self.world.add_host(node, Box::new(producer), true))
         };
         lengths.into_iter().map(add).collect()
     }
 
-    fn stack_of(&self, config: &Config) -> Option<usize> {
-        self.overlay.stacks.iter().position(|stack| stack.config == *config)
+    fn stack_of(&self, config: &Config, protection: Protection) -> Option<usize> {
+        let is_it = |stack: &Stack| stack.config == *config && stack.protection == protection;
+        self.overlay.stacks.iter().position(is_it)
     }
 
     fn add_flow(&mut self, spec: &FlowSpec) -> FlowHandle {
         let record = self.recorder.borrow_mut().add_flow(spec.content, spec.crowd);
         let Ends { driver, client, senders, gateway } = match &spec.transport {
-            Transport::Starhop(config) => self.add_consumer(config, spec, record),
+            Transport::Starhop(config, protection) => self.add_consumer(config, *protection, spec, record),
             Transport::Tcp(config) => self.add_tcp(config, spec, record),
             Transport::Split(split) => self.add_split(split, spec, record),
             Transport::Cbr { rate, payload } => self.add_cbr(*rate, *payload, spec, record),
@@ -296,19 +321,27 @@ impl Builder {
         }
     }
 
-    fn add_consumer(&mut self, config: &Config, spec: &FlowSpec, record: usize) -> Ends {
-        let stack = self.stack_of(config).unwrap_or_default();
+    fn add_consumer(
+        &mut self,
+        config: &Config,
+        protection: Protection,
+        spec: &FlowSpec,
+        record: usize,
+    ) -> Ends {
+        let stack = self.stack_of(config, protection).unwrap_or_default();
         let producer = self.overlay.stacks[stack].producers.get(&spec.from).copied().unwrap_or(HostId(0));
         let consumer = ConsumerSpec {
             flow: spec.content,
             upstream: producer.addr(),
             record,
             clock_offset: self.world.network().clock_offset(spec.to),
+            seals: self.seals(protection, spec.to),
             seed: self.rng.next_u64(),
         };
         let config = config_at(&self.overlay.controllers, spec.to, config);
         let consumer = ConsumerHost::new(config, consumer, self.recorder.clone(), self.pattern.clone());
         let consumer = self.world.add_host(spec.to, Box::new(consumer), false);
+        self.world.join(consumer, stack as u32);
         self.overlay.members.push(Member { flow: spec.content, stack, consumer, server: spec.from });
         Ends::new(consumer, consumer)
     }

@@ -44,10 +44,9 @@ pub enum Action {
         /// What is under way on a link that goes down still arrives.
         keep: bool,
     },
-    /// The host of the node gets other addresses. Nothing changes here: hosts of a simulation have none.
+    /// The programs of the node get other addresses in place of those that they had. Nobody is told.
     Readdress(NodeId),
-    /// The time of day of the node jumps by so many nanoseconds. Nothing changes here: seals go by it, which
-    /// simulated packets do not have.
+    /// The time of day of the node jumps by so many nanoseconds. Seals go by it; timers do not.
     StepClock(NodeId, i64),
 }
 
@@ -225,15 +224,10 @@ impl Simulation {
             Action::Restart(node) => {
                 self.relays_at(*node).iter().for_each(|&relay| self.world.restart(relay));
             }
-            Action::Bypass(node) => {
-                self.overlay.bypassed.insert(*node);
-                self.overlay.rewire(&mut self.world);
-            }
-            Action::Include(node) => {
-                self.overlay.bypassed.remove(node);
-                self.overlay.rewire(&mut self.world);
-            }
-            Action::Readdress(_) | Action::StepClock(..) => {}
+            Action::Bypass(node) => self.overlay.bypass(*node, true, &mut self.world),
+            Action::Include(node) => self.overlay.bypass(*node, false, &mut self.world),
+            Action::Readdress(node) => self.world.readdress(*node),
+            Action::StepClock(node, by) => self.world.step_clock(*node, *by),
             Action::NodeDown(node) => {
                 self.world.set_node_up(*node, false);
                 self.reroute();

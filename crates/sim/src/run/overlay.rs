@@ -1,7 +1,7 @@
 //! Who asks whom: the relays on each flow's path, told hop by hop.
 
 use crate::engine::{HostId, NodeId, Observer, World};
-use crate::host::RelayHost;
+use crate::host::{InterceptorHost, Protection, RelayHost, Seals};
 use starhop_proto::config::{Config, Controller};
 use starhop_proto::name::FlowId;
 use starhop_proto::rng::Rng;
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(crate) struct Stack {
     pub(crate) config: Config,
+    pub(crate) protection: Protection,
     pub(crate) relays: BTreeMap<NodeId, HostId>,
     pub(crate) producers: BTreeMap<NodeId, HostId>,
 }
@@ -38,20 +39,60 @@ pub(crate) struct Overlay {
     /// Nodes that control the hop above them by another controller than their stack's.
     pub(crate) controllers: BTreeMap<NodeId, Controller>,
     /// Nodes whose relays are left out of every path.
-    pub(crate) bypassed: BTreeSet<NodeId>,
+    bypassed: BTreeSet<NodeId>,
+    /// Relays are on the way and nobody asks them.
+    is_transparent: bool,
     told: BTreeMap<(HostId, FlowId), HostId>,
 }
 
 impl Overlay {
-    pub(crate) fn new(controllers: BTreeMap<NodeId, Controller>) -> Self {
-        Self { controllers, ..Self::default() }
+    pub(crate) fn new(controllers: BTreeMap<NodeId, Controller>, is_transparent: bool) -> Self {
+        Self { controllers, is_transparent, ..Self::default() }
+    }
+
+    /// Adds a stack without relays; its number.
+    pub(crate) fn add_stack(&mut self, stack: Stack) -> usize {
+        self.stacks.push(stack);
+        self.stacks.len() - 1
+    }
+
+    /// Puts the relay of a stack on a node, with the stack's settings or `config`.
+    pub(crate) fn add_relay<O: Observer>(
+        &mut self,
+        (index, node): (usize, NodeId),
+        config: Option<&Config>,
+        seed: u64,
+        world: &mut World<O>,
+    ) {
+        let stack = &mut self.stacks[index];
+        let config = config_at(&self.controllers, node, config.unwrap_or(&stack.config));
+        let seals = Seals::new(stack.protection, world.network().clock_offset(node), world.now());
+        let host = if self.is_transparent {
+            let relay = InterceptorHost::new(config, seals, seed);
+            world.add_interceptor(node, Box::new(relay), index as u32)
+        } else {
+            world.add_host(node, Box::new(RelayHost::new(config, seals, seed)), false)
+        };
+        stack.relays.insert(node, host);
+    }
+
+    /// Leaves the relays of a node out of every path, or not any more.
+    pub(crate) fn bypass<O: Observer>(&mut self, node: NodeId, is_out: bool, world: &mut World<O>) {
+        if self.is_transparent {
+            return world.set_aside(node, is_out);
+        }
+        if is_out {
+            self.bypassed.insert(node)
+        } else {
+            self.bypassed.remove(&node)
+        };
+        self.rewire(world);
     }
 
     /// Puts relays on a node that was not there before, one per stack.
     pub(crate) fn add_relays<O: Observer>(&mut self, node: NodeId, rng: &mut Rng, world: &mut World<O>) {
-        for stack in &mut self.stacks {
-            let relay = RelayHost::new(config_at(&self.controllers, node, &stack.config), rng.next_u64());
-            stack.relays.insert(node, world.add_host(node, Box::new(relay), false));
+        for index in 0..self.stacks.len() {
+            self.add_relay((index, node), None, rng.next_u64(), world);
         }
     }
 
@@ -62,6 +103,9 @@ impl Overlay {
 
     /// Tells every host on every path whom to ask, where that changed.
     pub(crate) fn rewire<O: Observer>(&mut self, world: &mut World<O>) {
+        if self.is_transparent {
+            return;
+        }
         for member in &self.members {
             let chain = self.chain(member, world);
             for pair in chain.windows(2) {

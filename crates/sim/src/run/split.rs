@@ -1,7 +1,7 @@
 //! Flows whose connection a gateway splits by rate.
 
 use super::build::{Builder, Ends, FlowSpec, Transport};
-use crate::engine::{HostId, IP_HEADER, NodeId};
+use crate::engine::{Address, HostId, IP_HEADER, NodeId};
 use crate::host::split::{GatewayHost, SplitSink, TerminalHost, Upstream};
 use crate::host::tcp::{TcpConfig, TcpSink, TcpSource};
 use starhop_proto::split::{HEADER, SplitConfig};
@@ -47,7 +47,7 @@ impl Builder {
             let host = GatewayHost::new(rate, framing, &upstreams);
             let gateway = self.world.add_host(node, Box::new(host), false);
             for upstream in &upstreams {
-                let source = HostId::of(upstream.server).unwrap_or(gateway);
+                let source = Address::of(upstream.server).map_or(gateway, |server| server.host);
                 self.served.insert(upstream.flow, Served { source, gateway });
             }
         }

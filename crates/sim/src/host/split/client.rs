@@ -4,6 +4,7 @@ use crate::engine::{Body, Host};
 use crate::host::asker::{Asker, Exchange};
 use crate::record::SharedRecorder;
 use starhop_proto::name::ByteRange;
+use starhop_proto::peer::Face;
 use starhop_proto::split::{ConnectionId, Receiver, Segment, SplitConfig};
 use starhop_proto::time::Instant;
 use std::net::SocketAddr;
@@ -48,7 +49,7 @@ impl SplitSink {
 }
 
 impl Host for SplitSink {
-    fn handle_packet(&mut self, now: Instant, _from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, now: Instant, _face: Face, body: &mut Body) {
         let Body::Split(segment) = body else { return };
         let at = crate::engine::without_offset(now, self.clock_offset);
         let (recorder, record) = (&self.recorder, self.record as usize);
@@ -68,10 +69,10 @@ impl Host for SplitSink {
         self.ask(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         let message = self.receiver.poll(now)?;
         *out = Body::Split(Box::new(Segment { connection: ConnectionId(self.record), message }));
-        Some(self.gateway)
+        Some(self.gateway.into())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

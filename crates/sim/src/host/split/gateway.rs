@@ -4,6 +4,7 @@ use super::largest_buffer;
 use crate::engine::{Backlog, Body, Host, HostReport, TcpStats};
 use crate::host::tcp::{Receiver, TcpConfig};
 use starhop_proto::name::ByteRange;
+use starhop_proto::peer::Face;
 use starhop_proto::split::{ConnectionId, Gateway, Heard, Segment, SenderStats, SplitConfig};
 use starhop_proto::time::Instant;
 use starhop_proto::units::Rate;
@@ -94,9 +95,9 @@ impl GatewayHost {
 }
 
 impl Host for GatewayHost {
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
         match body {
-            Body::Split(segment) => self.on_client(now, from, segment),
+            Body::Split(segment) => self.on_client(now, face.remote, segment),
             Body::Tcp(segment) => {
                 let flow = segment.flow;
                 let Some(connection) = self.connections.get_mut(&flow) else { return };
@@ -119,17 +120,17 @@ impl Host for GatewayHost {
         flows.into_iter().for_each(|flow| self.tell_room(flow));
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         for connection in self.connections.values_mut() {
             if let Some(segment) = connection.receiver.poll_transmit(now) {
                 *out = Body::Tcp(Box::new(segment));
-                return Some(connection.server);
+                return Some(connection.server.into());
             }
         }
         let segment = self.gateway.poll(now)?;
         let client = self.connections.get(&segment.connection.0)?.client?;
         *out = Body::Split(Box::new(segment));
-        Some(client)
+        Some(client.into())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -2,6 +2,7 @@
 
 use crate::engine::{Backlog, Body, Host, HostReport};
 use crate::host::tcp::{Sender, TcpConfig};
+use starhop_proto::peer::Face;
 use starhop_proto::split::{ConnectionId, Receiver, Segment, SplitConfig};
 use starhop_proto::time::Instant;
 use std::net::SocketAddr;
@@ -53,11 +54,11 @@ impl TerminalHost {
 }
 
 impl Host for TerminalHost {
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
         match body {
             Body::Split(segment) => self.receiver.on_message(now, &segment.message, |_| ()),
             Body::Tcp(segment) => {
-                self.client = Some(from);
+                self.client = Some(face.remote);
                 self.sender.on_segment(now, segment);
                 self.ask(now);
             }
@@ -70,14 +71,14 @@ impl Host for TerminalHost {
         self.sender.on_timeout(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         if let Some(message) = self.receiver.poll(now) {
             *out = Body::Split(Box::new(Segment { connection: ConnectionId(self.flow), message }));
-            return Some(self.gateway);
+            return Some(self.gateway.into());
         }
         let (segment, client) = (self.sender.poll_transmit(now)?, self.client?);
         *out = Body::Tcp(Box::new(segment));
-        Some(client)
+        Some(client.into())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -7,13 +7,14 @@ use crate::engine::{Backlog, Body, Host, HostReport, TcpSegment, WindowSample};
 use crate::host::asker::{Asker, Exchange};
 use crate::record::SharedRecorder;
 use starhop_proto::name::ByteRange;
+use starhop_proto::peer::Face;
 use starhop_proto::time::Instant;
 use std::net::SocketAddr;
 
-fn put(segment: Option<TcpSegment>, to: Option<SocketAddr>, out: &mut Body) -> Option<SocketAddr> {
+fn put(segment: Option<TcpSegment>, to: Option<SocketAddr>, out: &mut Body) -> Option<Face> {
     let (segment, to) = (segment?, to?);
     *out = Body::Tcp(Box::new(segment));
-    Some(to)
+    Some(to.into())
 }
 
 /// The server: it has the content, and sends it to whoever opens the connection.
@@ -51,9 +52,9 @@ impl TcpSource {
 }
 
 impl Host for TcpSource {
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
         if let Body::Tcp(segment) = body {
-            self.peer = Some(from);
+            self.peer = Some(face.remote);
             self.sender.on_segment(now, segment);
             if let Some(exchange) = &self.exchange {
                 let (bytes, is_all) = exchange.given(self.sender.asked());
@@ -66,7 +67,7 @@ impl Host for TcpSource {
         self.sender.on_timeout(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         put(self.sender.poll_transmit(now), self.peer, out)
     }
 
@@ -129,9 +130,9 @@ impl TcpSink {
 }
 
 impl Host for TcpSink {
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
         let Body::Tcp(segment) = body else { return };
-        self.upstream = Some(from);
+        self.upstream = Some(face.remote);
         let at = crate::engine::without_offset(now, self.clock_offset);
         let (recorder, record) = (&self.recorder, self.record as usize);
         let new = |range: ByteRange| recorder.borrow_mut().on_received(at, record, range);
@@ -150,7 +151,7 @@ impl Host for TcpSink {
         self.ask(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         put(self.receiver.poll_transmit(now), self.upstream, out)
     }
 
@@ -215,12 +216,12 @@ impl TcpSplice {
 }
 
 impl Host for TcpSplice {
-    fn handle_packet(&mut self, now: Instant, from: SocketAddr, body: &mut Body) {
+    fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
         let Body::Tcp(segment) = body else { return };
-        if from == self.upstream {
+        if face.remote == self.upstream {
             self.receiver.on_segment(now, segment, |_| ());
         } else {
-            self.downstream = Some(from);
+            self.downstream = Some(face.remote);
             self.sender.on_segment(now, segment);
             // Asked by the next node, it asks the one before.
             if self.sender.is_open() && !self.is_asking {
@@ -240,7 +241,7 @@ impl Host for TcpSplice {
         self.sender.on_timeout(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<SocketAddr> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         let acknowledgement = put(self.receiver.poll_transmit(now), Some(self.upstream), out);
         acknowledgement.or_else(|| put(self.sender.poll_transmit(now), self.downstream, out))
     }

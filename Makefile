@@ -32,8 +32,10 @@ lint: bootstrap
 demo: build
 	target/release/starhop demo $(ARGS)
 
-# The emulator's long tests: outages and switching of a minute, all transports beside the simulator.
+# CHAOS_SEEDS seeds of every chaos test in the simulator, then the emulator's long tests: outages and switching of a
+# minute, all transports beside the simulator.
 chaos: bootstrap
+	CHAOS_SEEDS=$${CHAOS_SEEDS:-1000} $(CARGO) test --profile fuzz --locked -p starhop-lab --test chaos
 	$(CARGO) test --locked -p starhop --test emulate -- long
 
 # Sealed and plain, beside iperf3.

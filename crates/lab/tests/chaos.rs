@@ -1,0 +1,240 @@
+//! Relays that nobody is told of, and a world that misbehaves at times drawn by a seed. Whatever happens, every byte
+//! arrives and is right. `CHAOS_SEEDS=1000` runs so many seeds of each case (`make chaos`).
+
+use starhop_lab::result::RunResult;
+use starhop_lab::run::simulate;
+use starhop_lab::scenario::Scenario;
+use starhop_proto::rng::Rng;
+
+const BYTES: u64 = 1_500_000;
+
+/// Two relays on three lossy hops of 16 Mbit/s; the transfer takes 0.9 s where nothing happens.
+const CHAIN: &str = r#"
+kind = "chain"
+hops = 3
+transparent = true
+
+[topology.link]
+rate = "16Mbit"
+delay = "10ms"
+loss = "0.5%"
+"#;
+
+/// Two paths with a relay on one and two on the other.
+const PARALLEL: &str = r#"
+kind = "parallel"
+transparent = true
+switch = { SWITCH }
+
+[topology.link]
+rate = "16Mbit"
+loss = "0.5%"
+
+[[topology.path]]
+hops = 2
+delay = "20ms"
+
+[[topology.path]]
+hops = 3
+delay = "15ms"
+"#;
+
+/// The seeds of each case.
+fn seeds() -> std::ops::Range<u64> {
+    let count = std::env::var("CHAOS_SEEDS").ok().and_then(|count| count.parse().ok());
+    0..count.unwrap_or(3)
+}
+
+/// Times of a case, drawn by its seed.
+struct Times(Rng);
+
+impl Times {
+    /// A time between two, milliseconds.
+    fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.0.below(most - least)
+    }
+}
+
+fn event(at_ms: u64, what: &str) -> String {
+    format!("[[event]]\nat = \"{at_ms}ms\"\n{what}\n")
+}
+
+/// Runs a case under every seed: `case` gives the fields of the topology, and events.
+fn each_seed(case: impl Fn(&mut Times) -> (String, String)) {
+    seeds().for_each(|seed| drop(run("", seed, &case)));
+}
+
+/// Runs a case under a seed, with more fields of the scenario itself.
+fn run(fields: &str, seed: u64, case: &impl Fn(&mut Times) -> (String, String)) -> RunResult {
+    let (topology, events) = case(&mut Times(Rng::new(seed).fork(0x63_6861_6f73)));
+    let text = format!(
+        "title = \"chaos\"\nduration = \"120s\"\nseed = {seed}\n{fields}\n\n[topology]{topology}\n\
+             [[flow]]\nname = \"a\"\nsize = \"{BYTES}B\"\n\n{events}"
+    );
+    let scenario = match Scenario::parse(&text, &|_| Err("no files here".into())) {
+        Ok(scenario) => scenario,
+        Err(error) => panic!("{error}\n{text}"),
+    };
+    let result = simulate(&scenario, |_| ());
+    assert!(result.problems.is_empty(), "seed {seed}: {:?}\n{text}", result.problems);
+    let flow = &result.flows[0];
+    assert!(flow.completed && flow.delivered_bytes == BYTES, "seed {seed}: {flow:?}\n{text}");
+    result
+}
+
+/// A case on the chain.
+fn chain(events: impl Fn(&mut Times) -> String) {
+    each_seed(|times| (CHAIN.to_owned(), events(times)));
+}
+
+fn parallel(switch: &str, events: impl Fn(&mut Times) -> String) {
+    each_seed(|times| (PARALLEL.replace("SWITCH", switch), events(times)));
+}
+
+#[test]
+fn none_some_and_all_relays() {
+    for (relays, count) in [("\"none\"", 0), ("[\"r1\"]", 1), ("[\"r2\"]", 1), ("\"all\"", 2)] {
+        let topology = CHAIN.replace("hops = 3", &format!("hops = 3\nrelays = {relays}"));
+        for seed in seeds() {
+            let result = run("", seed, &|_| (topology.clone(), String::new()));
+            let served =
+                result.relays.iter().filter(|relay| relay.interests_in > 0 && relay.interests_out > 0);
+            assert_eq!(served.count(), count, "{:?}", result.relays);
+        }
+    }
+}
+
+#[test]
+fn relays_may_appear_in_the_middle() {
+    chain(|times| {
+        let appears = |relay, at| {
+            event(0, &format!("crash = \"{relay}\"")) + &event(at, &format!("restart = \"{relay}\""))
+        };
+        appears("r1", times.between(100, 900)) + &appears("r2", times.between(100, 900))
+    });
+}
+
+#[test]
+fn any_relay_may_be_killed_and_started_again() {
+    for relay in ["r1", "r2"] {
+        chain(|times| {
+            let killed = times.between(50, 900);
+            let back = killed + times.between(0, 600);
+            event(killed, &format!("crash = \"{relay}\"")) + &event(back, &format!("restart = \"{relay}\""))
+        });
+    }
+}
+
+#[test]
+fn a_relay_may_be_replaced_at_once_again_and_again() {
+    chain(|times| {
+        let every = times.between(40, 300);
+        let replaced = |at| event(at, "crash = \"r1\"") + &event(at, "restart = \"r1\"");
+        (1..10).map(|turn| replaced(turn * every)).collect()
+    });
+}
+
+#[test]
+fn relays_may_be_taken_away_one_after_the_other() {
+    chain(|times| {
+        event(times.between(50, 900), "crash = \"r1\"") + &event(times.between(50, 900), "crash = \"r2\"")
+    });
+}
+
+#[test]
+fn a_relay_may_step_aside_and_come_back_with_an_old_memory() {
+    chain(|times| {
+        let aside = times.between(50, 800);
+        let back = aside + times.between(1, 500);
+        event(aside, "bypass = \"r1\"") + &event(back, "include = \"r1\"")
+    });
+}
+
+/// Nothing passes until the watchdog opens the way; later the relay is there again, as it was.
+#[test]
+fn a_relay_may_hang() {
+    chain(|times| {
+        let hangs = times.between(50, 700);
+        let open = hangs + times.between(500, 2000);
+        let back = open + times.between(50, 5000);
+        event(hangs, "link_down = \"server-r1\"")
+            + &event(open, "bypass = \"r1\"")
+            + &event(open, "link_up = \"server-r1\"")
+            + &event(back, "include = \"r1\"")
+    });
+}
+
+#[test]
+fn the_path_may_switch_again_and_again() {
+    for in_flight in ["lost", "kept"] {
+        for every in ["300ms", "1s"] {
+            parallel(&format!("every = \"{every}\", in_flight = \"{in_flight}\""), |_| String::new());
+        }
+    }
+}
+
+#[test]
+fn the_path_may_switch_while_relays_restart() {
+    parallel("every = \"400ms\"", |times| {
+        let replaced = |node, at| {
+            event(at, &format!("crash = \"{node}\"")) + &event(at + 150, &format!("restart = \"{node}\""))
+        };
+        replaced("p1r1", times.between(50, 900)) + &replaced("p2r1", times.between(50, 900))
+    });
+}
+
+#[test]
+fn the_path_may_be_away() {
+    chain(|times| {
+        let away = times.between(50, 800);
+        let back = away + times.between(100, 10_000);
+        event(away, "link_down = \"r1-r2\"") + &event(back, "link_up = \"r1-r2\"")
+    });
+}
+
+#[test]
+fn address_and_route_of_the_client_may_change_at_once() {
+    parallel("times = [\"600s\"]", |times| {
+        let at = times.between(50, 800);
+        event(at, "path = 2") + &event(at, "readdress = \"client\"")
+    });
+}
+
+#[test]
+fn a_client_may_get_other_addresses_again_and_again() {
+    chain(|times| {
+        let every = times.between(60, 300);
+        (1..8).map(|turn| event(turn * every, "readdress = \"client\"")).collect()
+    });
+}
+
+#[test]
+fn packets_may_be_doubled_swapped_and_damaged() {
+    let disorder =
+        "loss = \"0.5%\"\nduplicate = \"5%\"\nreorder = \"5%\"\nreorder_by = \"5ms\"\ncorrupt = \"1%\"";
+    let topology = CHAIN.replace("loss = \"0.5%\"", disorder);
+    // Without UDP's checksum the seal finds what is damaged.
+    for fields in ["", "udp_checksum = false"] {
+        seeds().for_each(|seed| drop(run(fields, seed, &|_| (topology.clone(), String::new()))));
+    }
+}
+
+/// A relay whose clock is far off opens nothing more, and lets pass what it does not open.
+#[test]
+fn the_clock_of_a_relay_may_jump() {
+    for by in ["3600s", "-3600s", "20s", "-20s"] {
+        chain(|times| {
+            event(times.between(50, 800), &format!("clock_step = {{ node = \"r1\", by = \"{by}\" }}"))
+        });
+    }
+}
+
+/// Within the tolerance of 32 s nobody need notice.
+#[test]
+fn the_clocks_of_both_ends_may_jump() {
+    for (node, by) in [("client", "20s"), ("client", "-20s"), ("server", "20s"), ("server", "-20s")] {
+        chain(|times| {
+            event(times.between(50, 800), &format!("clock_step = {{ node = \"{node}\", by = \"{by}\" }}"))
+        });
+    }
+}

@@ -3,7 +3,7 @@
 use super::fields::{Fields, ScenarioError, put};
 use super::units::{PacketsOrSize, Span};
 use starhop_sim::host::tcp::congestion::Control;
-use starhop_sim::host::tcp::{LossDetection, TcpConfig, TcpSettings};
+use starhop_sim::host::tcp::{Count, LossDetection, TcpConfig, TcpSettings};
 use starhop_sim::run::Transport;
 
 /// TCP with the options of a flow.
@@ -25,6 +25,10 @@ pub(super) fn tcp(
 
 pub(super) fn set_tcp(settings: &mut TcpSettings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
     let s = settings;
+    let preset: Option<PresetName> = options.optional("preset")?;
+    if let Some(preset) = preset {
+        *s = TcpSettings { mss: s.mss, ..preset.settings(s.control) };
+    }
     put(options.optional("mss")?, &mut s.mss);
     put(options.optional("initial_window")?, &mut s.initial_window);
     put(options.optional("ack_every")?, &mut s.ack_every);
@@ -46,6 +50,14 @@ pub(super) fn set_tcp(settings: &mut TcpSettings, options: &mut Fields<'_>) -> R
         PacketsOrSize::Bytes(bytes) => bytes,
     };
     put(options.optional("receive_window")?.map(bytes), &mut s.receive_window);
+    put(options.optional::<CountName>("count")?.map(count), &mut s.count);
+    // ns-2 sets the first threshold to the receiver's window, whatever that is.
+    let window = (s.receive_window / u64::from(s.mss.max(1))) as u32;
+    let first = preset.is_some_and(|preset| preset == PresetName::Ns2).then_some(window);
+    let given = options
+        .optional::<PacketsOrSize>("initial_ssthresh")?
+        .map(|amount| (bytes(amount) as f64 / mss) as u32);
+    put(given.or(first).map(Some), &mut s.initial_ssthresh);
     put(options.optional::<Room>("split_buffer")?.map(|room| room.bytes(mss)), &mut s.split_buffer);
     Ok(())
 }
@@ -79,11 +91,45 @@ impl Room {
 enum DetectionName {
     Rack,
     Dupack,
+    NoSack,
+}
+
+#[derive(Clone, Copy, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum CountName {
+    Segments,
+    Acks,
+}
+
+fn count(name: CountName) -> Count {
+    match name {
+        CountName::Segments => Count::Segments,
+        CountName::Acks => Count::Acks,
+    }
+}
+
+/// Whose TCP it is.
+#[derive(Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+enum PresetName {
+    #[serde(rename = "linux")]
+    Linux,
+    #[serde(rename = "ns-2")]
+    Ns2,
+}
+
+impl PresetName {
+    fn settings(self, control: Control) -> TcpSettings {
+        match self {
+            Self::Linux => TcpSettings::linux(control),
+            Self::Ns2 => TcpSettings::ns2(control),
+        }
+    }
 }
 
 fn detection(name: DetectionName) -> LossDetection {
     match name {
         DetectionName::Rack => LossDetection::Rack,
         DetectionName::Dupack => LossDetection::DupAck,
+        DetectionName::NoSack => LossDetection::NoSack,
     }
 }

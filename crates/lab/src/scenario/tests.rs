@@ -281,6 +281,8 @@ fn tcp_takes_its_options_and_says_what_is_wrong_with_them() {
         ("transport = \"cubic\"\noptions = { mss = 10 }", "flow.0.options.mss"),
         ("transport = \"cubic\"\noptions = { buffer_target = \"5p\" }", "flow.0.options.buffer_target"),
         ("transport = \"cubic\"\noptions = { loss_detection = \"eyes\" }", "flow.0.options.loss_detection"),
+        ("transport = \"cubic\"\noptions = { preset = \"ns-9\" }", "flow.0.options.preset"),
+        ("transport = \"cubic\"\noptions = { initial_ssthresh = \"1p\" }", "flow.0.options.initial_ssthresh"),
         ("transport = \"cubic\"\nsplit = [\"r9\"]", "flow.0.split"),
         ("transport = \"cubic\"\nsplit = \"some\"", "flow.0.split"),
         ("transport = \"starhop\"\nsplit = \"every-hop\"", "flow.0.split"),

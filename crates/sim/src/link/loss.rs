@@ -9,6 +9,8 @@ pub enum LossModel {
     None,
     /// Each packet by itself, with this probability.
     Bernoulli(f64),
+    /// Every so many packets, one: what closed forms of congestion controls assume.
+    Periodic(u64),
     /// Gilbert-Elliott: a good and a bad state.
     GilbertElliott(GilbertElliott),
     /// Each bit by itself, with this probability; one wrong bit loses the packet.
@@ -48,6 +50,7 @@ impl LossModel {
         match self {
             Self::None => 0.0,
             Self::Bernoulli(p) => *p,
+            Self::Periodic(packets) => 1.0 / *packets as f64,
             Self::GilbertElliott(model) => model.mean(),
             Self::BitErrors(ber) => -libm::expm1(f64::from(bytes) * 8.0 * libm::log1p(-ber)),
         }
@@ -59,6 +62,8 @@ impl LossModel {
 pub struct Loss {
     model: LossModel,
     is_bad: bool,
+    /// Periodic losses only: packets since the last one.
+    passed: u64,
     /// Bit errors only: packet length and its loss probability; most packets of a run have few lengths.
     known: [(u32, f64); 2],
 }
@@ -66,7 +71,7 @@ pub struct Loss {
 impl Loss {
     /// A process that starts in the good state.
     pub fn new(model: LossModel) -> Self {
-        Self { model, is_bad: false, known: [(0, 0.0); 2] }
+        Self { model, is_bad: false, passed: 0, known: [(0, 0.0); 2] }
     }
 
     /// The model.
@@ -79,6 +84,10 @@ impl Loss {
         match &self.model {
             LossModel::None => false,
             LossModel::Bernoulli(p) => rng.chance(*p),
+            LossModel::Periodic(packets) => {
+                self.passed = (self.passed + 1) % packets;
+                self.passed == 0
+            }
             LossModel::GilbertElliott(model) => {
                 let change = if self.is_bad { model.to_good } else { model.to_bad };
                 self.is_bad ^= rng.chance(change);

@@ -10,6 +10,19 @@ pub enum LossDetection {
     Rack,
     /// By three later segments that arrived (RFC 6675). Lost retransmissions wait for the timer.
     DupAck,
+    /// By three duplicate acknowledgements, without SACK (RFC 6582): one repair per round trip, and after a timeout
+    /// everything that was under way is sent again.
+    NoSack,
+}
+
+/// What makes a window grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Count {
+    /// The segments that an acknowledgement covers (RFC 3465).
+    Segments,
+    /// Acknowledgements, as in RFC 5681's formula, simulators of 2003 and Linux' Hybla: with delayed acknowledgements
+    /// windows grow half as fast.
+    Acks,
 }
 
 /// What a connection is set to. [`TcpConfig::new`] checks it.
@@ -33,6 +46,10 @@ pub struct TcpSettings {
     pub pacing: bool,
     /// How losses are found.
     pub loss_detection: LossDetection,
+    /// What makes windows grow.
+    pub count: Count,
+    /// Where the first slow start ends, segments; `None` is at the first loss.
+    pub initial_ssthresh: Option<u32>,
     /// Slow start ends when the round trip grows, in controls that know HyStart.
     pub hystart: bool,
     /// The client opens the connection with SYN and SYN-ACK.
@@ -46,7 +63,7 @@ pub struct TcpSettings {
 }
 
 impl TcpSettings {
-    /// What the Linux kernel does by default.
+    /// What the Linux kernel does by default, but for what [`Self::linux`] says.
     pub fn new(control: Control) -> Self {
         Self {
             control,
@@ -58,11 +75,37 @@ impl TcpSettings {
             min_rto: Duration::from_millis(200),
             pacing: false,
             loss_detection: LossDetection::Rack,
+            count: Count::Segments,
+            initial_ssthresh: None,
             hystart: true,
             handshake: true,
             tuning: Tuning::default(),
             split_buffer: None,
             ecn: false,
+        }
+    }
+
+    /// The Linux kernel, single controls included: its Hybla adds one increment per acknowledgement, however many
+    /// segments that covers (net/ipv4/tcp_hybla.c), and so grows half as fast as the paper's.
+    pub fn linux(control: Control) -> Self {
+        let count = if control.name() == "hybla" { Count::Acks } else { Count::Segments };
+        Self { count, ..Self::new(control) }
+    }
+
+    /// The simulator ns-2 as papers of 2000 to 2010 used it: NewReno's recovery without SACK, every segment
+    /// acknowledged, a first window of two, a first threshold of the receiver's window, and growth per
+    /// acknowledgement (tcp/tcp-newreno.cc; ns-default.tcl).
+    pub fn ns2(control: Control) -> Self {
+        let settings = Self::new(control);
+        let window = settings.receive_window / u64::from(settings.mss);
+        Self {
+            initial_window: 2,
+            ack_every: 1,
+            loss_detection: LossDetection::NoSack,
+            count: Count::Acks,
+            initial_ssthresh: Some(window as u32),
+            hystart: false,
+            ..settings
         }
     }
 }
@@ -87,7 +130,7 @@ impl TcpConfig {
     /// The first setting with which no connection works.
     pub fn new(settings: TcpSettings) -> Result<Self, TcpConfigError> {
         let s = &settings;
-        let checks: [(&'static str, bool, &'static str); 10] = [
+        let checks: [(&'static str, bool, &'static str); 11] = [
             ("mss", (64..=60_000).contains(&s.mss), "must lie between 64 and 60000 bytes"),
             (
                 "initial_window",
@@ -100,6 +143,11 @@ impl TcpConfig {
                 "must hold two segments, and at most 1 GiB as window scaling goes (RFC 7323)",
             ),
             ("ack_every", (1..=1000).contains(&s.ack_every), "must lie between 1 and 1000 segments"),
+            (
+                "initial_ssthresh",
+                s.initial_ssthresh.is_none_or(|segments| segments >= 2),
+                "must be at least 2 segments",
+            ),
             ("min_rto", s.min_rto >= Duration::from_millis(1), "must be at least 1ms"),
             (
                 "rtt0",

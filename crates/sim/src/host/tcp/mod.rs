@@ -13,7 +13,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
-pub use config::{LossDetection, TcpConfig, TcpConfigError, TcpSettings};
+pub use config::{Count, LossDetection, TcpConfig, TcpConfigError, TcpSettings};
 pub use hosts::{TcpSink, TcpSource, TcpSplice};
 pub(super) use receiver::Receiver;
 pub(crate) use sender::OVERHEAD;

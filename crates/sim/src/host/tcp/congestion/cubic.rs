@@ -9,7 +9,8 @@ const C: f64 = 0.4;
 /// What is left of the window after a loss (RFC 9438, section 4.6).
 const BETA: f64 = 0.7;
 /// The window grows at most by half a segment per acknowledged segment, so that a burst of late growth does
-/// not overrun the path, and at least by this share of one (both as in the kernel).
+/// not overrun the path, and at least by this share of a segment per window (both as in the kernel, whose count of
+/// acknowledgements per segment is at most 100 windows).
 const MOST_GROWTH: f64 = 0.5;
 const LEAST_GROWTH: f64 = 0.01;
 /// Growth per acknowledged segment before the first loss.
@@ -86,7 +87,7 @@ impl Cubic {
         let t = now.since(epoch.start).as_secs_f64() + self.delay_min.unwrap_or_default().as_secs_f64();
         let offset = t - epoch.k;
         let target = epoch.origin + C * offset * offset * offset;
-        let mut growth = ((target - cwnd) / cwnd).max(LEAST_GROWTH);
+        let mut growth = (target - cwnd).max(LEAST_GROWTH) / cwnd;
         if last_max == 0.0 {
             growth = growth.max(FIRST_GROWTH);
         }
@@ -110,7 +111,7 @@ impl WindowControl for Cubic {
         if ack.is_recovering || !ack.is_cwnd_limited {
             return;
         }
-        let mut acked = ack.acked;
+        let mut acked = ack.counted;
         if self.window.is_slow_start() {
             acked = self.window.slow_start(acked);
         }

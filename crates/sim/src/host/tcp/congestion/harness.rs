@@ -16,6 +16,7 @@ pub(crate) fn setup() -> Setup {
         mss: 1448,
         overhead: 52,
         initial_window: 10.0,
+        initial_ssthresh: f64::INFINITY,
         receive_window: 10_000.0,
         hystart: true,
         tuning: Tuning::default(),
@@ -32,6 +33,7 @@ pub(crate) fn ack(now: Instant, cwnd: f64, rtt: Duration, min_rtt: Duration) -> 
     Ack {
         now,
         acked: 1.0,
+        counted: 1.0,
         lost: 0.0,
         prior_in_flight: cwnd,
         in_flight: cwnd - 1.0,
@@ -311,7 +313,7 @@ impl Flow {
             self.cc.on_loss(&Loss { now, kind: LossKind::Acks, in_flight, srtt, min_rtt });
         }
         let mut ack = self.ack(now, outcome);
-        (ack.acked, ack.lost, ack.rtt, ack.sample) = (0.0, 1.0, None, None);
+        (ack.acked, ack.counted, ack.lost, ack.rtt, ack.sample) = (0.0, 0.0, 1.0, None, None);
         self.cc.on_ack(&ack);
     }
 
@@ -340,6 +342,7 @@ impl Flow {
         Ack {
             now,
             acked: 1.0,
+            counted: 1.0,
             lost: 0.0,
             prior_in_flight: in_flight + 1.0,
             in_flight,

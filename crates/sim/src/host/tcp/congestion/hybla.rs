@@ -105,9 +105,9 @@ impl WindowControl for Hybla {
             return;
         }
         if self.window.is_slow_start() {
-            self.window.slow_start(ack.acked * self.rho.slow_start());
+            self.window.slow_start(ack.counted * self.rho.slow_start());
         } else {
-            self.window.cwnd += ack.acked * self.rho.avoidance(self.window.cwnd);
+            self.window.cwnd += ack.counted * self.rho.avoidance(self.window.cwnd);
         }
         // What cannot be sent must not pile up: a single acknowledgement may multiply the window.
         self.window.cwnd = self.window.cwnd.min(self.receive_window);

@@ -114,9 +114,9 @@ impl WindowControl for HyblaVeno {
             return;
         }
         if self.window.is_slow_start() {
-            self.window.slow_start(ack.acked * self.slow_start_growth(ack.prior_in_flight));
+            self.window.slow_start(ack.counted * self.slow_start_growth(ack.prior_in_flight));
         } else {
-            self.window.cwnd += ack.acked * self.rho.avoidance(self.window.cwnd);
+            self.window.cwnd += ack.counted * self.rho.avoidance(self.window.cwnd);
         }
         self.window.cwnd = self.window.cwnd.min(self.receive_window);
     }

@@ -119,6 +119,8 @@ pub struct Setup {
     pub overhead: u32,
     /// The window that it begins with, segments (RFC 6928).
     pub initial_window: f64,
+    /// Where its first slow start ends, segments; infinite for at the first loss.
+    pub initial_ssthresh: f64,
     /// The peer's receive window, segments.
     pub receive_window: f64,
     /// What the user set in place of the control's defaults.
@@ -153,6 +155,8 @@ pub struct Ack {
     pub now: Instant,
     /// Segments newly covered, cumulatively or selectively.
     pub acked: f64,
+    /// By how many segments it makes a window grow: `acked`, or 1 where acknowledgements are counted.
+    pub counted: f64,
     /// Segments that it showed to be lost.
     pub lost: f64,
     /// Segments in flight before it, and after it.

@@ -23,6 +23,7 @@ fn nonsense(rng: &mut Rng, now: Instant, cwnd: f64, delivered: f64) -> Ack {
     Ack {
         now,
         acked,
+        counted: acked,
         lost: if rng.chance(0.2) { rng.below(100) as f64 } else { 0.0 },
         prior_in_flight: in_flight + acked,
         in_flight,

@@ -96,7 +96,7 @@ impl WindowControl for Vegas {
         }
         self.backlog.see(ack);
         if !is_idle && self.window.is_slow_start() && self.is_growing_round {
-            self.window.slow_start(ack.acked);
+            self.window.slow_start(ack.counted);
         }
     }
 

@@ -70,7 +70,7 @@ impl WindowControl for Veno {
         if ack.is_recovering || !ack.is_cwnd_limited {
             return;
         }
-        let mut acked = ack.acked;
+        let mut acked = ack.counted;
         if self.window.is_slow_start() {
             acked = self.window.slow_start(acked);
         }

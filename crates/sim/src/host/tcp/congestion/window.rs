@@ -15,7 +15,7 @@ pub struct Window {
 impl Window {
     /// The window at the start of a connection.
     pub fn new(setup: &Setup) -> Self {
-        Self { cwnd: setup.initial_window, ssthresh: f64::INFINITY }
+        Self { cwnd: setup.initial_window, ssthresh: setup.initial_ssthresh }
     }
 
     /// The window grows exponentially.

@@ -1,6 +1,6 @@
 //! What an acknowledgement does to a sender.
 
-use super::super::config::LossDetection;
+use super::super::config::{Count, LossDetection};
 use super::super::congestion::{Ack, LossKind};
 use super::prr::Prr;
 use super::scoreboard::Delivery;
@@ -40,7 +40,10 @@ impl Sender {
         let (before, end) = (self.board.first(), self.board.next());
         self.board.acknowledge(segment.ack.div_ceil(mss).min(end), &mut delivery);
         let blocks = segment.sack.as_slice().iter().skip(usize::from(segment.has_dsack));
-        for block in blocks {
+        // Without SACK the blocks stand for duplicate acknowledgements: how many segments left the network is all that is
+        // taken from them, and after a timeout nothing.
+        let is_deaf = self.config.loss_detection == LossDetection::NoSack && self.has_timed_out();
+        for block in blocks.filter(|_| !is_deaf) {
             self.board.sack(block.start / mss, block.end.div_ceil(mss), &mut delivery);
         }
         delivery.is_sacked_only = self.board.first() == before;
@@ -70,7 +73,8 @@ impl Sender {
         let Some(Undo { cwnd, ssthresh }) = self.undo else { return false };
         // Whether it was right or a mistake, the episode is judged by its first repair.
         self.undo = None;
-        if self.phase == Phase::Open || echo >= repeat {
+        let is_known = self.config.loss_detection != LossDetection::NoSack;
+        if self.phase == Phase::Open || echo >= repeat || !is_known {
             return false;
         }
         self.board.find_all();
@@ -118,6 +122,7 @@ impl Sender {
         self.timers.reordering = None;
         match self.config.loss_detection {
             LossDetection::DupAck => self.board.lose_below_three(),
+            LossDetection::NoSack => self.lose_first_of_hole(),
             LossDetection::Rack => {
                 let is_recovering = self.phase != Phase::Open;
                 let (min_rtt, srtt) = (self.rtt.min(), self.rtt.srtt().unwrap_or_default());
@@ -132,6 +137,22 @@ impl Sender {
         let is_lost_again = matches!(self.phase, Phase::Loss { .. }) && self.board.lost_repeats() > repeats;
         if found > 0 && (self.phase == Phase::Open || is_lost_again) {
             self.begin_recovery(now, LossKind::Acks, in_flight);
+        }
+    }
+
+    fn has_timed_out(&self) -> bool {
+        matches!(self.phase, Phase::Loss { .. })
+    }
+
+    /// Three duplicates condemn the first segment, and a partial acknowledgement the next one (RFC 6582, section 3.2).
+    fn lose_first_of_hole(&mut self) {
+        let is_lost = match self.phase {
+            Phase::Open => self.board.sacked_count() >= 3,
+            Phase::Recovery { .. } => true,
+            Phase::Loss { .. } => false,
+        };
+        if is_lost {
+            self.board.lose_first();
         }
     }
 
@@ -176,10 +197,15 @@ impl Sender {
         // Between the first SACK block and the verdict the window stands still (Linux's state of disorder).
         let is_unclear = self.phase == Phase::Open && delivery.is_sacked_only;
         let acked = f64::from(delivery.count);
+        let counted = match self.config.count {
+            Count::Segments => acked,
+            Count::Acks => 1.0,
+        };
         let in_flight = f64::from(self.board.in_flight());
         self.control.on_ack(&Ack {
             now,
             acked,
+            counted,
             lost: lost as f64,
             prior_in_flight: f64::from(prior_in_flight),
             in_flight,

@@ -143,6 +143,7 @@ impl Sender {
             mss: config.mss,
             overhead: OVERHEAD,
             initial_window: f64::from(config.initial_window),
+            initial_ssthresh: config.initial_ssthresh.map_or(f64::INFINITY, f64::from),
             receive_window: config.receive_window as f64 / f64::from(config.mss),
             tuning: config.tuning,
             hystart: config.hystart,
@@ -458,6 +459,10 @@ impl Sender {
         let latest = match self.config.loss_detection {
             LossDetection::Rack => now.before(self.rack.rtt()),
             LossDetection::DupAck => now,
+            LossDetection::NoSack => {
+                self.board.forget_sacked();
+                now
+            }
         };
         let (cwnd, ssthresh) = (self.cwnd(), self.control.ssthresh());
         self.board.lose_all(latest);

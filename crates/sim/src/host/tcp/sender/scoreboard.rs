@@ -242,6 +242,24 @@ impl Scoreboard {
         }
     }
 
+    /// The first segment is deemed lost, if it was not repaired before.
+    pub(crate) fn lose_first(&mut self) {
+        if self.slots.front().is_some_and(|slot| slot.sent.repeats == 0) {
+            self.lose(self.first);
+        }
+    }
+
+    /// What arrived beyond a hole counts as under way again: nobody knows which segments those were.
+    pub(crate) fn forget_sacked(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.state == State::Sacked) {
+            slot.state = State::InFlight;
+            self.in_flight += 1;
+        }
+        self.sacked = Runs::default();
+        self.sacked_count = 0;
+        self.highest_sacked = None;
+    }
+
     /// A segment in flight is deemed lost.
     fn lose(&mut self, segment: u64) {
         let Some(slot) = self.slots.get_mut((segment - self.first) as usize) else { return };

@@ -6,7 +6,7 @@ CARGO ?= cargo
 # A cargo that rustup has just installed is not on the PATH of this shell yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: all package build test demo bench bpf chaos figures fuzz lint deny install bootstrap
+.PHONY: all package build test demo bench bpf chaos figures results fuzz lint deny install bootstrap
 
 all: build
 
@@ -52,6 +52,10 @@ bpf:
 # Every figure of the papers that takes minutes, with its verdicts; FIGURES="all --long" for the days over the sky.
 figures: build
 	target/release/starhop figure $${FIGURES:-all} --out figures-out
+
+# docs/RESULTS.md, all of it: hours. It may be cut off and goes on where it was.
+results: build
+	target/release/starhop figure all --long --out figures-out --results docs/RESULTS.md --resume
 
 # Every fuzz target (parsers, seal, roles) for FUZZ_SECONDS on one core, with the number of inputs; then every
 # property test with FUZZ_CASES.

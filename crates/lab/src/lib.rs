@@ -10,6 +10,7 @@ pub mod demo;
 pub mod emulate;
 pub mod error;
 pub mod figure;
+pub mod ns3;
 mod process;
 pub mod report;
 pub mod result;

@@ -3,8 +3,9 @@
 use crate::progress::Bar;
 use anyhow::{Context, anyhow, bail};
 use starhop_lab::emulate;
+use starhop_lab::figure::results::{self, Build};
 use starhop_lab::figure::spec::Engine;
-use starhop_lab::figure::{Finished, Library, Planned, finish, index, markdown, page, plan};
+use starhop_lab::figure::{Finished, Library, Planned, finish, index, page, plan};
 use starhop_lab::result::RunResult;
 use starhop_lab::scenario::Scenario;
 use starhop_lab::sweep::{Options, Progress, run_all};
@@ -17,6 +18,7 @@ Examples:
   starhop figure leotp-fig12
   starhop figure all --out figures-out
   starhop figure leotp-fig4 leotp-fig5 --seeds 10 --threads 4
+  starhop figure all --long --results docs/RESULTS.md --resume
   starhop figure --copy mine && starhop figure mine/figures/leotp-fig12.toml
 
 A figure is a file: what is run, what varies, what is plotted, what is claimed. Each run leaves data.csv, plots as
@@ -30,7 +32,7 @@ cannot be written; 2 bad usage or a bad figure.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Ids, or files of your own; `all` is every figure that takes seconds to minutes
-    #[arg(value_name = "ID|FILE|all", required_unless_present_any = ["list", "copy"])]
+    #[arg(value_name = "ID|FILE|all", required_unless_present_any = ["list", "copy", "results"])]
     figures: Vec<String>,
     /// Say which figures there are
     #[arg(long)]
@@ -50,6 +52,12 @@ pub(crate) struct Args {
     /// With `all`: also the figures that take hours
     #[arg(long)]
     long: bool,
+    /// Write the verdicts into this document after every figure; what was not run stays as the document has it
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+    /// With --results: leave out what the document holds of this very build
+    #[arg(long, requires = "results")]
+    resume: bool,
     /// Fail where a goal of ours is missed
     #[arg(long)]
     check: bool,
@@ -70,30 +78,56 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         list()?;
     }
     if args.figures.is_empty() {
+        record(args, &[])?;
         return Ok(ExitCode::SUCCESS);
     }
-    let planned = match planned(args) {
+    let mut planned = match planned(args) {
         Ok(planned) => planned,
         Err(problem) => {
             eprintln!("starhop: {problem}");
             return Ok(ExitCode::from(2));
         }
     };
-    let is_real = |figure: &Planned| figure.figure.engine == Engine::Emulate;
+    let is_real = |figure: &Planned| figure.engines.contains(&Engine::Emulate);
     if planned.iter().any(is_real) {
         // Before any thread is started: a process with threads cannot enter a user namespace.
         starhop_net::emu::enter()?;
+    }
+    if let Some(file) = args.results.as_deref().filter(|_| args.resume) {
+        let document = recorded(file)?;
+        planned.retain(|figure| !build().has_measured(&document, &figure.id, &figure.figure));
     }
     let several = planned.len() > 1;
     let mut finished = Vec::new();
     for figure in planned {
         finished.push(one(args, figure)?);
+        record(args, &finished)?;
     }
     if several {
         write(&args.out.join("index.html"), &page(&finished, "Figures"))?;
-        write(&args.out.join("verdicts.md"), &markdown(&finished))?;
     }
     report(args, &finished)
+}
+
+fn build() -> Build {
+    Build::of_commit(env!("STARHOP_COMMIT"))
+}
+
+fn recorded(file: &Path) -> anyhow::Result<String> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
+    }
+}
+
+/// Puts what is finished into the document of results, whose other figures stay.
+fn record(args: &Args, finished: &[Finished]) -> anyhow::Result<()> {
+    let Some(file) = &args.results else { return Ok(()) };
+    // A run that went wrong is no result.
+    let whole: Vec<&Finished> = finished.iter().filter(|figure| figure.problems().next().is_none()).collect();
+    let document = results::document(&recorded(file)?, &whole, &build()).map_err(|e| anyhow!(e))?;
+    write(file, &document)
 }
 
 fn planned(args: &Args) -> Result<Vec<Planned>, String> {
@@ -128,12 +162,19 @@ fn one(args: &Args, figure: Planned) -> anyhow::Result<Finished> {
     let no_series = !figure.figure.needs_series();
     let options = Options { threads: args.threads, store: Some(folder.join("runs")), no_series };
     let bar = Bar::new(&figure.id, args.quiet);
-    let results: Vec<RunResult> = match figure.figure.engine {
-        Engine::Sim => {
-            run_all(&figure.scenarios, &options, &|progress| bar.show(progress)).map_err(|e| anyhow!(e))?
-        }
-        Engine::Emulate => emulate_all(&figure.scenarios, &bar)?,
+    let of = |engine: Engine| {
+        let pairs = figure.scenarios.iter().zip(&figure.engines).filter(move |(_, its)| **its == engine);
+        pairs.map(|(scenario, _)| scenario.clone()).collect::<Vec<Scenario>>()
     };
+    let simulated = run_all(&of(Engine::Sim), &options, &|progress| bar.show(progress));
+    let mut simulated = simulated.map_err(|e| anyhow!(e))?.into_iter();
+    let mut emulated = emulate_all(&of(Engine::Emulate), &bar)?.into_iter();
+    let results: Vec<RunResult> = (figure.engines.iter())
+        .filter_map(|engine| match engine {
+            Engine::Sim => simulated.next(),
+            Engine::Emulate => emulated.next(),
+        })
+        .collect();
     bar.finish();
     let finished = finish(figure, &results).map_err(|e| anyhow!(e))?;
     save(&folder, &finished)?;

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod capture;
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod demo;
 pub(crate) mod desk;
 pub(crate) mod doctor;

@@ -1,7 +1,7 @@
 //! The plots of a panel.
 
 use super::data::{Cell, PanelData};
-use super::spec::{PlotKind, PlotSpec, written};
+use super::spec::{PaperCurve, PlotKind, PlotSpec, written};
 use crate::report::plot::{Axis, Plot, Shape};
 use crate::sweep::Metric;
 
@@ -18,7 +18,21 @@ pub(super) fn draw(data: &PanelData<'_>, spec: &PlotSpec, title: &str) -> Result
         PlotKind::Distribution => distribution(data, spec, title),
         PlotKind::Bars => bars(data, spec, title),
     };
-    drawn.map_err(|problem| format!("plot \"{title}\": {problem}"))
+    let mut plot = drawn.map_err(|problem| format!("plot \"{title}\": {problem}"))?;
+    for (index, curve) in spec.paper.iter().enumerate() {
+        overlay(&mut plot, curve, index);
+    }
+    Ok(plot)
+}
+
+/// The publication's own numbers over ours, with how far they may be misread.
+fn overlay(plot: &mut Plot, curve: &PaperCurve, index: usize) {
+    let colour = 7usize.saturating_sub(index);
+    let name = format!("{}, the paper ({})", curve.name, curve.read_from);
+    let ranges = curve.points.iter().flat_map(|(x, y)| [(*x, y - curve.error), (*x, y + curve.error)]);
+    plot.add("", colour, Shape::Ranges, ranges.collect());
+    let shape = if curve.points.len() > 1 { Shape::Dashed } else { Shape::Dots };
+    plot.add(&name, colour, shape, curve.points.clone());
 }
 
 fn y_axis(spec: &PlotSpec) -> Axis {

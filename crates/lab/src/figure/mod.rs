@@ -9,18 +9,19 @@ mod draw;
 mod form;
 mod library;
 mod page;
+pub mod results;
 pub mod spec;
 
 pub use claim::Verdict;
 pub use library::Library;
-pub use page::{index, markdown, page};
+pub use page::{index, page};
 
 use crate::report::plot::Plot;
 use crate::result::RunResult;
 use crate::scenario::{Change, Scenario};
 use crate::sweep::Metric;
 use data::PanelData;
-use spec::{Figure, Panel, PlotKind, written};
+use spec::{Engine, Figure, Panel, PlotKind, written};
 use std::path::{Path, PathBuf};
 
 /// A figure that was read, with all its simulations to be.
@@ -32,6 +33,8 @@ pub struct Planned {
     pub figure: Figure,
     /// All simulations: panel by panel, series by series, x by x, repetition by repetition.
     pub scenarios: Vec<Scenario>,
+    /// What runs each of them.
+    pub engines: Vec<Engine>,
     /// How many of them belong to each panel.
     counts: Vec<usize>,
 }
@@ -45,6 +48,8 @@ pub struct Finished {
     pub figure: Figure,
     /// Its panels.
     pub panels: Vec<FinishedPanel>,
+    /// Time that its runs took, seconds of one core.
+    pub cost_s: f64,
 }
 
 /// A panel that was run.
@@ -67,27 +72,33 @@ pub struct FinishedPanel {
 /// # Errors
 /// The file and what is wrong with it: its form, a scenario that it names, or a change to that.
 pub fn plan(library: Library, file: &Path, seeds: Option<u64>) -> Result<Planned, String> {
-    let text = library.read(file)?;
-    let mut figure: Figure = toml::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+    let mut figure = read_figure(library, file)?;
     figure.seeds = seeds.unwrap_or(figure.seeds).max(1);
     let id = file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    let (mut scenarios, mut counts) = (Vec::new(), Vec::new());
+    let (mut scenarios, mut engines, mut counts) = (Vec::new(), Vec::new(), Vec::new());
     for panel in &figure.panels {
         let before = scenarios.len();
         let of = |problem| format!("{}: panel \"{}\": {problem}", file.display(), panel.name);
         check(panel).map_err(of)?;
         let path = file.parent().unwrap_or(Path::new("")).join(&panel.scenario);
-        for changes in cases(panel).map_err(of)? {
+        for Case { changes, engine } in cases(panel).map_err(of)? {
             let mut scenario = read(library, &path, &changes).map_err(of)?;
             let first = scenario.seed;
             for more in 0..figure.seeds {
                 scenario.seed = first.wrapping_add(more);
                 scenarios.push(scenario.clone());
+                engines.push(engine.unwrap_or(figure.engine));
             }
         }
         counts.push(scenarios.len() - before);
     }
-    Ok(Planned { id, figure, scenarios, counts })
+    Ok(Planned { id, figure, scenarios, engines, counts })
+}
+
+/// Reads what a figure says, without its scenarios.
+fn read_figure(library: Library, file: &Path) -> Result<Figure, String> {
+    let text = library.read(file)?;
+    toml::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))
 }
 
 fn read(library: Library, path: &Path, changes: &[Change]) -> Result<Scenario, String> {
@@ -123,8 +134,14 @@ fn check(panel: &Panel) -> Result<(), String> {
     }
 }
 
-/// The changes of every case: series by series, each in the order of x.
-fn cases(panel: &Panel) -> Result<Vec<Vec<Change>>, String> {
+/// One case of a panel: the changes to its scenario, and what runs it where its series says so.
+struct Case {
+    changes: Vec<Change>,
+    engine: Option<Engine>,
+}
+
+/// Every case: series by series, each in the order of x.
+fn cases(panel: &Panel) -> Result<Vec<Case>, String> {
     let parse = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<Change>, _>>();
     let common = parse(&panel.set)?;
     let mut cases = Vec::new();
@@ -140,7 +157,7 @@ fn cases(panel: &Panel) -> Result<Vec<Vec<Change>>, String> {
                 }
             }
             changes.extend(own.iter().cloned());
-            cases.push(changes);
+            cases.push(Case { changes, engine: series.engine });
         }
     }
     Ok(cases)
@@ -162,7 +179,8 @@ pub fn finish(planned: Planned, results: &[RunResult]) -> Result<Finished, Strin
         rest = others;
         panels.push(finish_panel(&figure, panel, own).map_err(|problem| format!("{id}: {problem}"))?);
     }
-    Ok(Finished { id, figure, panels })
+    let cost_s = results.iter().map(|run| run.wall_s).sum();
+    Ok(Finished { id, figure, panels, cost_s })
 }
 
 fn finish_panel(figure: &Figure, panel: &Panel, results: &[RunResult]) -> Result<FinishedPanel, String> {

@@ -1,7 +1,7 @@
 //! Figures as one self-contained HTML page.
 
 use super::spec::By;
-use super::{Finished, FinishedPanel, Verdict};
+use super::{Finished, FinishedPanel, Verdict, results};
 use crate::report::plot::escape;
 use crate::report::{document, table};
 use std::fmt::Write;
@@ -22,29 +22,11 @@ pub fn index(figures: &[Finished]) -> String {
     for figure in figures {
         let _ = writeln!(text, "{}  {}", figure.id, figure.figure.title);
         for verdict in figure.verdicts() {
-            let Verdict { text: claim, measured, bound, why, .. } = verdict;
-            let _ = writeln!(text, "  {:<9} {claim}: {} ({bound})", word(verdict), number(*measured));
+            let Verdict { text: claim, bound, why, .. } = verdict;
+            let _ = writeln!(text, "  {:<9} {claim}: {} ({bound})", word(verdict), measured(verdict));
             if !why.is_empty() {
                 let _ = writeln!(text, "            {why}");
             }
-        }
-    }
-    text
-}
-
-/// All verdicts as Markdown: a table per figure, and below it why a claim does not hold.
-pub fn markdown(figures: &[Finished]) -> String {
-    let mut text = String::from("# Verdicts\n\n");
-    let _ = writeln!(text, "{}", tally(figures));
-    for figure in figures {
-        let _ = writeln!(text, "\n## {}: {}\n\n{}\n", figure.id, figure.figure.title, figure.figure.source);
-        text += "| | claim | measured | bound |\n|---|---|---|---|\n";
-        for verdict in figure.verdicts() {
-            let cells = [word(verdict), &verdict.text, &number(verdict.measured), &verdict.bound];
-            let _ = writeln!(text, "| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
-        }
-        for Verdict { text: claim, why, .. } in figure.verdicts().filter(|v| !v.holds && !v.why.is_empty()) {
-            let _ = writeln!(text, "\n*{claim}*: {why}");
         }
     }
     text
@@ -62,13 +44,22 @@ impl Finished {
     }
 }
 
-fn word(verdict: &Verdict) -> &'static str {
+/// The verdict in a word. A paper's claim that the mean keeps and the interval does not, or that has too few
+/// repetitions for one, is open.
+pub(super) fn word(verdict: &Verdict) -> &'static str {
     match (verdict.by, verdict.holds) {
-        (By::Paper, true) => "agrees",
+        (By::Paper, true) if verdict.is_sure => "agrees",
+        (By::Paper, true) => "open",
         (By::Paper, false) => "disagrees",
         (By::Ours, true) => "met",
         (By::Ours, false) => "missed",
     }
+}
+
+/// The number that decided, with half of its 95 % interval where it has one.
+pub(super) fn measured(verdict: &Verdict) -> String {
+    let value = number(verdict.measured);
+    if verdict.half_width.is_finite() { format!("{value} ± {}", number(verdict.half_width)) } else { value }
 }
 
 /// Four significant digits.
@@ -76,23 +67,17 @@ fn number(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
+    if value == 0.0 {
+        return "0".to_owned();
+    }
     let digits = 3 - value.abs().max(1e-9).log10().floor() as i32;
     format!("{value:.*}", digits.clamp(0, 9) as usize)
 }
 
+/// How many claims came out how.
 fn tally(figures: &[Finished]) -> String {
-    let count = |by, holds| {
-        figures.iter().flat_map(Finished::verdicts).filter(|v| v.by == by && v.holds == holds).count()
-    };
-    let met = count(By::Ours, true);
-    let agrees = count(By::Paper, true);
-    format!(
-        "{} figures. Of the project's own {} goals {met} are met. Of the {} claims taken from the papers {agrees} came out \
-         here as well; where one did not, the reason stands with it.",
-        figures.len(),
-        met + count(By::Ours, false),
-        agrees + count(By::Paper, false),
-    )
+    let words = figures.iter().flat_map(Finished::verdicts).map(|verdict| (verdict.by, word(verdict)));
+    results::tally(figures.len(), words)
 }
 
 fn summary(figures: &[Finished]) -> String {
@@ -106,8 +91,8 @@ fn summary(figures: &[Finished]) -> String {
 }
 
 fn row(id: &str, verdict: &Verdict) -> Vec<String> {
-    let Verdict { text, measured, bound, .. } = verdict;
-    vec![id.to_owned(), word(verdict).to_owned(), text.clone(), number(*measured), bound.clone()]
+    let Verdict { text, bound, .. } = verdict;
+    vec![id.to_owned(), word(verdict).to_owned(), text.clone(), measured(verdict), bound.clone()]
 }
 
 fn section(figure: &Finished) -> String {
@@ -139,7 +124,7 @@ fn claims(figure: &Finished) -> String {
             "<li><b class=\"{class}\">{}</b> {who}: {}. Measured {}; bound: {}.{why}</li>",
             word(verdict),
             escape(&verdict.text),
-            number(verdict.measured),
+            measured(verdict),
             escape(&verdict.bound),
         )
     };

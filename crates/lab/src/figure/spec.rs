@@ -115,6 +115,8 @@ pub struct SeriesSpec {
     /// Changes to the scenario, as in `--set`.
     #[serde(default)]
     pub set: Vec<String>,
+    /// What runs it, in place of the figure's engine: a model and the kernel may stand in one plot.
+    pub engine: Option<Engine>,
 }
 
 /// A plot.
@@ -150,6 +152,23 @@ pub struct PlotSpec {
     /// Closed forms beside the measured curves.
     #[serde(default)]
     pub forms: Vec<Form>,
+    /// The publication's own numbers over the measured curves.
+    #[serde(default)]
+    pub paper: Vec<PaperCurve>,
+}
+
+/// Numbers of a publication, as far as they can be read there.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperCurve {
+    /// Which of its curves.
+    pub name: String,
+    /// Where the numbers stand: "text", "table II", "plot".
+    pub read_from: String,
+    /// x and y, each in the units of the plot.
+    pub points: Vec<(f64, f64)>,
+    /// How far y may be off: what the text rounds away, or what a pencil on a plot cannot tell.
+    pub error: f64,
 }
 
 /// How a plot draws its numbers.

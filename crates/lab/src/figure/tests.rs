@@ -27,6 +27,8 @@ y = "flow.a.goodput_mbps"
 label = "Mbit/s"
 forms = [{ kind = "hop-by-hop-throughput", rate_mbps = 20, x = "loss", x_scale = 0.01 }]
 
+paper = [{ name = "theirs", read_from = "text", points = [[0, 19.0], [1, 18.5]], error = 0.5 }]
+
 [[panel.plot]]
 kind = "time"
 y = "flow.a.series.goodput_mbps"
@@ -94,8 +96,33 @@ fn a_figure_becomes_data_plots_and_verdicts() {
     assert_eq!(finished.panels[0].csv.lines().count(), 1 + 8, "{}", finished.panels[0].csv);
     let html = page(std::slice::from_ref(&finished), "T");
     assert!(html.contains("disagrees") && html.contains("What is lost is sent again."));
+    assert!(html.contains("theirs, the paper (text)"));
     assert!(!html.contains("http"), "a page needs nothing but itself");
     assert!(index(&[finished]).contains("missed") || html.contains("met"));
+}
+
+#[test]
+fn a_paper_is_confirmed_by_five_repetitions_and_their_whole_interval() {
+    let words = |seeds: u64, least: &str| {
+        let claim = format!(
+            "by = \"paper\"\ntext = \"t\"\nvalue = \"flow.a.goodput_mbps\"\nseries = \"starhop\"\nat = 1\nleast = {least}\n"
+        );
+        let figure = FIGURE.split("[[panel.claim]]").next().unwrap_or_default().to_owned()
+            + "[[panel.claim]]\n"
+            + &claim;
+        in_folder(&figure, |file| {
+            let planned = plan(Library::Disk, file, Some(seeds))?;
+            let results = run_all(&planned.scenarios, &Options::default(), &|_| ())?;
+            finish(planned, &results).map(|finished| {
+                let verdict = finished.verdicts().next().cloned();
+                verdict.map(|verdict| (verdict.holds, verdict.is_sure, verdict.half_width.is_finite()))
+            })
+        })
+    };
+    assert_eq!(words(1, "1"), Ok(Some((true, false, false))));
+    assert_eq!(words(3, "1"), Ok(Some((true, false, true))));
+    assert_eq!(words(5, "1"), Ok(Some((true, true, true))));
+    assert_eq!(words(5, "1000"), Ok(Some((false, false, true))));
 }
 
 #[test]

@@ -6,7 +6,7 @@ CARGO ?= cargo
 # A cargo that rustup has just installed is not on the PATH of this shell yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: all package build test demo bench bpf chaos figures results fuzz lint deny install bootstrap
+.PHONY: all docs package build test demo bench bpf chaos figures results fuzz lint deny install bootstrap
 
 all: build
 
@@ -64,6 +64,10 @@ fuzz: bootstrap
 	 -p starhop-proto -p starhop-net --test fuzz -- --nocapture --test-threads=1 2>&1 | tee target/fuzz.log
 	@awk '/rng inputs:/ {sub(/.*rng inputs: /, ""); sum += $$1} END {printf "%.3g inputs in total\n", sum}' target/fuzz.log
 	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --profile fuzz --locked --workspace --lib
+
+# README and guides: every number has its source, every link and every test that they name is there.
+docs: bootstrap
+	$(CARGO) test --locked -p starhop-lab --test documents
 
 # A Debian package and an OCI image layout in target/package, from the release build.
 package: build

@@ -33,7 +33,7 @@ const SITE: usize = 2;
 const CLIENT: usize = 3;
 
 fn main() {
-    let tests: [harness::Test; 13] = [
+    let tests: [harness::Test; 14] = [
         ("both_directions_end_by_themselves_over_both_ip_versions", both_directions_end_by_themselves),
         ("the_server_sees_the_clients_address", the_server_sees_the_clients_address),
         ("what_is_refused_over_there_is_refused_here", what_is_refused_over_there_is_refused_here),
@@ -47,6 +47,7 @@ fn main() {
         ("rules_that_somebody_flushed_are_set_again", rules_that_somebody_flushed_are_set_again),
         ("a_policy_lets_connections_pass", a_policy_lets_connections_pass),
         ("an_operator_sees_sites_connections_and_bytes", an_operator_sees_sites_connections_and_bytes),
+        ("the_demo_measures_gateways_beside_plain_tcp", the_demo_measures_gateways),
     ];
     harness::run(&tests, || {
         let probe = Site::new(&[LAN]);
@@ -491,4 +492,23 @@ fn an_operator_sees_sites_connections_and_bytes() {
     ] {
         assert!(told.contains(line), "no `{line}` in {told}");
     }
+}
+
+fn the_demo_measures_gateways() {
+    let site = Site::new(&[LAN]);
+    let mut command = site.plain_command("demo");
+    command.args(["gateway", "--json", "--only", "veth", "--tcp", "cubic", "--results", "shown"]);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    let rows = summary["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        let cells = row["cells"].as_array().expect("cells");
+        let names: Vec<&str> = cells.iter().filter_map(|cell| cell["transport"].as_str()).collect();
+        assert_eq!(names, ["gateway", "cubic"]);
+        assert!(cells.iter().all(|cell| cell["is_whole"] == true), "{row}");
+    }
+    let page = std::fs::read_to_string(site.path("shown/report.html")).expect("a page");
+    assert!(page.contains("200 MB, s") && page.contains("<td class=\""));
 }

@@ -101,6 +101,20 @@ impl Daemon {
         }
     }
 
+    /// Waits until it has told `event`.
+    pub(crate) fn await_event(&self, event: &str) -> Result<Value, LabError> {
+        let problem = || format!("it never told `{event}`");
+        self.wait_for(event).ok_or_else(|| LabError::Process { what: self.what.clone(), problem: problem() })
+    }
+
+    /// CPU time that it has used until now.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
+        // Behind the name in brackets, user and system time are the 12th and 13th fields, in hundredths of seconds.
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
+    }
+
     /// CPU time that it had used when it was ready.
     pub(crate) fn cpu_when_ready(&self) -> f64 {
         self.ready["cpu_seconds"].as_f64().unwrap_or(0.0)

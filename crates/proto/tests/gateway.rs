@@ -258,6 +258,31 @@ fn both_directions_carry_bulk_whoever_starts_first_and_whoever_has_to_prove_its_
 }
 
 #[test]
+fn a_path_that_nobody_used_is_full_after_a_few_round_trips() {
+    // A round trip to open; 1324 bytes of a stream in every 1407 on the link: 8.5 s and 4.25 s; and until the rate of
+    // 14 Mbit/s that it begins with is the link's, one round trip for one doubling, or eight for three.
+    for (delay, mbps, bytes, limit) in [(270, 20, 20_000_000, 9_580), (25, 100, 50_000_000, 4_700)] {
+        let mut world = World::new(ms(delay), Rate::from_mbps(mbps), 0.0);
+        // Signs of life have gone to and fro: they are short, and take less time on the wire.
+        world.run(ms(1_000), |_| false);
+        let (start, bytes) = (world.now, content(bytes, 1));
+        let stream = world.open(80);
+        world.run(ms(delay + 5), |_| false);
+        let mut written = 0;
+        while !world.is_read(0, stream, &bytes) && world.now.since(start) < ms(2 * limit) {
+            written += world.gateways[1].write(mirrored(stream), &bytes[written..]);
+            if written == bytes.len() {
+                world.gateways[1].finish(mirrored(stream));
+            }
+            world.run(ms(5), |_| false);
+        }
+        let took = world.now.since(start);
+        println!("{} MB at {mbps} Mbit/s, {delay} ms: {took:?}", bytes.len() / 1_000_000);
+        assert!(took < ms(limit), "{took:?}");
+    }
+}
+
+#[test]
 fn many_streams_over_a_lossy_link_keep_their_bytes_and_their_ends() {
     let mut world = World::new(ms(25), Rate::from_mbps(50), 0.02);
     let streams: Vec<StreamId> = (0..50).map(|port| world.open(port)).collect();

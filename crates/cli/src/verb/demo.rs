@@ -1,5 +1,7 @@
 //! `starhop demo`: shows the main job on emulated lossy hops, beside the kernel's TCPs.
 
+mod gateway;
+
 use super::say;
 use crate::quantity;
 use anyhow::Context;
@@ -17,9 +19,12 @@ use std::time::Duration;
 /// namespaces; touches nothing of this host's network and leaves nothing behind but the results.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop demo\n  starhop demo --size 5MB --hops 3 --delay 50ms --loss 2%\n\nExit codes: 0; 1 it could not be shown; 2 the command line is wrong."
+    args_conflicts_with_subcommands = true,
+    after_help = "Example:\n  starhop demo\n  starhop demo gateway\n  starhop demo --size 5MB --hops 3 --delay 50ms --loss 2%\n\nExit codes: 0; 1 it could not be shown; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Size of the file
     #[arg(long, default_value = "20MB", value_parser = quantity::size)]
     size: u64,
@@ -56,8 +61,17 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What else can be shown.
+#[derive(clap::Subcommand)]
+enum Other {
+    Gateway(gateway::Args),
+}
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(Other::Gateway(args)) = &args.other {
+        return gateway::run(args);
+    }
     let program = std::env::current_exe().context("cannot find this program itself")?;
     // Before any thread is started: a process with threads cannot enter a user namespace.
     let privilege = emu::enter()?;

@@ -1,6 +1,7 @@
 //! The main job on real input: one file over lossy hops, by Starhop's processes and by the kernel's TCPs.
 
 mod delays;
+pub mod gateway;
 mod page;
 mod starhop;
 mod tcp;

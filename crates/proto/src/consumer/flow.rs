@@ -16,6 +16,11 @@ use alloc::vec::Vec;
 /// Requests timed at once; on a long path every fourth or so is enough.
 const MAX_TIMED: usize = 64;
 
+/// A live flow's window is opened by so many Interests at once, and by as many again after this time: all of them together
+/// would stand in the queue of a slow way back, and time a queue that is theirs.
+const LIVE_BURST: u32 = 2;
+const LIVE_PAUSE: Duration = Duration::from_millis(2);
+
 /// One flow that a Consumer fetches: what is asked for, what is here, and when to ask again.
 pub struct Flow<S> {
     id: FlowId,
@@ -32,6 +37,8 @@ pub struct Flow<S> {
     timeouts: Timeouts,
     /// Bytes asked for ahead of a live flow, of which nobody knows when they come.
     live: Option<u64>,
+    /// When more of a live flow is to be asked for.
+    asks_at: Option<Instant>,
     stats: FlowStats,
 }
 
@@ -173,6 +180,7 @@ impl<S: Sink> Flow<S> {
             mechanisms: config.mechanisms,
             timeouts: Timeouts::default(),
             live,
+            asks_at: None,
             stats: FlowStats::default(),
         }
     }
@@ -193,6 +201,8 @@ impl<S: Sink> Flow<S> {
 
     fn refill(&mut self, now: Instant, shared: &mut Shared) {
         let usual = shared.config.step_bytes();
+        let mut left = if self.live.is_some() { LIVE_BURST } else { u32::MAX };
+        self.asks_at = None;
         while !self.progress.is_over {
             let from = self.progress.asked_end;
             let end = self.progress.length.unwrap_or(u64::MAX >> 2);
@@ -205,6 +215,11 @@ impl<S: Sink> Flow<S> {
             if from >= end || room < step {
                 return;
             }
+            if left == 0 {
+                self.asks_at = Some(now + LIVE_PAUSE);
+                return;
+            }
+            left -= 1;
             let next = ByteRange::at(from, step).intersect(ByteRange::new(0, end));
             let Some(gap) = self.progress.received.gaps(next).next() else {
                 // What is here need not be asked for: on to the end of that piece.
@@ -362,7 +377,8 @@ impl<S: Sink> Flow<S> {
         if self.progress.is_over {
             return None;
         }
-        let timeouts = [self.timeout_due(), self.probe_due(), self.intake.next_timeout(hop_rtt)];
+        let timeouts =
+            [self.timeout_due(), self.probe_due(), self.intake.next_timeout(hop_rtt), self.asks_at];
         timeouts.into_iter().flatten().min()
     }
 
@@ -394,6 +410,9 @@ impl<S: Sink> Flow<S> {
         let hop_rtt = shared.uplinks.hop_rtt(self.uplink);
         self.intake.on_timeout(now, hop_rtt, &mut shared.repairs);
         self.send_repairs(shared);
+        if self.asks_at.is_some_and(|at| at <= now) {
+            self.refill(now, shared);
+        }
         if self.probe_due().is_some_and(|at| at <= now) {
             self.probe(now, shared);
         }

@@ -183,6 +183,8 @@ pub struct Gateway<B: Bond, C = Plain> {
     consumer: Consumer<Mail, Inside>,
     peers: Vec<Peer<B>>,
     by_flow: BTreeMap<FlowId, u16>,
+    /// Sessions whose peer's trunk is not asked for yet.
+    unasked: usize,
     streams: Table<StreamId, Stream>,
     due: Deadlines,
     events: VecDeque<GatewayEvent>,
@@ -318,6 +320,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             consumer: Consumer::new(config, inside, rng.next_u64()),
             peers: Vec::new(),
             by_flow: BTreeMap::new(),
+            unasked: 0,
             streams: Table::new(rng.next_u64()),
             due: Deadlines::default(),
             events: VecDeque::new(),
@@ -567,6 +570,9 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
             Ok(packet @ Packet::Interest(_)) => {
                 self.producer.suite_mut().token = self.suite.token(face.remote);
                 self.producer.handle_packet(now, peer, &packet, len);
+                if let Packet::Interest(interest) = packet {
+                    self.on_trunk_asked(now, interest.flow);
+                }
                 None
             }
             Ok(packet) => {

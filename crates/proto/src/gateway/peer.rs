@@ -78,6 +78,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let answer = self.consumer.close(flow).and_then(|mail| mail.number());
         if let Some(number) = answer {
             self.begin(now, index, number);
+            // Who was asked has begun, too.
+            self.ask_trunk(now, index);
         }
     }
 
@@ -103,17 +105,40 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         };
         let (out, into) = (trunk(true, peer.ours, theirs), trunk(false, theirs, peer.ours));
         self.producer.source_mut().open(out.flow);
-        self.consumer.open_live(now, into.flow, peer.address, self.settings.window, Mail::default());
-        self.by_flow.insert(into.flow, index);
+        self.unasked += 1;
         peer.sessions += 1;
         peer.session = Some(Session::new(now, (index, peer.sessions), theirs, out, into));
         self.due.set(Slot(u32::from(index)), Some(now));
+    }
+
+    /// The peer has begun the session: its trunk is asked for from now on.
+    fn ask_trunk(&mut self, now: Instant, index: u16) {
+        let window = self.settings.window;
+        let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
+        let Some(session) = peer.session.as_mut().filter(|session| !session.is_asking) else { return };
+        session.is_asking = true;
+        self.unasked -= 1;
+        self.consumer.open_live(now, session.into.flow, peer.address, window, Mail::default());
+        self.by_flow.insert(session.into.flow, index);
+    }
+
+    /// Somebody asks for `flow`. Who asks for a trunk of ours has begun the session.
+    pub(super) fn on_trunk_asked(&mut self, now: Instant, flow: FlowId) {
+        if self.unasked == 0 {
+            return;
+        }
+        let is_asked = |session: &Session<B::Key>| !session.is_asking && session.out.flow == flow;
+        let asker = self.peers.iter().position(|peer| peer.session.as_ref().is_some_and(is_asked));
+        if let Some(index) = asker {
+            self.ask_trunk(now, index as u16);
+        }
     }
 
     /// Ends the session with a peer, and all its streams.
     fn end(&mut self, now: Instant, index: u16) {
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
         let Some(session) = peer.session.take() else { return };
+        self.unasked -= usize::from(!session.is_asking);
         self.producer.source_mut().close(session.out.flow);
         self.producer.withdraw(session.out.flow);
         self.consumer.close(session.into.flow);
@@ -169,7 +194,10 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let flow = session.into.flow;
         match session.on_timeout(now, hold) {
             Some(Due::Urge) => self.consumer.urge(now, flow),
-            Some(Due::Renew) => self.consumer.renew(now, flow),
+            Some(Due::Renew) => {
+                self.ask_trunk(now, index);
+                self.consumer.renew(now, flow);
+            }
             Some(Due::End) => self.restart(now, index),
             None => {}
         }

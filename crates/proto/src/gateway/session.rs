@@ -16,6 +16,8 @@ const DOWN_AFTER: Duration = Duration::from_secs(2);
 /// Silence after which the peer is asked where it is, and between two such questions.
 const URGE_AFTER: Duration = Duration::from_millis(1_000);
 const URGE_EVERY: Duration = Duration::from_millis(500);
+/// What a session began with is asked for once more after this time: longer than the round trip over two satellites.
+const RENEW_AFTER: Duration = Duration::from_millis(1_500);
 /// After a silence of this length the peer may have forgotten what it was asked for.
 const FORGETFUL_AFTER: Duration = Duration::from_secs(10);
 
@@ -32,6 +34,8 @@ pub(super) struct Session<K> {
     pub(super) turns: Turns,
     control: VecDeque<Frame<'static>>,
     next_number: u64,
+    /// The peer's trunk is asked for. Before the peer has begun the session, too, that would be in vain.
+    pub(super) is_asking: bool,
     /// Numbers of streams that the peer opened, ever.
     opened: RangeSet,
     pulse: Pulse,
@@ -97,13 +101,14 @@ impl<K> Session<K> {
             turns: Turns::default(),
             control: VecDeque::new(),
             next_number: 0,
+            is_asking: false,
             opened: RangeSet::new(),
             pulse: Pulse {
                 began: now,
                 heard: None,
                 is_mutual: false,
                 next_beat: now,
-                next_urge: now + URGE_EVERY,
+                next_urge: now + RENEW_AFTER,
                 renewals: 0,
                 their_time: None,
                 rtt: Duration::from_millis(100),
@@ -144,7 +149,7 @@ impl<K> Session<K> {
         }
         if pulse.heard.is_none() {
             // Perhaps the peer did not know us yet when it was asked.
-            pulse.next_urge = now + URGE_EVERY.scaled(1 << pulse.renewals.min(4), 1);
+            pulse.next_urge = now + RENEW_AFTER.scaled(1 << pulse.renewals.min(4), 1);
             pulse.renewals += 1;
             return Some(Due::Renew);
         }

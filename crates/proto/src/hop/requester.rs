@@ -175,6 +175,10 @@ impl Requester {
         self.carried.packets += 1;
         self.carried.bytes += wire_bytes;
         self.carried.lost += u64::from(arrival.lost);
+        if wire_bytes * 9 > self.full_packet * 10 {
+            // What came until now was short: the longer time of this one on the wire must not pass for a queue.
+            self.rtt.rebase(Duration::MAX);
+        }
         self.full_packet = self.full_packet.max(wire_bytes);
         let is_full = wire_bytes * 10 >= self.full_packet * 9;
         if let Some(answered) = answered.filter(|_| is_full) {
@@ -302,6 +306,20 @@ mod tests {
             requester.hear(now, node(boot), answered);
             requester.on_packet(now, 7 + 20_000 * boot as u16, answered, 1400, false);
             assert_eq!(requester.min_hop_rtt(), Duration::from_millis(rtt));
+        }
+    }
+
+    #[test]
+    fn the_longer_time_of_full_packets_on_the_wire_is_no_queue() {
+        let (mut requester, flow) = (requester(), FlowId([1; 16]));
+        let interest = requester.stamp(at(0), flow);
+        // Signs of life of 90 bytes for a while, then a transfer: its packets take 5 ms longer on a link of 2.2 Mbit/s.
+        for (millis, bytes, rtt) in [(250, 90, 40), (500, 90, 40), (750, 1400, 45), (1000, 1400, 45)] {
+            let echo = Echo::new(at(20), interest.sent).at(at(millis - 20));
+            let now = at(millis + rtt - 40);
+            let answered = requester.answered(now, echo);
+            requester.on_packet(now, millis as u16 / 250, answered, bytes, false);
+            assert_eq!(requester.min_hop_rtt(), Duration::from_millis(rtt), "{bytes} bytes");
         }
     }
 

@@ -9,14 +9,18 @@
 
 local starhop = Proto("starhop", "Starhop")
 
-local KINDS = { [0] = "Interest", [1] = "Data", [2] = "Notice" }
+local KINDS = { [0] = "Interest", [1] = "Data", [2] = "Notice", [3] = "Parity" }
 local ALGORITHMS = { [0] = "AES-128-GCM", [1] = "ChaCha20-Poly1305", [2] = "AES-256-GCM", [3] = "AES-256-GCM-SIV" }
 local DIRECTIONS = { [0] = "Request", [1] = "Reply" }
 local VERSION_PLAIN = 1
 local HEADER = 22
 -- Bytes behind a plain packet: the incarnations of its sender and, in a reply, of the asker.
 local TRAILER = 2
+local PARITY = 3
+-- Parity has no flow id.
+local PARITY_HEADER = 12
 local FLAG_TOKEN = 4
+local FLAG_CODE = 8
 local NEWS_TOKEN = 1
 local SEAL = 16
 local TAG = 16
@@ -40,6 +44,13 @@ f.echo = ProtoField.uint24("starhop.echo", "Echo (µs)")
 f.flow = ProtoField.bytes("starhop.flow", "Flow id")
 f.turn = ProtoField.uint16("starhop.turn", "Turn")
 f.token = ProtoField.uint32("starhop.token", "Token", base.HEX)
+f.every = ProtoField.uint8("starhop.code.every", "Packets per Parity packet")
+f.overlap = ProtoField.uint8("starhop.code.overlap", "Parity packets that cover a packet")
+f.within = ProtoField.uint8("starhop.code.within", "Parity follows within (ms)")
+f.first = ProtoField.uint16("starhop.parity.first", "First counter covered")
+f.count = ProtoField.uint16("starhop.parity.count", "Counters covered")
+f.previous = ProtoField.uint8("starhop.parity.previous", "Parity before, counters back")
+f.seed = ProtoField.uint8("starhop.parity.seed", "Seed")
 f.sender = ProtoField.uint8("starhop.sender", "Sender's incarnation")
 f.asker = ProtoField.uint8("starhop.asker", "Asker's incarnation")
 f.hop_limit = ProtoField.uint8("starhop.hop_limit", "Hop limit")
@@ -118,6 +129,13 @@ local function interest(buffer, tree)
         tree:add(f.token, buffer(at, 4))
         at = at + 4
     end
+    if bit.band(buffer(0, 1):uint(), FLAG_CODE) ~= 0 then
+        if buffer:len() < at + 3 then return nil end
+        tree:add(f.every, buffer(at, 1))
+        tree:add(f.overlap, buffer(at + 1, 1))
+        tree:add(f.within, buffer(at + 2, 1))
+        at = at + 3
+    end
     while at < buffer:len() do
         local text, after = add_range(tree, buffer, at)
         if not text then return nil end
@@ -150,18 +168,32 @@ local function notice(buffer, tree)
     return "token"
 end
 
+local function parity(buffer, tree, pinfo)
+    tree:add(f.backlog, buffer(0, 1))
+    tree:add(f.first, buffer(6, 2))
+    tree:add(f.count, buffer(8, 2))
+    tree:add(f.previous, buffer(10, 1))
+    tree:add(f.seed, buffer(11, 1))
+    local first, count = buffer(6, 2):uint(), buffer(8, 2):uint()
+    pinfo.cols.info = string.format("%s %d of %d from %d", KINDS[PARITY], buffer(1, 2):uint(), count, first)
+end
+
 local function plain(datagram, tree, pinfo)
-    if datagram:len() < HEADER + TRAILER then return false end
+    if datagram:len() < PARITY_HEADER + TRAILER then return false end
     local buffer = datagram(0, datagram:len() - TRAILER):tvb()
     tree:add(f.sender, datagram(datagram:len() - 2, 1))
     tree:add(f.asker, datagram(datagram:len() - 1, 1))
     local kind = bit.band(bit.rshift(buffer(0, 1):uint(), 4), 3)
-    if not KINDS[kind] then return false end
+    if kind ~= PARITY and datagram:len() < HEADER + TRAILER then return false end
     tree:add(f.version, buffer(0, 1))
     tree:add(f.kind, buffer(0, 1))
     tree:add(f.flags, buffer(0, 1))
     tree:add(f.counter, buffer(1, 2))
     tree:add(kind == 0 and f.time or f.echo, buffer(3, 3))
+    if kind == PARITY then
+        parity(buffer, tree, pinfo)
+        return true
+    end
     tree:add(f.flow, buffer(6, 16))
     local what
     if kind == 0 then

@@ -95,13 +95,16 @@ pub(crate) fn note(way: Way, face: Face, packet: &[u8]) {
 #[cold]
 fn note_open(way: Way, face: Face, packet: &[u8]) {
     let Ok(parsed) = Packet::parse(packet) else { return };
-    let (flow, payload): (FlowId, usize) = match &parsed {
-        Packet::Interest(interest) => (interest.flow, 0),
-        Packet::Data(header, payload) => (header.flow, payload.len()),
-        Packet::Notice(notice) => (notice.flow, 0),
+    let (flow, payload): (Option<FlowId>, usize) = match &parsed {
+        Packet::Interest(interest) => (Some(interest.flow), 0),
+        Packet::Data(header, payload) => (Some(header.flow), payload.len()),
+        Packet::Notice(notice) => (Some(notice.flow), 0),
+        // Parity is of no one flow.
+        Packet::Parity(_, sum) => (None, sum.len()),
     };
     let mut tap = lock(&TAP);
-    let Some(tap) = tap.as_mut().filter(|tap| flow.to_string().starts_with(&tap.flow)) else { return };
+    let flow = flow.map(|flow| flow.to_string()).unwrap_or_default();
+    let Some(tap) = tap.as_mut().filter(|tap| flow.starts_with(&tap.flow)) else { return };
     let kept = packet.len() - if tap.has_payload { 0 } else { payload };
     let (bytes, len, unix) = (packet[..kept].to_vec(), packet.len(), clock::unix_nanos());
     if tap.packets.try_send(Tapped { way, unix, face, bytes, len }).is_err() {

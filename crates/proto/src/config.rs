@@ -356,6 +356,8 @@ impl Config {
         const FLOW: u64 = 4096;
         const SUBSCRIPTION: u64 = 1024;
         const NEIGHBOUR: u64 = 1024;
+        // A kept packet's header and entry.
+        const PACKET: u64 = 64;
         // A range is waited for, or queued twice over (in order and as a set), and asked for upstream.
         const RANGE: u64 = 3 * 16;
         let ranges = self.max_ranges_per_flow as u64 * RANGE;
@@ -364,6 +366,7 @@ impl Config {
             + self.max_flows as u64 * FLOW
             + self.max_subscriptions as u64 * (SUBSCRIPTION + ranges)
             + self.max_neighbours as u64 * NEIGHBOUR
+            + crate::hop::parity::memory_bound(self.payload as u64 + PACKET)
     }
 
     /// The same with another controller.

@@ -46,11 +46,16 @@ fn every_vector_of_the_document_is_a_packet_that_is_written_the_same() {
                 notice.emit(&mut out);
                 "Notice"
             }
+            Packet::Parity(header, sum) => {
+                header.emit(&mut out);
+                out.extend_from_slice(sum);
+                "Parity"
+            }
         };
         assert!(row[0].starts_with(kind) && out == bytes, "{}", row[0]);
         kinds.push(kind);
     }
-    assert_eq!(kinds, ["Interest", "Data", "Notice"]);
+    assert_eq!(kinds, ["Interest", "Data", "Notice", "Interest", "Parity"]);
 }
 
 #[test]

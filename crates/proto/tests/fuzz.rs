@@ -6,6 +6,7 @@
 use bolero::{TypeGenerator, check, produce};
 use starhop_proto::config::{Config, Profile, Settings};
 use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
+use starhop_proto::hop::parity::{Decoder, Equation};
 use starhop_proto::name::{ByteRange, FlowId, MAX_OFFSET, RangeSet};
 use starhop_proto::node::Node;
 use starhop_proto::peer::{Addressee, Face, Incarnation, Member};
@@ -17,7 +18,8 @@ use starhop_proto::security::{
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{
-    DataFlags, DataHeader, Interest, News, Notice, Packet, Plain, Ranges, Suite, varint,
+    CodePlan, DataFlags, DataHeader, Interest, MAX_OVERLAP, News, Notice, Packet, ParityHeader, Plain,
+    Ranges, Suite, varint,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -38,6 +40,10 @@ fn emit(packet: &Packet<'_>) -> Vec<u8> {
         Packet::Data(header, payload) => {
             header.emit(&mut out);
             out.extend_from_slice(payload);
+        }
+        Packet::Parity(header, sum) => {
+            header.emit(&mut out);
+            out.extend_from_slice(sum);
         }
     }
     out
@@ -411,6 +417,7 @@ struct Asking {
     flow_rate: Bound,
     #[generator(produce::<Vec<Span>>().with().len(0..=8usize))]
     ranges: Vec<Span>,
+    code: Option<(u8, u8, u8)>,
 }
 
 #[derive(Clone, Debug, TypeGenerator)]
@@ -434,6 +441,68 @@ enum Body {
     },
     Notice(Span),
     Mark(Place),
+    Parity {
+        back: u16,
+        count: u8,
+        previous: u8,
+        seed: u8,
+        sum: Vec<u8>,
+    },
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+enum Arrival {
+    Keep(u8),
+    Data { jump: u8, len: u8 },
+    Other { jump: u8 },
+    Late { back: u8, len: u8 },
+    Sum { back: u8, count: u8, seed: u8, sum: Vec<u8> },
+}
+
+/// Whatever numbers and sums come, the decoder restores each packet once, and none that came.
+#[test]
+fn a_decoder_restores_nothing_that_came_and_nothing_twice() {
+    check!().with_test_time(TEST_TIME).with_type().for_each(|arrivals: &Vec<Arrival>| {
+        let mut decoder = Decoder::default();
+        decoder.keep(40);
+        let (mut number, mut known) = (1_000_u64, BTreeSet::new());
+        let header = DataHeader {
+            counter: 0,
+            flow: FlowId([1; 16]),
+            offset: 0,
+            echo: WireTime::default(),
+            flags: DataFlags::default(),
+        };
+        for arrival in arrivals {
+            match arrival {
+                Arrival::Keep(reach) => decoder.keep(usize::from(*reach)),
+                Arrival::Data { jump, len } => {
+                    number += 1 + u64::from(*jump);
+                    decoder.on_data(number, &header, &vec![7; usize::from(*len)]);
+                    known.insert(number);
+                }
+                Arrival::Other { jump } => {
+                    number += 1 + u64::from(*jump);
+                    decoder.on_other(number);
+                    known.insert(number);
+                }
+                Arrival::Late { back, len } => {
+                    let late = number - u64::from(*back);
+                    decoder.on_data(late, &header, &vec![9; usize::from(*len)]);
+                    known.insert(late);
+                }
+                Arrival::Sum { back, count, seed, sum } => {
+                    let first = number - u64::from(*back);
+                    let count = u16::from(*count) + 1;
+                    decoder.on_sum(Equation { first, count, seed: *seed, bytes: sum });
+                }
+            }
+            while let Some(restored) = decoder.poll() {
+                let is_new = known.insert(restored.number);
+                assert!(is_new || !decoder.is_on(), "{} was known", restored.number);
+            }
+        }
+    });
 }
 
 /// One thing that happens to a node.
@@ -680,6 +749,19 @@ impl<N: Role> Bench<N> {
                 let notice = Notice { counter, flow: id, echo: time, news: News::Coming(span.range()) };
                 self.deliver(from, emit(&Packet::Notice(notice)));
             }
+            Body::Parity { back, count, previous, seed, sum } => {
+                let (first, count) = (counter.wrapping_sub(*back), u16::from(*count));
+                let parity = ParityHeader {
+                    counter,
+                    echo: time,
+                    backlog: false,
+                    first,
+                    count,
+                    previous: *previous,
+                    seed: *seed,
+                };
+                self.deliver(from, emit(&Packet::Parity(parity, sum)));
+            }
             Body::Mark(at) => {
                 let news = News::Coming(ByteRange::at(at.offset(), 0));
                 self.deliver(from, emit(&Packet::Notice(Notice { counter, flow: id, echo: time, news })));
@@ -732,6 +814,7 @@ impl<N: Role> Bench<N> {
                 *owed = owed.checked_sub(sent).expect("no more is sent than was asked for");
             }
             Packet::Notice(_) => assert!(self.owed.contains_key(&to), "Notices go to those who asked"),
+            Packet::Parity(..) => assert!(self.owed.contains_key(&to), "Parity goes to those who asked"),
         }
     }
 }
@@ -750,6 +833,11 @@ impl Asking {
             cold: self.cold,
             turn: u16::from(self.turn),
             token: None,
+            code: self.code.map(|(every, overlap, within)| CodePlan {
+                every: every.max(1),
+                overlap: overlap % MAX_OVERLAP + 1,
+                within: within.max(1),
+            }),
             hop_limit: self.hop_limit,
             link_rate: self.link_rate.rate(),
             flow_rate: self.flow_rate.rate(),

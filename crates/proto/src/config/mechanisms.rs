@@ -22,6 +22,8 @@ pub struct Mechanisms {
     /// Repairs leave before new data and are not held by the flow's rate. Without it, they wait in the sending buffer
     /// behind what is there.
     pub repairs_first: bool,
+    /// A long hop that loses packets is sent parity, and is asked again only for what parity cannot make good.
+    pub parity: bool,
 }
 
 impl Mechanisms {
@@ -40,11 +42,12 @@ impl Mechanisms {
             silence_probes: on,
             patient_timeouts: on,
             repairs_first: on,
+            parity: on,
         }
     }
 
     /// Every mechanism by its name.
-    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 7] {
+    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 8] {
         [
             ("loss_attribution", &mut self.loss_attribution),
             ("wake_up", &mut self.wake_up),
@@ -53,6 +56,7 @@ impl Mechanisms {
             ("silence_probes", &mut self.silence_probes),
             ("patient_timeouts", &mut self.patient_timeouts),
             ("repairs_first", &mut self.repairs_first),
+            ("parity", &mut self.parity),
         ]
     }
 }

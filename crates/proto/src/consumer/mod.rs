@@ -11,6 +11,7 @@ mod window;
 
 use crate::config::Config;
 use crate::deadlines::Deadlines;
+use crate::hop::parity::Restored;
 use crate::hop::{Control, Heard, Outbox, Received, Request as HopRequest, Uplinks, emit_interest};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::node::{Node, Transmit};
@@ -19,7 +20,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{DataHeader, News, Notice, Packet, Plain, Suite};
+use crate::wire::{DataHeader, News, Notice, Packet, ParityHeader, Plain, Suite};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -265,6 +266,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         match packet {
             Packet::Data(header, payload) => self.on_data(now, peer, *header, payload),
             Packet::Notice(notice) => self.on_notice(now, peer, *notice),
+            Packet::Parity(parity, sum) => self.on_parity(now, peer, parity, sum),
             // Nobody asks a Consumer.
             Packet::Interest(_) => self.bad_datagrams += 1,
         }
@@ -335,7 +337,44 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             return;
         };
         // The hop counts what comes for flows that are closed, too.
-        let heard = self.shared.uplinks.on_packet(now, link, peer, Received::data(&header, payload.len()));
+        let heard = self.shared.uplinks.on_packet(now, link, peer, Received::data(&header, payload));
+        self.take_data(now, slot, header, payload, heard);
+        self.take_restored(now, link);
+    }
+
+    /// Parity of the hop arrived: it may make packets good.
+    fn on_parity(&mut self, now: Instant, peer: &Peer, parity: &ParityHeader, sum: &[u8]) {
+        let Some(link) = self.shared.uplinks.find_shared(peer.face) else {
+            self.bad_datagrams += 1;
+            return;
+        };
+        let heard = self.shared.uplinks.on_packet(now, link, peer, Received::parity(parity, sum));
+        if let Some(heard) = heard {
+            self.on_heard(now, None, &heard);
+        }
+        self.take_restored(now, link);
+    }
+
+    /// Takes the packets that parity has made good as if they had come.
+    fn take_restored(&mut self, now: Instant, link: Slot) {
+        while let Some(Restored { number, packet }) = self.shared.uplinks.poll_restored(now, link) {
+            let Ok(Packet::Data(header, payload)) = Packet::parse(&packet) else { continue };
+            let slot = self.flows.find(&header.flow);
+            let is_asked_here = |slot: &Slot| self.flows.get(*slot).is_some_and(|flow| flow.uplink == link);
+            let Some(slot) = slot.filter(is_asked_here) else { continue };
+            let heard = self.shared.uplinks.heard_restored(now, link, number, header.range(payload.len()));
+            self.take_data(now, Some(slot), header, payload, heard);
+        }
+    }
+
+    fn take_data(
+        &mut self,
+        now: Instant,
+        slot: Option<Slot>,
+        header: DataHeader,
+        payload: &[u8],
+        heard: Option<Heard>,
+    ) {
         let slot = self.still_open(slot);
         if let Some(flow) = slot.and_then(|slot| self.flows.get_mut(slot)) {
             match header.flags.no_such_name {

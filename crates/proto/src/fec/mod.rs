@@ -14,6 +14,7 @@ mod decoder;
 mod encoder;
 mod estimate;
 mod frame;
+mod gilbert;
 mod plan;
 
 pub use config::{FecConfig, FecConfigError, FecSettings};
@@ -21,6 +22,7 @@ pub use decoder::{FecDecoder, FecDecoderStats};
 pub use encoder::{FecEncoder, FecEncoderStats};
 pub use estimate::LossEstimate;
 pub use frame::{FecFrame, FecReport, FrameError};
+pub(crate) use gilbert::Gilbert;
 pub use plan::FecPlan;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! How long blocks are and how much parity they have, for a measured loss.
 
+use super::Gilbert;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -13,9 +14,8 @@ const SHORT_BLOCKS: usize = 3;
 
 /// Length and parity of blocks.
 ///
-/// The path is taken for Gilbert's channel (Gilbert: Capacity of a burst-noise channel, Bell System Technical Journal
-/// 1960): every packet in a bad state is lost, none in the good one, and states last geometrically. Of all lengths the
-/// one is chosen whose parity and whose waiting cost least together.
+/// The path is taken for Gilbert's channel. Of all lengths the one is chosen whose parity and whose waiting cost least
+/// together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FecPlan {
     /// Packets of a block.
@@ -64,13 +64,10 @@ impl FecPlan {
 /// By packets n in a row, and by r: the share of packets that are lost and not repaired where any n - r of the n
 /// are enough.
 fn unrepaired(share: f64, burst: f64, most: usize) -> Vec<Vec<f64>> {
-    let share = share.clamp(0.0, 0.99);
-    // Losses are at least as close together as independent ones, however few were seen.
-    let to_good = 1.0 / burst.max(1.0 / (1.0 - share));
-    let to_bad = (to_good * share / (1.0 - share)).min(1.0);
+    let channel = Gilbert::new(share, burst);
     // By the number of losses so far: the chance of having had so many, and being in the good or the bad state.
     let (mut good, mut bad) = (vec![0.0; most + 2], vec![0.0; most + 2]);
-    (good[0], bad[0]) = (1.0 - share, share);
+    (good[0], bad[0]) = (1.0 - channel.share, channel.share);
     let mut table = vec![vec![0.0]];
     for n in 1..=most {
         // What is in the bad state loses this packet, and then everybody moves on.
@@ -83,8 +80,7 @@ fn unrepaired(share: f64, burst: f64, most: usize) -> Vec<Vec<f64>> {
             row[r] = row[r + 1] + chance(r + 1) * (r + 1) as f64 / n as f64;
         }
         for j in 0..=n {
-            good[j] = kept[j] * (1.0 - to_bad) + lost[j] * to_good;
-            bad[j] = kept[j] * to_bad + lost[j] * (1.0 - to_good);
+            (good[j], bad[j]) = channel.step(kept[j], lost[j]);
         }
         table.push(row);
     }

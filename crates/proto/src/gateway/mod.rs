@@ -579,6 +579,11 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
                 self.consumer.handle_packet(now, &peer, &packet);
                 match packet {
                     Packet::Data(header, _) => Some(header.flow),
+                    Packet::Parity(..) => {
+                        // It may have made good packets of any flow.
+                        (0..self.peers.len()).for_each(|peer| self.take_mail(now, peer as u16));
+                        None
+                    }
                     _ => None,
                 }
             }

@@ -13,6 +13,8 @@ pub struct Arrival {
     pub advance: u32,
     /// Packets that were still missing, and are counted as lost with this arrival.
     pub lost: u32,
+    /// Runs of packets without a gap that these lie in.
+    pub runs: u32,
     /// Whether the packet had arrived before, or is too old to tell.
     pub is_duplicate: bool,
 }
@@ -71,7 +73,7 @@ impl Arrivals {
             let overtaken_by = self.next - 1 - number;
             self.reorder = self.reorder.max((overtaken_by + 1).min(self.reorder_limit));
         }
-        Arrival { number, advance: 0, lost: 0, is_duplicate }
+        Arrival { number, advance: 0, lost: 0, runs: 0, is_duplicate }
     }
 
     /// Later packets that make a missing one a loss.
@@ -90,7 +92,17 @@ impl Arrivals {
     /// Counts the packets as lost that are missing and that later arrivals have not condemned: their
     /// reordering time has passed.
     pub fn condemn_rest(&mut self) -> u32 {
-        self.judge(self.next)
+        self.judge(self.next).0
+    }
+
+    /// A packet that is missing was made good by other means. True when it had not been counted as lost, and will not be.
+    pub fn fill(&mut self, number: u64) -> bool {
+        let is_known = number + WINDOW < self.next || number >= self.next || self.has(number);
+        if is_known {
+            return false;
+        }
+        self.mark(number);
+        number >= self.judged
     }
 
     /// Whether a packet is missing that has not been counted as lost.
@@ -98,13 +110,17 @@ impl Arrivals {
         (self.judged..self.next).any(|number| !self.has(number))
     }
 
-    /// Counts what is missing below `end`, once.
-    fn judge(&mut self, end: u64) -> u32 {
+    /// Counts what is missing below `end`, once, and the runs that it begins.
+    fn judge(&mut self, end: u64) -> (u32, u32) {
         let from = self.judged.max(self.next.saturating_sub(WINDOW));
         let forgotten = from - self.judged;
-        let missing = (from..end).filter(|&number| !self.has(number)).count() as u64;
+        let (mut missing, mut runs) = (forgotten, u64::from(forgotten > 0));
+        for number in (from..end).filter(|&number| !self.has(number)) {
+            missing += 1;
+            runs += u64::from(self.has(number - 1));
+        }
         self.judged = self.judged.max(end);
-        (forgotten + missing) as u32
+        (missing as u32, runs as u32)
     }
 
     fn restart(&mut self, counter: u16) -> Arrival {
@@ -114,7 +130,7 @@ impl Arrivals {
         self.seen = [u64::MAX; WORDS];
         self.next += 1;
         self.judged = self.next;
-        Arrival { number: self.next - 1, advance: 1, lost: 0, is_duplicate: false }
+        Arrival { number: self.next - 1, advance: 1, lost: 0, runs: 0, is_duplicate: false }
     }
 
     fn advance(&mut self, number: u64) -> Arrival {
@@ -125,8 +141,8 @@ impl Arrivals {
         }
         self.next = number + 1;
         self.mark(number);
-        let lost = self.judge(self.next.saturating_sub(self.reorder).max(self.judged));
-        Arrival { number, advance, lost, is_duplicate: false }
+        let (lost, runs) = self.judge(self.next.saturating_sub(self.reorder).max(self.judged));
+        Arrival { number, advance, lost, runs, is_duplicate: false }
     }
 
     fn has(&self, number: u64) -> bool {
@@ -160,6 +176,24 @@ mod tests {
         assert_eq!(lost_by(&[10, 12, 13, 14]), [0, 0, 0, 1]);
         assert_eq!(lost_by(&[10, 12, 13, 11, 14, 15]), [0; 6]);
         assert_eq!(lost_by(&[10, 20]), [0, 7]);
+    }
+
+    #[test]
+    fn packets_lost_in_a_row_are_one_run() {
+        let mut arrivals = Arrivals::new(2, 4);
+        let runs = [10, 14, 15, 17, 18, 19].map(|counter| arrivals.on_arrival(counter));
+        let sum = |of: fn(&Arrival) -> u32| runs.iter().map(of).sum::<u32>();
+        assert_eq!((sum(|arrival| arrival.lost), sum(|arrival| arrival.runs)), (4, 2));
+    }
+
+    #[test]
+    fn a_packet_that_was_made_good_is_missing_no_more() {
+        let mut arrivals = Arrivals::new(2, 4);
+        let [first, last] = [10, 13].map(|counter| arrivals.on_arrival(counter).number);
+        assert!(!arrivals.fill(first + 1), "it had been counted");
+        assert!(arrivals.fill(first + 2) && !arrivals.fill(first + 2));
+        assert_eq!(arrivals.missing_between(first, last), 0);
+        assert!(!arrivals.has_open_gap());
     }
 
     #[test]

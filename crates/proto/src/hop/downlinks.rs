@@ -1,5 +1,6 @@
 use super::LinkKey;
 use super::faces::Faces;
+use super::parity::MOST_ENCODERS;
 use super::responder::Responder;
 use super::scheduler::Turn;
 use super::transfer::{Ended, Ending, Transfer};
@@ -11,7 +12,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::Interest;
+use crate::wire::{CodePlan, Interest};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -24,6 +25,8 @@ pub struct Downlinks {
     due: Deadlines,
     /// Queues that are open, on all hops.
     open: usize,
+    /// Hops with a code.
+    coded: usize,
     ended: Ended,
     config: Config,
     rng: Rng,
@@ -76,6 +79,7 @@ impl Downlinks {
             strangers: VecDeque::new(),
             due: Deadlines::default(),
             open: 0,
+            coded: 0,
             ended: Ended::default(),
             config: config.clone(),
             rng,
@@ -95,6 +99,8 @@ impl Downlinks {
         let link = links.find_or_insert(key, || Responder::new(now, peer, config, rng));
         let responder = links.get_mut(link)?;
         responder.on_interest(now, interest, len);
+        self.set_code(link, interest.code);
+        let responder = self.links.get_mut(link)?;
         let has_proof = wanted_token.is_none() || interest.token == wanted_token;
         let is_settled_now = has_proof && responder.settle();
         let token = wanted_token.filter(|_| responder.take_token_request(now));
@@ -109,6 +115,15 @@ impl Downlinks {
         }
         self.reschedule(link);
         Some(Asked { link, token, is_settled_now })
+    }
+
+    /// Sends the neighbour of a hop the parity that it wants, if there is room for one more code.
+    fn set_code(&mut self, link: Slot, plan: Option<CodePlan>) {
+        let Some(responder) = self.links.get_mut(link) else { return };
+        let is_on = responder.code().is_on();
+        let plan = plan.filter(|_| is_on || self.coded < MOST_ENCODERS);
+        responder.set_code(plan);
+        self.coded = self.coded + usize::from(plan.is_some()) - usize::from(is_on);
     }
 
     fn hold(&mut self, link: Slot, is_held: bool) {
@@ -232,6 +247,7 @@ impl Downlinks {
     pub fn forget(&mut self, link: Slot) {
         if let Some(responder) = self.links.remove(link) {
             self.open -= responder.scheduler.open_queues();
+            self.coded -= usize::from(responder.code().is_on());
             self.faces.remove(&responder.peer, link);
             self.strangers.retain(|stranger| *stranger != link);
         }

@@ -255,6 +255,7 @@ mod tests {
             missing_on_hop: 0,
             hop_rtt: Duration::from_millis(20),
             reorder: 3,
+            patience: Duration::ZERO,
         };
         intake.on_seen(seen, 0, |_, _| 0, &mut Vec::new());
         assert_eq!(intake.ask(ByteRange::at(STEP, STEP)).ranges[0], ByteRange::new(1_000, 2 * STEP));

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Perhaps only late: `later` packets have passed it.
-    Suspected { later: u32 },
+    /// Perhaps only late: `later` packets have passed it. Until a time parity may make it good.
+    Suspected { later: u32, until: Instant },
     /// Asked for again, `tries` times.
     Asked { later: u32, tries: u32 },
     /// Not lost on this hop: it is on its way from further upstream, which was asked about it `asks` times.
@@ -61,6 +61,8 @@ pub struct Seen {
     pub hop_rtt: Duration,
     /// Later packets that make a missing one a loss.
     pub reorder: u32,
+    /// How long parity may still make a missing packet good.
+    pub patience: Duration,
 }
 
 /// The most holes kept; beyond it the oldest are left to the Consumer's timeout.
@@ -111,7 +113,7 @@ impl LossDetector {
         if seen.range.start > self.next {
             let skipped = ByteRange::new(self.next, seen.range.start);
             let state = if seen.missing_on_hop > 0 {
-                State::Suspected { later: 0 }
+                State::Suspected { later: 0, until: seen.now + seen.patience }
             } else {
                 State::Upstream { asks: 0 }
             };
@@ -175,7 +177,7 @@ impl LossDetector {
     pub fn suspect(&mut self, now: Instant, expected: &RangeSet) {
         for range in expected.iter() {
             if !self.is_tracking(range) {
-                self.track(Hole { range, state: State::Suspected { later: 0 }, since: now });
+                self.track(Hole { range, state: State::Suspected { later: 0, until: now }, since: now });
             }
         }
     }
@@ -244,9 +246,9 @@ impl LossDetector {
         let rules = self.rules;
         self.holes.retain_mut(|hole| {
             let condemned = match &mut hole.state {
-                State::Suspected { later } => {
+                State::Suspected { later, until } => {
                     *later += u32::from(seen.range.start >= hole.range.end && !seen.range.is_empty());
-                    *later >= seen.reorder
+                    *later >= seen.reorder && *until <= seen.now
                 }
                 State::Asked { later, .. } => {
                     // Repairs go first and in turn: only what is sent in order shows that ours is through.
@@ -261,15 +263,14 @@ impl LossDetector {
 }
 
 fn deadline(hole: &Hole, rules: &LossRules, hop_rtt: Duration) -> Instant {
-    hole.since
-        + match hole.state {
-            State::Suspected { .. } => rules.reorder_time,
-            // The answer, and as much again as packets may be late.
-            State::Asked { .. } => hop_rtt.scaled(3, 2) + rules.reorder_time,
-            State::Upstream { asks } => {
-                hop_rtt.scaled(UPSTREAM_RTTS << asks.min(UPSTREAM_DOUBLINGS), 1).max(UPSTREAM_MIN)
-            }
+    match hole.state {
+        State::Suspected { until, .. } => until.max(hole.since + rules.reorder_time),
+        // The answer, and as much again as packets may be late.
+        State::Asked { .. } => hole.since + hop_rtt.scaled(3, 2) + rules.reorder_time,
+        State::Upstream { asks } => {
+            hole.since + hop_rtt.scaled(UPSTREAM_RTTS << asks.min(UPSTREAM_DOUBLINGS), 1).max(UPSTREAM_MIN)
         }
+    }
 }
 
 /// Asks (again) for a hole; false when its tries are used up.
@@ -303,13 +304,19 @@ mod tests {
         detector: LossDetector,
         expected: RangeSet,
         repairs: Vec<ByteRange>,
+        patience: Duration,
     }
 
     impl Rig {
         fn new(tries: u32) -> Self {
             let mut expected = RangeSet::new();
             expected.insert(ByteRange::new(0, 1_000_000));
-            Self { detector: LossDetector::new(rules(tries), 0), expected, repairs: Vec::new() }
+            Self {
+                detector: LossDetector::new(rules(tries), 0),
+                expected,
+                repairs: Vec::new(),
+                patience: Duration::ZERO,
+            }
         }
 
         /// Packet `n` of 100 bytes arrives; the Responder had heard us until `heard`.
@@ -323,6 +330,7 @@ mod tests {
                 missing_on_hop,
                 hop_rtt: RTT,
                 reorder: 3,
+                patience: self.patience,
             };
             self.detector.on_seen(seen, &self.expected, 100, &mut self.repairs);
             core::mem::take(&mut self.repairs)
@@ -346,6 +354,18 @@ mod tests {
         assert_eq!(rig.packet(101, 9, 8, 0), []);
         assert_eq!(rig.packet(102, 10, 0, 0), []);
         assert_eq!(rig.packet(103, 11, 0, 0), [ByteRange::new(100, 300), ByteRange::new(400, 900)]);
+    }
+
+    #[test]
+    fn a_hole_that_parity_may_fill_is_asked_for_once_it_cannot() {
+        let mut rig = Rig::new(8);
+        rig.patience = Duration::from_millis(50);
+        rig.packet(100, 0, 0, 0);
+        for (ms, n) in [(101, 2), (102, 3), (103, 4), (149, 5)] {
+            assert_eq!(rig.packet(ms, n, u64::from(n == 2), 0), [], "packet {n}");
+        }
+        assert_eq!(rig.detector.next_timeout(RTT), Some(at(151)));
+        assert_eq!(rig.packet(151, 6, 0, 0), [ByteRange::new(100, 200)]);
     }
 
     #[test]

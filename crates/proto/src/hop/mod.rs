@@ -14,6 +14,7 @@ mod intake;
 pub mod loss;
 mod outbox;
 pub mod pacer;
+pub mod parity;
 pub mod rate;
 mod requester;
 mod responder;
@@ -28,13 +29,13 @@ pub use answerer::Speaker;
 pub use downlinks::{Asked, Asking, Downlinks, Due};
 pub use hello::{About, Greeting, HELLO, Version};
 pub use intake::{Ask, Intake};
-pub use outbox::{Control, Outbox, Request, emit_answer, emit_interest, finish};
+pub use outbox::{Control, Outbox, Request, emit_answer, emit_interest, emit_parity, finish};
 pub use requester::Requester;
 pub use responder::Responder;
 pub use subscriber::Subscriber;
 pub use survey::{Carried, Downstream, FlowView, Upstream};
 pub use transfer::{Ending, Transfer};
-pub use uplinks::{Heard, Received, Uplinks};
+pub use uplinks::{Heard, Received, Uplinks, Whole};
 
 use crate::name::FlowId;
 

@@ -1,12 +1,13 @@
 use super::intake::Ask;
-use super::{About, Downlinks, HELLO, Uplinks};
+use super::parity::Sum;
+use super::{About, Downlinks, Due, HELLO, Uplinks};
 use crate::name::{ByteRange, FlowId};
 use crate::node::Transmit;
 use crate::peer::Addressee;
 use crate::table::Slot;
 use crate::time::Instant;
 use crate::units::Rate;
-use crate::wire::{DataFlags, DataHeader, Interest, News, Notice, Ranges, Suite};
+use crate::wire::{DataFlags, DataHeader, Interest, News, Notice, ParityHeader, Ranges, Suite};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -213,6 +214,26 @@ pub fn emit_answer<C: Suite>(
             about.emit(now, out);
         }
         Control::Interest(_) => {}
+    })
+}
+
+/// Writes the Parity packet that a hop is due to send.
+pub fn emit_parity<C: Suite>(
+    downlinks: &mut Downlinks,
+    suite: &mut C,
+    now: Instant,
+    due: &Due,
+    out: &mut Vec<u8>,
+) -> Option<Transmit> {
+    let responder = downlinks.get_mut(due.link)?;
+    let (sum, counter, echo) = responder.take_parity(now)?;
+    let back = sum.previous.map_or(0, |previous| counter.wrapping_sub(previous));
+    let previous = u8::try_from(back).unwrap_or(0);
+    let Sum { first, count, seed, bytes, .. } = sum;
+    let header = ParityHeader { counter, echo, backlog: due.backlog, first, count, previous, seed };
+    finish(suite, now, &Addressee::Asker(responder.peer), out, |out| {
+        header.emit(out);
+        out.extend_from_slice(&bytes);
     })
 }
 

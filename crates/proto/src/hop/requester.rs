@@ -1,6 +1,7 @@
 use super::answerer::{Answerer, Speaker};
 use super::counter::{Arrival, Arrivals};
 use super::hello::Greeting;
+use super::parity::{HopCode, Restored};
 use super::rate::{Delivery, RateController, controller};
 use super::rtt::{HopRtt, StampClock};
 use super::survey::{Carried, Upstream};
@@ -28,6 +29,8 @@ pub struct Requester {
     arrivals: Arrivals,
     clock: StampClock,
     rtt: HopRtt,
+    /// `None` where the configuration wants none.
+    code: Option<HopCode>,
     controller: Box<dyn RateController + Send>,
     /// The operator's bound of the rate.
     rate_limit: Rate,
@@ -62,6 +65,7 @@ impl Requester {
             arrivals: Arrivals::new(config.reorder_packets, config.reorder_limit),
             clock: StampClock::default(),
             rtt: HopRtt::new(config.rtt0),
+            code: (config.mechanisms.parity && !config.per_flow_control).then(HopCode::default),
             controller: controller(config),
             rate_limit: config.rate_limit,
             counter: rng.next_u64() as u16,
@@ -175,6 +179,9 @@ impl Requester {
         self.carried.packets += 1;
         self.carried.bytes += wire_bytes;
         self.carried.lost += u64::from(arrival.lost);
+        if let Some(code) = &mut self.code {
+            code.on_arrival(now, &arrival);
+        }
         if wire_bytes * 9 > self.full_packet * 10 {
             // What came until now was short: the longer time of this one on the wire must not pass for a queue.
             self.rtt.rebase(Duration::MAX);
@@ -210,7 +217,52 @@ impl Requester {
         self.gap_deadline = None;
         let lost = self.arrivals.condemn_rest();
         self.carried.lost += u64::from(lost);
+        if let Some(code) = &mut self.code {
+            code.on_lost(now, lost);
+        }
         self.take_unexplained(lost)
+    }
+
+    /// The hop's code, where there may be one.
+    pub fn code(&mut self) -> Option<&mut HopCode> {
+        self.code.as_mut()
+    }
+
+    /// Whether parity is asked for.
+    pub fn is_coded(&self) -> bool {
+        self.code.as_ref().is_some_and(|code| code.plan().is_some())
+    }
+
+    /// Whether it is time to think about parity again.
+    pub fn is_review_due(&self, now: Instant) -> bool {
+        self.code.as_ref().is_some_and(|code| code.is_review_due(now)) && self.is_measured()
+    }
+
+    /// Thinks about parity again; `may_begin` says whether there is room for one more hop with it.
+    pub fn review_code(&mut self, now: Instant, may_begin: bool) {
+        let hop = (self.rtt.smoothed(), self.controller.rate(), self.full_packet);
+        if let Some(code) = &mut self.code {
+            code.review(now, hop, may_begin);
+        }
+    }
+
+    /// How long parity may still make a packet good that is missing now.
+    pub fn patience(&self, now: Instant) -> Duration {
+        let code = self.code.as_ref();
+        code.map_or(Duration::ZERO, |code| {
+            code.patience(now, self.rtt.smoothed(), self.controller.rate(), self.full_packet)
+        })
+    }
+
+    /// A packet that parity made good. It is measured as the loss that it was.
+    pub fn poll_restored(&mut self, now: Instant) -> Option<Restored> {
+        let code = self.code.as_mut()?;
+        let restored = code.poll()?;
+        if self.arrivals.fill(restored.number) {
+            self.carried.lost += 1;
+            code.on_lost(now, 1);
+        }
+        Some(restored)
     }
 
     /// Whether the neighbour should hear of the rate although nothing is asked of it.
@@ -249,6 +301,9 @@ impl Requester {
     /// This neighbour is asked again after another one was: what it sent meanwhile, to nobody, was not lost.
     pub fn resume(&mut self) {
         self.arrivals.resume();
+        if let Some(code) = &mut self.code {
+            code.clear();
+        }
         self.explained = 0;
         self.gap_deadline = None;
     }
@@ -264,6 +319,7 @@ impl Requester {
             counter: self.counter,
             cold: !self.reported_warm,
             token: self.token,
+            code: self.code.as_ref().and_then(HopCode::plan),
             ..Interest::feedback(flow, self.clock.stamp(now), self.reported_rate)
         }
     }

@@ -1,4 +1,5 @@
 use super::pacer::Pacer;
+use super::parity::{Encoder, Sum};
 use super::rtt::Echo;
 use super::scheduler::{Scheduler, Turn};
 use super::survey::{Carried, Downstream};
@@ -7,7 +8,7 @@ use crate::peer::Peer;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, WireTime};
 use crate::units::Rate;
-use crate::wire::Interest;
+use crate::wire::{CodePlan, Interest};
 
 /// The sending side of a hop: answers one neighbour at the rate that this neighbour grants.
 ///
@@ -27,6 +28,7 @@ pub struct Responder {
     open_interval: Duration,
     pacer: Pacer,
     echo: Echo,
+    encoder: Encoder,
     counter: u16,
     /// Packets that may leave before the neighbour has measured anything.
     cold_allowance: Option<u32>,
@@ -80,6 +82,7 @@ impl Responder {
             scheduler: scheduler(config),
             pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
             echo: Echo::new(now, WireTime::default()),
+            encoder: Encoder::default(),
             counter: rng.next_u64() as u16,
             cold_allowance: Some(config.initial_window),
             standing: Standing::Stranger { allowance: 0, asked_at: None },
@@ -186,7 +189,8 @@ impl Responder {
         if self.cold_allowance == Some(0) || self.is_held || !self.affords_chunk() {
             return Instant::NEVER;
         }
-        self.scheduler.next_turn().max(self.pacer.ready_at())
+        let parity = self.parity_due().unwrap_or(Instant::NEVER);
+        self.scheduler.next_turn().min(parity).max(self.pacer.ready_at())
     }
 
     /// What to send at `now`, charged against the rate.
@@ -195,15 +199,51 @@ impl Responder {
         if self.next_turn() > now {
             return None;
         }
+        if self.parity_due().is_some_and(|at| at <= now) {
+            self.charge(now, self.encoder.next_len() as u64);
+            return Some(Turn::Parity);
+        }
         let turn = self.scheduler.poll(now)?;
         if let Turn::Send(chunk) = turn {
-            self.spend(chunk.range.len() + self.overhead - BELOW_US);
-            self.carried.packets += 1;
-            self.carried.bytes += chunk.range.len() + self.overhead;
-            self.pacer.on_sent(now, chunk.range.len() + self.overhead);
-            self.cold_allowance = self.cold_allowance.map(|left| left.saturating_sub(1));
+            self.charge(now, chunk.range.len());
         }
         Some(turn)
+    }
+
+    /// When parity is due. A stranger gets none: it would be more bytes for those that came.
+    fn parity_due(&self) -> Option<Instant> {
+        self.encoder.due(!self.scheduler.has_backlog()).filter(|_| self.is_settled())
+    }
+
+    /// A packet of so many bytes and a header leaves.
+    fn charge(&mut self, now: Instant, bytes: u64) {
+        self.spend(bytes + self.overhead - BELOW_US);
+        self.carried.packets += 1;
+        self.carried.bytes += bytes + self.overhead;
+        self.pacer.on_sent(now, bytes + self.overhead);
+        self.cold_allowance = self.cold_allowance.map(|left| left.saturating_sub(1));
+    }
+
+    /// The hop's code.
+    pub fn code(&self) -> &Encoder {
+        &self.encoder
+    }
+
+    /// Sets the parity that the neighbour is sent.
+    pub fn set_code(&mut self, plan: Option<CodePlan>) {
+        self.encoder.set_plan(plan);
+    }
+
+    /// The packet that [`Responder::stamp`] was asked for last is `packet`: parity will cover it.
+    #[inline]
+    pub fn cover(&mut self, now: Instant, packet: &[u8]) {
+        self.encoder.on_packet(now, self.counter, packet);
+    }
+
+    /// The parity that is due, with its counter and echo.
+    pub fn take_parity(&mut self, now: Instant) -> Option<(Sum, u16, WireTime)> {
+        let (counter, echo) = self.stamp(now);
+        Some((self.encoder.take(counter)?, counter, echo))
     }
 
     /// Notes that the neighbour is answered with `bytes` from the cache.

@@ -40,6 +40,8 @@ pub enum Turn {
         /// The end of what was sent.
         offset: u64,
     },
+    /// Send parity of the hop. No scheduler says so: its [`Responder`](super::Responder) does.
+    Parity,
 }
 
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 use super::LinkKey;
 use super::answerer::Speaker;
 use super::loss::Seen;
+use super::parity::{MOST_DECODERS, Restored};
 use super::requester::Requester;
 use crate::config::Config;
 use crate::deadlines::Deadlines;
@@ -9,7 +10,7 @@ use crate::peer::{Face, Peer};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant, WireTime};
-use crate::wire::{DataHeader, Notice};
+use crate::wire::{DataHeader, Notice, ParityHeader};
 
 /// The Requesters of a node, one per upstream hop.
 pub struct Uplinks {
@@ -21,31 +22,70 @@ pub struct Uplinks {
 
 /// The part of a packet from upstream that is about its hop.
 #[derive(Clone, Copy, Debug)]
-pub struct Received {
+pub struct Received<'a> {
     counter: u16,
     echo: WireTime,
     /// The bytes of the flow that it carries; empty for a Notice.
     range: ByteRange,
     wire_bytes: u64,
     backlog: bool,
+    whole: Whole<'a>,
+}
+
+/// A packet from upstream as it came, for the hop's code.
+#[derive(Clone, Copy, Debug)]
+pub enum Whole<'a> {
+    /// Data, by the name that its flow has on the wire.
+    Data(DataHeader, &'a [u8]),
+    /// Parity.
+    Parity(ParityHeader, &'a [u8]),
+    /// Neither.
+    Other,
 }
 
 /// UDP and IPv4 below a datagram.
 const BELOW_US: u64 = 8 + 20;
 
-impl Received {
-    /// A Data packet with a payload of `payload_len` bytes.
-    pub fn data(header: &DataHeader, payload_len: usize) -> Self {
-        let wire_bytes = payload_len as u64 + DataHeader::MAX_USUAL_LEN + BELOW_US;
-        let range = header.range(payload_len);
-        Self { counter: header.counter, echo: header.echo, range, wire_bytes, backlog: header.flags.backlog }
+impl<'a> Received<'a> {
+    /// A Data packet as it came.
+    pub fn data(header: &DataHeader, payload: &'a [u8]) -> Self {
+        let DataHeader { counter, echo, flags, .. } = *header;
+        Self {
+            counter,
+            echo,
+            range: header.range(payload.len()),
+            wire_bytes: payload.len() as u64 + DataHeader::MAX_USUAL_LEN + BELOW_US,
+            backlog: flags.backlog,
+            whole: Whole::Data(*header, payload),
+        }
+    }
+
+    /// A Parity packet.
+    pub fn parity(header: &ParityHeader, sum: &'a [u8]) -> Self {
+        let ParityHeader { counter, echo, backlog, .. } = *header;
+        let wire_bytes = (sum.len() + ParityHeader::LEN) as u64 + BELOW_US;
+        Self {
+            counter,
+            echo,
+            range: ByteRange::default(),
+            wire_bytes,
+            backlog,
+            whole: Whole::Parity(*header, sum),
+        }
     }
 
     /// A Notice that `range` is coming: it tells how far its sender got, like Data without bytes.
     pub fn mark(notice: &Notice, range: ByteRange) -> Self {
         let range = ByteRange::at(range.start, 0);
         let wire_bytes = Notice::USUAL_LEN + BELOW_US;
-        Self { counter: notice.counter, echo: notice.echo, range, wire_bytes, backlog: false }
+        Self {
+            counter: notice.counter,
+            echo: notice.echo,
+            range,
+            wire_bytes,
+            backlog: false,
+            whole: Whole::Other,
+        }
     }
 }
 
@@ -75,6 +115,7 @@ impl Heard {
             missing_on_hop: 0,
             hop_rtt: Duration::ZERO,
             reorder: 0,
+            patience: Duration::ZERO,
         };
         Self { link, number: 0, lost: 0, is_new_neighbour: false, is_former: true, seen }
     }
@@ -102,6 +143,12 @@ impl Uplinks {
     /// local address, or in that of the node, whatever address the answer found.
     pub fn find(&self, face: Face, flow: FlowId) -> Option<Slot> {
         let by = |face| self.links.find(&LinkKey::new(face, flow, self.config.per_flow_control));
+        by(face).or_else(|| by(face.anywhere()))
+    }
+
+    /// The hop on which packets from `face` arrive, of whatever flow; `None` where each flow is a hop of its own.
+    pub fn find_shared(&self, face: Face) -> Option<Slot> {
+        let by = |neighbour| self.links.find(&LinkKey { neighbour, flow: None });
         by(face).or_else(|| by(face.anywhere()))
     }
 
@@ -140,9 +187,16 @@ impl Uplinks {
 
     /// A Data packet or Notice of `peer` on a hop: measures it.
     #[inline]
-    pub fn on_packet(&mut self, now: Instant, link: Slot, peer: &Peer, received: Received) -> Option<Heard> {
-        let Received { counter, echo, range, wire_bytes, backlog } = received;
+    pub fn on_packet(
+        &mut self,
+        now: Instant,
+        link: Slot,
+        peer: &Peer,
+        received: Received<'_>,
+    ) -> Option<Heard> {
+        let Received { counter, echo, range, wire_bytes, backlog, whole } = received;
         let wire_bytes = wire_bytes + self.config.seal_overhead();
+        self.review(now, link);
         let requester = self.links.get_mut(link)?;
         let answered = requester.answered(now, echo);
         let speaker = requester.hear(now, peer.incarnation, answered);
@@ -150,6 +204,14 @@ impl Uplinks {
             return Some(Heard::former(now, link, range));
         }
         let arrival = requester.on_packet(now, counter, answered, wire_bytes, backlog);
+        if let Some(code) = requester.code() {
+            match whole {
+                Whole::Data(header, payload) => code.on_data(arrival.number, &header, payload),
+                Whole::Parity(header, sum) => code.on_parity(now, arrival.number, &header, sum),
+                Whole::Other => code.on_other(arrival.number),
+            }
+        }
+        let patience = requester.patience(now);
         let hop_rtt = requester.hop_rtt();
         let reorder = requester.reorder();
         let next = requester.next_timeout();
@@ -167,8 +229,42 @@ impl Uplinks {
                 missing_on_hop: 0,
                 hop_rtt,
                 reorder,
+                patience,
             },
         })
+    }
+
+    /// A packet that parity has made good on a hop. [`Uplinks::heard_restored`] tells of it.
+    #[inline]
+    pub fn poll_restored(&mut self, now: Instant, link: Slot) -> Option<Restored> {
+        self.links.get_mut(link)?.poll_restored(now)
+    }
+
+    /// The news of a packet with `range` of a flow that parity has made good: it fills a hole, and measures nothing.
+    pub fn heard_restored(&self, now: Instant, link: Slot, number: u64, range: ByteRange) -> Option<Heard> {
+        let requester = self.links.get(link)?;
+        let seen = Seen {
+            now,
+            range,
+            answers_until: Instant::ZERO,
+            missing_on_hop: 0,
+            hop_rtt: requester.hop_rtt(),
+            reorder: requester.reorder(),
+            patience: requester.patience(now),
+        };
+        Some(Heard { link, number, lost: 0, is_new_neighbour: false, is_former: false, seen })
+    }
+
+    /// Looks at a hop's parity again, where it is time.
+    fn review(&mut self, now: Instant, link: Slot) {
+        if !self.links.get(link).is_some_and(|requester| requester.is_review_due(now)) {
+            return;
+        }
+        let may_begin =
+            self.links.iter().filter(|(_, requester)| requester.is_coded()).count() < MOST_DECODERS;
+        if let Some(requester) = self.links.get_mut(link) {
+            requester.review_code(now, may_begin);
+        }
     }
 
     /// When [`Uplinks::on_timeout`] has something to say.

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::hop::scheduler::{Chunk, Turn};
 use crate::hop::{
     About, Asked, Asking, Control, Downlinks, Downstream, Due, Ending, FlowView, HELLO, Outbox, Subscriber,
-    Transfer, emit_answer, finish,
+    Transfer, emit_answer, emit_parity, finish,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -189,8 +189,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
                 let wanted_token = self.suite.token(peer.face.remote);
                 self.on_interest(now, &Asking { peer, interest, len, wanted_token });
             }
-            // Data and Notices are for those who ask.
-            Packet::Data(..) | Packet::Notice(_) => self.stats.bad_datagrams += 1,
+            // The others are for those who ask.
+            Packet::Data(..) | Packet::Notice(_) | Packet::Parity(..) => self.stats.bad_datagrams += 1,
         }
     }
 
@@ -341,8 +341,12 @@ impl<S: Source, C: Suite> Producer<S, C> {
         let (to, source, start) = (Addressee::Asker(responder.peer), &mut self.source, out.len());
         let mut is_read = false;
         let transmit = finish(&mut self.suite, now, &to, out, |out| {
+            let packet = out.len();
             header.emit(out);
             is_read = source.read(now, chunk.flow, range, out);
+            if is_read {
+                responder.cover(now, &out[packet..]);
+            }
         });
         if !is_read {
             out.truncate(start);
@@ -490,6 +494,7 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
                 let due = self.downlinks.poll(now)?;
                 match due.turn {
                     Turn::Send(chunk) => self.emit_chunk(now, &due, chunk, out),
+                    Turn::Parity => emit_parity(&mut self.downlinks, &mut self.suite, now, &due, out),
                     Turn::Mark { flow, offset } => {
                         let news = News::Coming(ByteRange::at(offset, 0));
                         self.outbox.push(Control::Notice { link: due.link, flow, news });

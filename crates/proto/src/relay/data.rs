@@ -2,6 +2,7 @@
 
 use super::{Flow, Relay, Scratch};
 use crate::config::Notices;
+use crate::hop::parity::Restored;
 use crate::hop::scheduler::Chunk;
 use crate::hop::{Control, Due, Ending, HELLO, Heard, Received, finish};
 use crate::name::ByteRange;
@@ -9,7 +10,7 @@ use crate::node::Transmit;
 use crate::peer::{Addressee, Face, Peer};
 use crate::table::Slot;
 use crate::time::Instant;
-use crate::wire::{DataFlags, DataHeader, News, Suite};
+use crate::wire::{DataFlags, DataHeader, News, Packet, ParityHeader, Suite};
 use alloc::vec::Vec;
 
 impl<C: Suite> Relay<C> {
@@ -29,8 +30,52 @@ impl<C: Suite> Relay<C> {
             self.stats.unasked += 1;
             return;
         };
-        let received = Received::data(&header, payload.len());
-        let heard = self.uplinks.on_packet(now, link, peer, received);
+        let Some(name) = self.flows.get(flow_slot).map(|flow| flow.name) else { return };
+        let received = DataHeader { flow: name, ..header };
+        let heard = self.uplinks.on_packet(now, link, peer, Received::data(&received, payload));
+        self.take_data(now, flow_slot, header, payload, heard);
+        self.take_restored(now, peer, link);
+    }
+
+    /// Parity of the hop arrived: it may make packets good.
+    pub(super) fn on_parity(&mut self, now: Instant, peer: &Peer, parity: &ParityHeader, sum: &[u8]) {
+        let Some(link) = self.uplinks.find_shared(peer.face) else {
+            self.stats.unasked += 1;
+            return;
+        };
+        let heard = self.uplinks.on_packet(now, link, peer, Received::parity(parity, sum));
+        if let Some(heard) = heard.filter(|heard| !heard.is_former) {
+            if heard.is_new_neighbour {
+                self.on_new_neighbour(now, link);
+            }
+            if self.uplinks.get_mut(link).is_some_and(|requester| requester.settle(0, heard.lost) > 0) {
+                self.on_unexplained_loss(now, link);
+            }
+        }
+        self.take_restored(now, peer, link);
+    }
+
+    /// Takes the packets that parity has made good as if they had come.
+    fn take_restored(&mut self, now: Instant, peer: &Peer, link: Slot) {
+        while let Some(Restored { number, packet }) = self.uplinks.poll_restored(now, link) {
+            let Ok(Packet::Data(mut header, payload)) = Packet::parse(&packet) else { continue };
+            header.flow = self.names.translate(header.flow, peer.face.remote);
+            let Some(flow_slot) = self.flows.find(&header.flow) else { continue };
+            let heard = self.uplinks.heard_restored(now, link, number, header.range(payload.len()));
+            if self.uplink_from(flow_slot, peer.face) == Some(link) {
+                self.take_data(now, flow_slot, header, payload, heard);
+            }
+        }
+    }
+
+    fn take_data(
+        &mut self,
+        now: Instant,
+        flow_slot: Slot,
+        header: DataHeader,
+        payload: &[u8],
+        heard: Option<Heard>,
+    ) {
         if header.flags.no_such_name {
             self.refuse(flow_slot);
             return;
@@ -158,8 +203,12 @@ impl<C: Suite> Relay<C> {
         let (to, cache, start) = (Addressee::Asker(responder.peer), &mut self.cache, out.len());
         let mut is_here = false;
         let transmit = finish(&mut self.suite, now, &to, out, |out| {
+            let packet = out.len();
             header.emit(out);
             is_here = cache.read(chunk.flow, chunk.range, out);
+            if is_here {
+                responder.cover(now, &out[packet..]);
+            }
         });
         if !is_here {
             out.truncate(start);

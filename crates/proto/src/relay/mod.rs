@@ -16,7 +16,7 @@ use crate::deadlines::Deadlines;
 use crate::hop::scheduler::Turn;
 use crate::hop::{
     About, Asking, Control, Downlinks, Due, HELLO, Outbox, Request, Transfer, Uplinks, emit_answer,
-    emit_interest,
+    emit_interest, emit_parity,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -233,6 +233,7 @@ impl<C: Suite> Relay<C> {
                 notice.flow = self.names.translate(notice.flow, remote);
                 self.on_notice(now, &peer, notice);
             }
+            Ok(Packet::Parity(parity, sum)) => self.on_parity(now, &peer, &parity, sum),
             Err(_) => self.stats.bad_datagrams += 1,
         }
         Taken::Yes
@@ -315,6 +316,7 @@ impl<C: Suite> Node for Relay<C> {
                 };
                 match due.turn {
                     Turn::Send(chunk) => self.emit_chunk(now, due, chunk, out),
+                    Turn::Parity => emit_parity(&mut self.downlinks, &mut self.suite, now, &due, out),
                     Turn::Mark { flow, offset } => {
                         self.outbox.push(Control::Notice {
                             link: due.link,

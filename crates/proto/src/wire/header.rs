@@ -15,9 +15,11 @@ pub enum Kind {
     Data = 1,
     /// News about data that is not in the packet.
     Notice = 2,
+    /// A sum of other packets of the hop.
+    Parity = 3,
 }
 
-/// The 22 bytes that every packet starts with.
+/// The 22 bytes that every packet but Parity starts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The kind of packet.
@@ -36,6 +38,12 @@ impl Header {
     /// Bytes on the wire.
     pub const LEN: usize = 1 + 2 + 3 + FlowId::LEN;
 
+    /// Whether the bytes begin like a Parity packet, whatever follows.
+    #[inline]
+    pub(super) fn is_parity(bytes: &[u8]) -> bool {
+        bytes.first().is_some_and(|first| first >> 4 == (VERSION << 2) | Kind::Parity as u8)
+    }
+
     #[inline]
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
         let [first] = reader.take("kind")?;
@@ -46,7 +54,7 @@ impl Header {
             0 => Kind::Interest,
             1 => Kind::Data,
             2 => Kind::Notice,
-            other => return Err(ParseError::UnknownKind(other)),
+            _ => Kind::Parity,
         };
         Ok(Self {
             kind,

@@ -1,4 +1,4 @@
-use super::{Header, Kind, ParseError, Reader, varint};
+use super::{CodePlan, Header, Kind, ParseError, Reader, varint};
 use crate::name::{ByteRange, FlowId};
 use crate::time::WireTime;
 use crate::units::Rate;
@@ -12,7 +12,8 @@ const FLAG_REPAIR: u8 = 1;
 const FLAG_COLD: u8 = 2;
 /// A token follows the rates.
 const FLAG_TOKEN: u8 = 4;
-const KNOWN_FLAGS: u8 = FLAG_REPAIR | FLAG_COLD | FLAG_TOKEN;
+/// A plan for parity follows the token.
+const FLAG_CODE: u8 = 8;
 
 /// A request for ranges of a flow, with the control of the hop that it travels; without ranges feedback only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +34,8 @@ pub struct Interest {
     pub turn: u16,
     /// The answer to a [`Token`](super::News::Token): the asker receives at the address that it asks from. Never zero.
     pub token: Option<u32>,
+    /// The parity that the Requester wants on this hop.
+    pub code: Option<CodePlan>,
     /// How many more relays may pass this request on.
     pub hop_limit: u8,
     /// The rate granted to the Responder for all flows of this hop.
@@ -57,6 +60,7 @@ impl Interest {
             cold: false,
             turn: 0,
             token: None,
+            code: None,
             hop_limit: Self::DEFAULT_HOP_LIMIT,
             link_rate,
             flow_rate: Rate::UNLIMITED,
@@ -65,9 +69,6 @@ impl Interest {
     }
 
     pub(super) fn parse(header: Header, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
-        if header.flags & !KNOWN_FLAGS != 0 {
-            return Err(ParseError::Invalid("flags"));
-        }
         let [hop_limit] = reader.take("hop limit")?;
         let turn = u16::from_be_bytes(reader.take("turn")?);
         let link_rate = decode_rate(u16::from_be_bytes(reader.take("link rate")?));
@@ -78,6 +79,10 @@ impl Interest {
                 0 => return Err(ParseError::Invalid("token")),
                 token => Some(token),
             },
+        };
+        let code = match header.flags & FLAG_CODE {
+            0 => None,
+            _ => Some(CodePlan::parse(reader)?),
         };
         let mut ranges = Ranges::default();
         while !reader.rest.is_empty() {
@@ -94,6 +99,7 @@ impl Interest {
             cold: header.flags & FLAG_COLD != 0,
             turn,
             token,
+            code,
             hop_limit,
             link_rate,
             flow_rate,
@@ -105,7 +111,8 @@ impl Interest {
     pub fn emit(&self, out: &mut Vec<u8>) {
         let flags = if self.repair { FLAG_REPAIR } else { 0 }
             | if self.cold { FLAG_COLD } else { 0 }
-            | if self.token.is_some() { FLAG_TOKEN } else { 0 };
+            | if self.token.is_some() { FLAG_TOKEN } else { 0 }
+            | if self.code.is_some() { FLAG_CODE } else { 0 };
         let header =
             Header { kind: Kind::Interest, flags, counter: self.counter, time: self.sent, flow: self.flow };
         header.emit(out);
@@ -115,6 +122,9 @@ impl Interest {
         out.extend_from_slice(&encode_rate(self.flow_rate).to_be_bytes());
         if let Some(token) = self.token {
             out.extend_from_slice(&token.to_be_bytes());
+        }
+        if let Some(code) = self.code {
+            code.emit(out);
         }
         for range in self.ranges.iter() {
             varint::write(range.start, out);

@@ -7,6 +7,7 @@ mod data;
 mod header;
 mod interest;
 mod notice;
+mod parity;
 pub mod suite;
 pub mod varint;
 
@@ -14,6 +15,8 @@ pub use data::{DataFlags, DataHeader};
 pub use header::{Header, Kind, VERSION};
 pub use interest::{Interest, MAX_RANGES, Ranges};
 pub use notice::{News, Notice};
+pub(crate) use parity::SUM_PREFIX;
+pub use parity::{CodePlan, MAX_COVERED, MAX_OVERLAP, ParityHeader};
 pub use suite::{Plain, Suite};
 
 use core::fmt;
@@ -25,8 +28,6 @@ pub enum ParseError {
     Truncated(&'static str),
     /// The version field holds another version than [`VERSION`].
     Version(u8),
-    /// The packet kind is not one of version 1.
-    UnknownKind(u8),
     /// Bytes follow the last field.
     TrailingBytes(usize),
     /// The named field holds a value that it must not.
@@ -38,7 +39,6 @@ impl fmt::Display for ParseError {
         match self {
             Self::Truncated(field) => write!(f, "the datagram ends inside the field `{field}`"),
             Self::Version(version) => write!(f, "version {version} where {VERSION} is spoken"),
-            Self::UnknownKind(kind) => write!(f, "packet kind {kind} is unknown"),
             Self::TrailingBytes(count) => write!(f, "{count} bytes follow the last field"),
             Self::Invalid(field) => write!(f, "the field `{field}` holds a value that it must not"),
         }
@@ -61,6 +61,8 @@ pub enum Packet<'a> {
     Data(DataHeader, &'a [u8]),
     /// News about data that is not in this packet.
     Notice(Notice),
+    /// A sum of other packets of the hop.
+    Parity(ParityHeader, &'a [u8]),
 }
 
 impl<'a> Packet<'a> {
@@ -71,6 +73,9 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let mut reader = Reader::new(bytes);
+        if Header::is_parity(bytes) {
+            return ParityHeader::parse(&mut reader).map(|(parity, sum)| Self::Parity(parity, sum));
+        }
         let header = Header::parse(&mut reader)?;
         match header.kind {
             Kind::Interest => Interest::parse(header, &mut reader).map(Self::Interest),
@@ -78,6 +83,7 @@ impl<'a> Packet<'a> {
                 DataHeader::parse(header, &mut reader).map(|(data, payload)| Self::Data(data, payload))
             }
             Kind::Notice => Notice::parse(header, &mut reader).map(Self::Notice),
+            Kind::Parity => Err(ParseError::Invalid("kind")),
         }
     }
 }
@@ -164,6 +170,30 @@ mod tests {
         notice.emit(&mut bytes);
         assert_eq!(hex(&bytes), "600001000009abababababababababababababababab0a14");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Notice(notice)));
+
+        interest.code = Some(CodePlan { every: 24, overlap: 5, within: 40 });
+        bytes.clear();
+        interest.emit(&mut bytes);
+        assert_eq!(
+            hex(&bytes),
+            "480007020304abababababababababababababababab20000074c5ffff180528410000410000"
+        );
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Interest(interest)));
+
+        let parity = ParityHeader {
+            counter: 0x0102,
+            echo: WireTime::from_micros(9),
+            backlog: true,
+            first: 0x00fe,
+            count: 3,
+            previous: 25,
+            seed: 8,
+        };
+        bytes.clear();
+        parity.emit(&mut bytes);
+        bytes.extend_from_slice(&[1, 2, 3, 4]);
+        assert_eq!(hex(&bytes), "74010200000900fe0003190801020304");
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Parity(parity, &[1, 2, 3, 4])));
     }
 
     #[test]
@@ -184,7 +214,8 @@ mod tests {
     fn bad_bytes_are_refused_by_field() {
         assert_eq!(Packet::parse(&[]), Err(ParseError::Truncated("kind")));
         assert_eq!(Packet::parse(&[0x80; 40]), Err(ParseError::Version(2)));
-        assert_eq!(Packet::parse(&[0x70; 40]), Err(ParseError::UnknownKind(3)));
+        assert_eq!(Packet::parse(&[0x71; 40]), Err(ParseError::Invalid("flags")));
+        assert_eq!(Packet::parse(&[0x70; 40]), Err(ParseError::Invalid("count")));
         let mut notice = Vec::new();
         let news = News::Coming(ByteRange::new(10, 30));
         Notice { counter: 1, flow: FLOW, echo: WireTime::from_micros(9), news }.emit(&mut notice);
@@ -235,6 +266,7 @@ mod tests {
                 Packet::Interest(interest) => interest.emit(&mut out),
                 Packet::Notice(notice) => notice.emit(&mut out),
                 Packet::Data(data, payload) => { data.emit(&mut out); out.extend_from_slice(payload); }
+                Packet::Parity(parity, sum) => { parity.emit(&mut out); out.extend_from_slice(sum); }
             }
             prop_assert_eq!(Packet::parse(&out), Ok(packet));
         }

@@ -1,0 +1,63 @@
+//! A hop whose repair takes half a second, in virtual time and therefore exactly.
+
+mod support;
+
+use starhop_lab::result::{FlowResult, RunResult};
+use support::run;
+
+/// The one-way delay of the path's links, ms.
+const PROPAGATION_MS: f64 = 270.0;
+
+fn long_hop(loss: &str, more: &[&str]) -> RunResult {
+    let loss = format!("topology.override.0.loss={loss}");
+    run("long-lossy-hop.toml", &[&[loss.as_str()], more].concat())
+}
+
+fn p99(flow: &FlowResult) -> f64 {
+    flow.in_order_owd_ms.p99
+}
+
+/// Holds the delay in order (ms beyond propagation), the share of parity, and the goodput by what loss and parity leave.
+fn check(loss: &str, (most_p99, most_parity, least_rest): (f64, f64, f64)) {
+    let result = long_hop(loss, &[]);
+    let flow = &result.flows[0];
+    let packets = |name: &str| {
+        let link = result.links.iter().find(|link| link.name == name && link.direction == "forward");
+        link.expect("a link").packets as f64
+    };
+    let parity = 1.0 - packets("server-r1") / packets("r1-r2");
+    assert!(p99(flow) <= PROPAGATION_MS + most_p99, "{loss}: {} ms", p99(flow));
+    assert!(parity <= most_parity, "{loss}: {parity}");
+    let rest = flow.efficiency / (1.0 - parity);
+    assert!(rest >= least_rest, "{loss}: {rest} of what loss and parity leave");
+}
+
+#[test]
+fn parity_makes_good_what_a_long_hop_loses_at_random() {
+    check("1%", (60.0, 0.06, 0.98));
+}
+
+#[test]
+fn hardly_any_loss_costs_hardly_any_parity() {
+    check("0.1%", (90.0, 0.015, 0.98));
+}
+
+#[test]
+fn parity_makes_good_what_a_long_hop_loses_in_bursts() {
+    check("{ gilbert_elliott = { mean = \"1%\", burst = 5 } }", (150.0, 0.1, 0.98));
+}
+
+#[test]
+fn without_parity_every_loss_waits_for_a_round_trip() {
+    let result = long_hop("1%", &["flow.a.options={ parity = false }"]);
+    assert!(p99(&result.flows[0]) > PROPAGATION_MS + 500.0);
+}
+
+#[test]
+fn a_hop_without_loss_carries_no_parity() {
+    let [with, without] = ["true", "false"].map(|on| {
+        let result = long_hop("0%", &[&format!("flow.a.options={{ parity = {on} }}")]);
+        result.flows[0].source_bytes
+    });
+    assert_eq!(with, without);
+}

@@ -27,7 +27,7 @@ fn help_and_version_are_no_error_and_every_verb_tells_its_exit_codes() {
     let here = scratch();
     let verbs = [
         "serve", "relay", "get", "ls", "key", "roster", "demo", "bench", "sim", "emulate", "report", "sweep",
-        "figure", "orbit",
+        "figure", "compare", "orbit",
     ];
     for verb in verbs {
         let (code, text) = said(here.path(), &["help", verb]);

@@ -13,7 +13,7 @@ use starhop_proto::units::Rate;
 use std::net::SocketAddr;
 use std::time::Duration as Span;
 use support::attacker::{Attacker, interest};
-use support::{Lying, Site, content, peak_memory};
+use support::{Get, Lying, Site, content, peak_memory};
 
 const LOSSY: Hop =
     Hop { rate: Rate::from_mbps(100), delay: Duration::from_millis(5), loss: 0.02, queue: 1000 };
@@ -43,6 +43,8 @@ fn main() {
         ),
         ("who_runs_insecure_is_told_so", who_runs_insecure_is_told_so),
         ("a_key_is_rotated_under_a_transfer", a_key_is_rotated_under_a_transfer),
+        ("keys_of_nodes_are_rotated_under_a_transfer", keys_of_nodes_are_rotated_under_a_transfer),
+        ("every_cipher_is_understood", every_cipher_is_understood),
         ("a_planted_partial_file_is_not_followed", a_planted_partial_file_is_not_followed),
         ("a_source_that_trickles_is_given_up", a_source_that_trickles_is_given_up),
         ("an_older_roster_lets_nobody_back_in", an_older_roster_lets_nobody_back_in),
@@ -325,14 +327,78 @@ fn a_key_is_rotated_under_a_transfer() {
         }
         std::thread::sleep(Span::from_millis(1100 * u64::from(step == 0)));
     }
+    assert_never_stalled(&site, get, &bytes);
+}
+
+/// The download is whole, and at no time did it stand still for more than a second.
+fn assert_never_stalled(site: &Site, get: Get, bytes: &[u8]) {
     let (code, events) = get.finish_with_events();
     let result = events.last().expect("a result");
     assert_eq!((code, &result["verified"]), (0, &true.into()), "{result}");
-    assert!(site.received() == Some(bytes));
+    assert!(site.received() == Some(bytes.to_vec()));
     let counts: Vec<u64> = events.iter().filter_map(|event| event["bytes"].as_u64()).collect();
     let stalls = counts.chunk_by(|a, b| a == b).map(<[u64]>::len).max().unwrap_or(0);
     println!("     longest stall: {} ms", stalls * 100);
     assert!(stalls <= 10, "it stalled for more than a second: {counts:?}");
+}
+
+/// Server, relay and client replace their own keys while bytes flow; the guide's steps.
+fn keys_of_nodes_are_rotated_under_a_transfer() {
+    let site = Site::new(&[SLOW; 2]);
+    let bytes = site.offer("file", 6_000_000);
+    site.key_verb("roster", &["init", "r", "--authority", "authority", "--domain", "d"]);
+    let nodes = [("server", Some(0)), ("relay", Some(1)), ("client", None)];
+    for (name, host) in nodes {
+        site.key(&["new", name, "--node", "--authority", "authority", "--domain", "d"]);
+        enrol(&site, name, host);
+    }
+    let sign = || site.key_verb("roster", &["sign", "r", "--authority", "authority"]);
+    sign();
+    let server = site.start_with_keys(0, "serve", "server").expect("a server");
+    let relay = site.start_with_keys(1, "relay", "relay").expect("a relay");
+    let arguments = ["--key", "client", "--roster", "r", "--tell-every", "50ms"];
+    let get = site.start_get_without_key("file", 1, &arguments);
+    let reload = || {
+        [&server, &relay].iter().for_each(|node| node.signal(Signal::SIGHUP).expect("it runs"));
+        get.signal(Signal::SIGHUP);
+    };
+    for step in 0..3 {
+        std::thread::sleep(Span::from_millis(900));
+        nodes.iter().for_each(|(name, _)| drop(site.key(&["rotate", name])));
+        reload();
+        if step < 2 {
+            // Both public keys of each go onto the roster before anybody seals with the second, and the second stands
+            // first before the first is dropped: others seal for the one that stands first.
+            nodes.iter().for_each(|(name, host)| enrol(&site, name, *host));
+            sign();
+            reload();
+        }
+    }
+    assert_never_stalled(&site, get, &bytes);
+}
+
+/// Puts a node with all public keys of its file on the roster `r`, at the address of its host.
+fn enrol(site: &Site, name: &str, host: Option<usize>) {
+    let shown: serde_json::Value =
+        serde_json::from_str(&site.key(&["show", name, "--json"])).expect("a document");
+    let publics = shown["public"].as_array().cloned().unwrap_or_default();
+    let address = host.map(|host| format!("{}:4433", site.chain.address_from_client(host)));
+    let mut add = vec!["add", "r", "--name", name];
+    publics.iter().filter_map(|public| public.as_str()).for_each(|public| add.extend(["--public", public]));
+    address.iter().for_each(|address| add.extend(["--address", address]));
+    site.key_verb("roster", &add);
+}
+
+/// Each node seals with a cipher of its own choice, and they understand each other.
+fn every_cipher_is_understood() {
+    for cipher in ["aes-128-gcm", "chacha20-poly1305", "aes-256-gcm", "aes-256-gcm-siv"] {
+        let site = Site::new(&[CLEAN]);
+        let bytes = site.offer("file", 200_000);
+        let _server = site.serve();
+        let (code, result) = site.get("file", 0, &["--cipher", cipher]);
+        assert_eq!((code, &result["security"]["cipher"]), (0, &cipher.into()), "{result}");
+        assert!(site.received() == Some(bytes));
+    }
 }
 
 fn a_planted_partial_file_is_not_followed() {
@@ -377,13 +443,7 @@ fn make_roster(site: &Site) {
     site.key_verb("roster", &["init", "r", "--authority", "authority", "--domain", "d"]);
     for (name, host) in [("server", Some(0)), ("client", None), ("other", None)] {
         site.key(&["new", name, "--node", "--authority", "authority", "--domain", "d"]);
-        let shown: serde_json::Value =
-            serde_json::from_str(&site.key(&["show", name, "--json"])).expect("a document");
-        let public = shown["public"][0].as_str().unwrap_or_default().to_owned();
-        let address = host.map(|host| format!("{}:4433", site.chain.address_from_client(host)));
-        let mut add = vec!["add", "r", "--name", name, "--public", &public];
-        address.iter().for_each(|address| add.extend(["--address", address]));
-        site.key_verb("roster", &add);
+        enrol(site, name, host);
     }
 }
 
@@ -422,14 +482,8 @@ fn nodes_with_keys_of_their_own() {
     site.key_verb("roster", &["init", "r", "--authority", "authority", "--domain", "d"]);
     for (name, host) in [("server", Some(0)), ("relay", Some(1)), ("client", None), ("stranger", None)] {
         site.key(&["new", name, "--node", "--authority", "authority", "--domain", "d"]);
-        let shown: serde_json::Value =
-            serde_json::from_str(&site.key(&["show", name, "--json"])).expect("a document");
-        let public = shown["public"][0].as_str().unwrap_or_default().to_owned();
-        let address = host.map(|host| format!("{}:4433", site.chain.address_from_client(host)));
-        let mut add = vec!["add", "r", "--name", name, "--public", &public];
-        address.iter().for_each(|address| add.extend(["--address", address]));
         if name != "stranger" {
-            site.key_verb("roster", &add);
+            enrol(&site, name, host);
         }
     }
     let unsigned = site.start_with_keys(0, "serve", "server");

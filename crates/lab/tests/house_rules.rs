@@ -192,6 +192,23 @@ fn sockets_runtimes_and_file_hashes_stay_in_the_real_world() {
     expect_none(&wrong);
 }
 
+/// docs/SECURITY.md promises nothing without a test: a name with three underscores or more in backticks is one.
+#[test]
+fn every_test_that_the_security_document_names_exists() {
+    let root = workspace();
+    let code: String = sources(&root.join("crates")).iter().map(|path| read(path)).collect();
+    let text = read(&root.join("docs/SECURITY.md"));
+    let quoted = text.split('`').skip(1).step_by(2).filter_map(|quoted| quoted.rsplit("::").next());
+    let is_name = |name: &&str| name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+    let names: Vec<&str> = quoted.filter(is_name).filter(|name| name.matches('_').count() >= 3).collect();
+    assert!(names.len() >= 40, "{names:?}");
+    let exists = |name: &&str| code.contains(&format!("fn {name}(")) || code.contains(&format!("\"{name}\""));
+    let wrong = names.into_iter().filter(|name| !exists(name));
+    expect_none(
+        &wrong.map(|name| format!("docs/SECURITY.md names `{name}`, which is no test")).collect::<Vec<_>>(),
+    );
+}
+
 /// What tests may do to a program and nobody else: it is in no program that is built without asking for it.
 #[test]
 fn no_program_can_have_its_clock_set_unless_it_is_built_for_tests() {

@@ -144,7 +144,10 @@ fn next(step: Step, kind: Kind) -> &'static str {
             "Next: give the file to every node and send each SIGHUP. When all have it, and half a minute has passed, \
              rotate again."
         }
-        (Step::Switched, Kind::Node) => "Next: send this node SIGHUP. After half a minute rotate again.",
+        (Step::Switched, Kind::Node) => {
+            "Next: send this node SIGHUP, put the public keys onto the roster in the order of `key show`, sign it, give it to \
+             every node, and send each SIGHUP. After half a minute rotate again."
+        }
         (Step::Retired, Kind::Domain) => "Done. Give the file to every node and send each SIGHUP.",
         (Step::Retired, Kind::Node) => "Done. Send this node SIGHUP.",
     }

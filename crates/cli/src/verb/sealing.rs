@@ -3,6 +3,7 @@
 use anyhow::bail;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use starhop_net::security::{HopSuite, Sources, credential};
+use starhop_proto::security::Algorithm;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -15,6 +16,10 @@ pub(crate) struct SealArgs {
     /// The signed list of nodes, for a key that is this node's own
     #[arg(long, env = "STARHOP_ROSTER", value_name = "FILE", value_parser = file_or_none())]
     pub(crate) roster: Option<PathBuf>,
+    /// The cipher that seals, in place of the fastest of this processor: aes-128-gcm, chacha20-poly1305, aes-256-gcm or
+    /// aes-256-gcm-siv. Neighbours open them all
+    #[arg(long, env = "STARHOP_CIPHER", value_name = "NAME", value_parser = cipher, conflicts_with = "insecure")]
+    pub(crate) cipher: Option<Algorithm>,
     /// Send and take plain packets: anybody on the network can read, change and forge them
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -22,6 +27,11 @@ pub(crate) struct SealArgs {
     /// requests are bound to the address that they are sent to
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) public: Option<SocketAddr>,
+}
+
+fn cipher(name: &str) -> Result<Algorithm, String> {
+    let names = Algorithm::ALL.map(|(name, _)| name).join(", ");
+    Algorithm::named(name).ok_or_else(|| format!("there are {names}"))
 }
 
 /// Takes an empty name, too, which clap's own parser of paths refuses.
@@ -48,7 +58,7 @@ impl SealArgs {
                  variables STARHOP_KEY, STARHOP_ROSTER: leave one of them out\n",
             )
             .into()),
-            (Some(key), roster, false) => Ok(Sources::Files { key, roster }),
+            (Some(key), roster, false) => Ok(Sources::Files { key, roster, cipher: self.cipher }),
             (None, _, false) => bail!(
                 "no key: packets are sealed unless --insecure is given. `starhop key new FILE` makes a key; give the \
                  same file to every node, and name it with --key FILE or in the variable STARHOP_KEY"

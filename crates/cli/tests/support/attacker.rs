@@ -44,7 +44,8 @@ impl Attacker {
         let bind = || UdpSocket::bind("0.0.0.0:0").expect("a socket");
         let socket = site.chain.hosts[host].run(bind).expect("a thread on the host");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let suite = HopSuite::new(&Sources::Files { key: site.path(key), roster: None }).expect("keys");
+        let suite =
+            HopSuite::new(&Sources::Files { key: site.path(key), roster: None, cipher: None }).expect("keys");
         Self { socket, suite, target, token: None }
     }
 

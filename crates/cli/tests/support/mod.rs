@@ -190,6 +190,11 @@ impl Site {
 
     /// As [`Site::get`], without the site's key.
     pub(crate) fn get_without_key(&self, name: &str, from: usize, more: &[&str]) -> (i32, Value) {
+        self.start_get_without_key(name, from, more).finish()
+    }
+
+    /// As [`Site::start_get`], without the site's key.
+    pub(crate) fn start_get_without_key(&self, name: &str, from: usize, more: &[&str]) -> Get {
         let from = format!("{}:4433", self.chain.address_from_client(from));
         let mut command = self.command("get");
         command.env_remove("STARHOP_KEY").args([name, "--force", "--from", &from]);
@@ -197,7 +202,7 @@ impl Site {
             command.args(["--output", "received"]);
         }
         command.args(more);
-        Get { process: self.chain.hosts.last().expect("a host").spawn(command).expect("a process") }.finish()
+        Get { process: self.chain.hosts.last().expect("a host").spawn(command).expect("a process") }
     }
 
     /// Sends junk of many kinds to the node on a host, from that host, as fast as one thread can.
@@ -462,7 +467,7 @@ impl Lying {
     }
 
     fn start(self, site: &Site, host: usize) {
-        let sources = Sources::Files { key: site.path(KEY), roster: None };
+        let sources = Sources::Files { key: site.path(KEY), roster: None, cipher: None };
         let body = move || {
             let runtime = daemon::runtime().expect("a runtime");
             runtime.block_on(async {

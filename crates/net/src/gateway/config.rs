@@ -5,6 +5,7 @@ use crate::transparent::firewall::{GATEWAY_MARK, divert};
 use serde::Deserialize;
 use starhop_proto::config::{Config, ConfigError, Controller, Profile, Settings};
 use starhop_proto::gateway::GatewaySettings;
+use starhop_proto::security::Algorithm;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -28,6 +29,7 @@ struct Written {
     port: u16,
     key: Option<PathBuf>,
     roster: Option<PathBuf>,
+    cipher: Option<String>,
     end_key: Option<PathBuf>,
     #[serde(default)]
     insecure: bool,
@@ -213,9 +215,14 @@ impl GatewayConfig {
     /// When no key is named, and plain packets are not allowed either.
     pub fn sources(&self) -> Sources {
         match self.key() {
-            Some(key) => Sources::Files { key, roster: self.written.roster.clone() },
+            Some(key) => Sources::Files { key, roster: self.written.roster.clone(), cipher: self.cipher() },
             None => Sources::Insecure,
         }
+    }
+
+    /// The cipher that seals on the hops, where the file names one.
+    fn cipher(&self) -> Option<Algorithm> {
+        self.written.cipher.as_deref().and_then(Algorithm::named)
     }
 
     /// The key file of the hops: that of the file, or systemd's credential.
@@ -268,6 +275,10 @@ fn check(written: &Written) -> Result<(), Wrong> {
     }
     if written.key.is_none() && credential("starhop.key").is_none() && !written.insecure {
         return wrong("key", "is missing: name a key file, or say `insecure = true` for plain packets");
+    }
+    if written.cipher.as_deref().is_some_and(|name| Algorithm::named(name).is_none()) {
+        let names = Algorithm::ALL.map(|(name, _)| name).join(", ");
+        return Err(("cipher".to_owned(), format!("is unknown; there are {names}")));
     }
     if written.peer.is_empty() {
         return wrong("peer", "is missing: a gateway needs at least one [[peer]]");
@@ -417,6 +428,8 @@ mod tests {
     fn what_is_wrong_is_named_with_its_place() {
         assert!(problem(&GOOD.replace("name = \"site\"", "nam = \"site\"")).contains("line 1"));
         assert!(problem(&GOOD.replace("insecure = true", "")).contains("`key` is missing"));
+        let cipher = problem(&GOOD.replace("insecure = true", "insecure = true\ncipher = \"rot13\""));
+        assert!(cipher.contains("`cipher` is unknown"), "{cipher}");
         assert!(problem(&GOOD.replace("192.0.2.1:4433", "nowhere")).contains("`peer[0].address`"));
         assert!(problem(&GOOD.replace("lan0", "lan0; drop")).contains("`intercept`"));
         let policy = |line: &str| problem(&format!("{GOOD}[[policy]]\naction = \"pass\"\n{line}\n"));

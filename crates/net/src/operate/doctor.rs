@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn plain_packets_are_a_warning_and_a_missing_key_a_failure() {
         assert_eq!(keys(&Sources::Insecure).verdict, Verdict::Warning);
-        let missing = Sources::Files { key: "/no/such/key".into(), roster: None };
+        let missing = Sources::Files { key: "/no/such/key".into(), roster: None, cipher: None };
         assert_eq!(keys(&missing).verdict, Verdict::Failure);
     }
 }

@@ -85,6 +85,25 @@ mod tests {
         }
     }
 
+    /// A restored machine repeats a nonce: under GCM the difference of two packets shows, under GCM-SIV only whether they are
+    /// equal.
+    #[test]
+    fn a_nonce_that_repeats_shows_equality_only_under_gcm_siv() {
+        let plain = [[0x11; 40], [0x2f; 40]];
+        for (algorithm, shows) in [(Algorithm::Aes256Gcm, true), (Algorithm::Aes256GcmSiv, false)] {
+            let key = AeadKey::new(algorithm, &[7; 32]).unwrap();
+            let seal = |packet: &[u8; 40]| {
+                let mut out = packet.to_vec();
+                assert!(key.seal([1; 12], b"header", &mut out, 0));
+                out
+            };
+            let [first, second] = plain.each_ref().map(seal);
+            assert_eq!(first, seal(&plain[0]), "equality shows");
+            let difference = first.iter().zip(&second).take(40).all(|(a, b)| a ^ b == 0x11 ^ 0x2f);
+            assert_eq!(difference, shows, "{algorithm:?}");
+        }
+    }
+
     /// NIST SP 800-38D test case 3's key schedule is the library's business; that ours is AES-128-GCM is ours.
     #[test]
     fn the_published_vector_of_aes_128_gcm_holds() {

@@ -16,7 +16,7 @@ impl Freshness {
     pub fn of(sources: &Sources) -> Self {
         match sources {
             Sources::Insecure => Self(Vec::new()),
-            Sources::Files { key, roster } => {
+            Sources::Files { key, roster, .. } => {
                 Self([Some(key), roster.as_ref()].into_iter().flatten().map(|path| look(path)).collect())
             }
         }

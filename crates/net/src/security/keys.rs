@@ -132,6 +132,11 @@ impl Keys {
         Self { algorithm: AeadKey::best_algorithm(), mode }
     }
 
+    /// The cipher that seals.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
     /// The same with another algorithm for what is sealed here.
     #[must_use]
     pub fn with_algorithm(self, algorithm: Algorithm) -> Self {

@@ -8,7 +8,7 @@ use crate::pcapng::Way;
 use crate::tap;
 use serde::Serialize;
 use starhop_proto::peer::{Addressee, Face, Member, Opened, Peer, Refusal, Unsealable};
-use starhop_proto::security::{Limits, Seal, SealStats, WallClock};
+use starhop_proto::security::{Algorithm, Limits, Seal, SealStats, WallClock};
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::wire::{Plain, Suite};
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ pub enum Sources {
         key: PathBuf,
         /// Whom a node with a key of its own speaks to.
         roster: Option<PathBuf>,
+        /// The cipher that seals; `None` is the fastest of this processor. Neighbours open all of them.
+        cipher: Option<Algorithm>,
     },
 }
 
@@ -46,6 +48,9 @@ pub struct Security {
     /// The id of the key that seals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The cipher that seals; neighbours may seal with others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<&'static str>,
     /// Which roster is believed, and until when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roster: Option<Term>,
@@ -157,7 +162,9 @@ impl HopSuite {
     /// What protects the packets.
     pub fn security(&self) -> Security {
         match self {
-            Self::Plain(_) => Security { packets: "plain", domain: None, key: None, roster: None },
+            Self::Plain(_) => {
+                Security { packets: "plain", domain: None, key: None, cipher: None, roster: None }
+            }
             Self::Sealed(sealed) => sealed.security.clone(),
         }
     }
@@ -286,7 +293,7 @@ fn complain(stats: SealStats, domain: &str) -> Option<String> {
 type Loaded = (Keys, Security, BTreeMap<Member, String>);
 
 fn load(sources: &Sources) -> Result<Option<Loaded>, ReloadError> {
-    let Sources::Files { key: path, roster } = sources else {
+    let Sources::Files { key: path, roster, cipher } = sources else {
         tap::set_passes(None);
         return Ok(None);
     };
@@ -300,10 +307,19 @@ fn load(sources: &Sources) -> Result<Option<Loaded>, ReloadError> {
             (keys, Some(term), names)
         }
     };
+    let keys = match cipher {
+        Some(cipher) => keys.with_algorithm(*cipher),
+        None => keys,
+    };
     tap::set_passes(Some(file.passes()));
     let id = file.ids().find(|(_, seals, _)| *seals).map(|(id, ..)| id);
-    let security =
-        Security { packets: "sealed", domain: Some(file.domain().to_owned()), key: id, roster: term };
+    let security = Security {
+        packets: "sealed",
+        domain: Some(file.domain().to_owned()),
+        key: id,
+        cipher: Some(keys.algorithm().name()),
+        roster: term,
+    };
     Ok(Some((keys, security, names)))
 }
 
@@ -400,11 +416,15 @@ impl Suite for HopSuite {
 mod tests {
     use super::*;
     use crate::security::{Authority, Member as Listed};
+    use starhop_proto::name::{ByteRange, FlowId};
+    use starhop_proto::time::WireTime;
+    use starhop_proto::units::Rate;
+    use starhop_proto::wire::{Interest, News, Notice};
 
     fn suite(directory: &Path) -> (HopSuite, PathBuf) {
         let path = directory.join("key");
         KeyFile::new(Kind::Domain, "home", None, 0).unwrap().create(&path).unwrap();
-        (HopSuite::new(&Sources::Files { key: path.clone(), roster: None }).unwrap(), path)
+        (HopSuite::new(&Sources::Files { key: path.clone(), roster: None, cipher: None }).unwrap(), path)
     }
 
     #[test]
@@ -441,7 +461,7 @@ mod tests {
         let at = |name: &str| directory.join(name);
         let authority = Authority::new().unwrap();
         let mut roster = Roster::new("home");
-        for name in ["node", "server"] {
+        for name in ["node", "server", "other"] {
             let key = KeyFile::new(Kind::Node, "home", Some(authority.public()), 0).unwrap();
             key.create(&at(name)).unwrap();
             let address = (name == "server").then(|| "192.0.2.1:4433".to_owned());
@@ -450,7 +470,7 @@ mod tests {
         let now = clock::unix_nanos() / 1_000_000_000;
         roster.sign(&authority, now, now + 3600);
         roster.save(&at("roster")).unwrap();
-        (Sources::Files { key: at("node"), roster: Some(at("roster")) }, authority, roster)
+        (Sources::Files { key: at("node"), roster: Some(at("roster")), cipher: None }, authority, roster)
     }
 
     #[test]
@@ -489,6 +509,46 @@ mod tests {
         roster.save(&directory.path().join("roster")).unwrap();
         suite.reload().unwrap();
         assert!(seals(&mut suite));
+    }
+
+    /// A member that knows everything which passes between two others, and can send from the address of either.
+    #[test]
+    fn a_member_speaks_for_itself_only_and_reads_what_is_for_it_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let (sources, ..) = on_a_roster(directory.path());
+        let member = |name: &str| {
+            let Sources::Files { roster, cipher, .. } = sources.clone() else { panic!() };
+            HopSuite::new(&Sources::Files { key: directory.path().join(name), roster, cipher }).unwrap()
+        };
+        let [mut node, mut server, mut other] = ["node", "server", "other"].map(member);
+        let at = |host: u8, port| SocketAddr::from(([192, 0, 2, host], port));
+        let (here, there) = (at(9, 40_000), at(1, 4433));
+        let face = |remote, local| Face { remote, local };
+        let now = clock::now();
+        let seal = |suite: &mut HopSuite, to: Addressee| {
+            let mut out = vec![0; suite.room()];
+            let (flow, echo) = (FlowId([1; 16]), WireTime::default());
+            match to {
+                Addressee::Asked(_) => Interest::feedback(flow, echo, Rate::ZERO).emit(&mut out),
+                Addressee::Asker(_) => {
+                    let news = News::Coming(ByteRange::new(0, 1));
+                    Notice { counter: 0, flow, echo, news }.emit(&mut out);
+                }
+            }
+            suite.seal(now, &to, &mut out, 0).unwrap();
+            out
+        };
+        let request = seal(&mut node, Addressee::Asked(there.into()));
+        let asker = server.open(now, face(here, there), &mut request.clone()).unwrap().peer;
+        assert!(other.open(now, face(here, there), &mut request.clone()).is_err(), "it reads a request");
+        let reply = seal(&mut server, Addressee::Asker(asker));
+        assert!(other.open(now, face(there, here), &mut reply.clone()).is_err(), "it reads a reply");
+        let forged = seal(&mut other, Addressee::Asker(asker));
+        assert_eq!(node.open(now, face(there, here), &mut forged.clone()).err(), Some(Refusal::Forged));
+        assert!(node.open(now, face(there, here), &mut reply.clone()).is_ok());
+        let request = seal(&mut other, Addressee::Asked(there.into()));
+        let own = server.open(now, face(here, there), &mut request.clone()).unwrap().peer;
+        assert_ne!(own.member, asker.member, "state is kept by member, whatever the address");
     }
 
     fn sealed_for(suite: &mut HopSuite, to: SocketAddr) -> bool {

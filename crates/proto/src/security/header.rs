@@ -30,6 +30,24 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// All of them with the names by which operators choose.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("aes-128-gcm", Self::Aes128Gcm),
+        ("chacha20-poly1305", Self::ChaCha20Poly1305),
+        ("aes-256-gcm", Self::Aes256Gcm),
+        ("aes-256-gcm-siv", Self::Aes256GcmSiv),
+    ];
+
+    /// The cipher of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, algorithm)| algorithm)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].0
+    }
+
     fn from_bits(first: u8) -> Self {
         match (first >> ALGORITHM_SHIFT) & 3 {
             0 => Self::Aes128Gcm,
@@ -138,6 +156,13 @@ mod tests {
             datagram.resize(HEADER_LEN + TAG_LEN + 1, 0);
             prop_assert_eq!(SealHeader::parse(&datagram), Some(header));
         }
+    }
+
+    #[test]
+    fn a_cipher_has_one_name() {
+        assert!(Algorithm::ALL.iter().all(|(name, algorithm)| algorithm.name() == *name));
+        assert_eq!(Algorithm::named("aes-256-gcm-siv"), Some(Algorithm::Aes256GcmSiv));
+        assert_eq!(Algorithm::named("rot13"), None);
     }
 
     #[test]

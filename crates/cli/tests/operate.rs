@@ -567,3 +567,25 @@ fn a_live_node_is_captured_with_payload_for_who_has_its_key_and_without_for_othe
     let (code, said) = place.run(&["capture", "./serve.sock", "--flow", "xyz", "-o", "wrong.pcapng"]);
     assert!(code == 2 && said.contains("hexadecimal"), "{said}");
 }
+
+#[test]
+fn flows_are_spread_over_upstreams_and_go_on_without_one_that_dies() {
+    let place = Place::new();
+    let names: Vec<String> = (0..12).map(|number| format!("file{number}")).collect();
+    // Of different lengths: equal files have one name, and the cache would have all but the first.
+    names.iter().zip(200_000..).for_each(|(name, len)| drop(place.offer(name, len)));
+    let (first, second) = (place.serve(&[]), place.serve(&[]));
+    let more = ["--upstream", &second.address, "--balance", "--status-socket", "relay.sock"];
+    let relay = place.relay(&first.address, &more);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    names[..8].iter().for_each(|name| place.get(name, &relay.address));
+    let (_, said) = place.run(&["status", "./relay.sock", "--json"]);
+    let status: Value = serde_json::from_str(&said).expect("JSON");
+    let peers = status[0]["peers"].as_array().expect("peers").iter();
+    let carried: Vec<u64> =
+        peers.filter(|peer| peer["side"] == "upstream").filter_map(|peer| peer["bytes"].as_u64()).collect();
+    assert!(carried.len() == 2 && carried.iter().all(|&bytes| bytes > 1000), "{carried:?}");
+    assert!(carried.iter().sum::<u64>() > 1_600_000, "{carried:?}");
+    drop(first);
+    names[8..].iter().for_each(|name| place.get(name, &relay.address));
+}

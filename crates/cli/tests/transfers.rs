@@ -37,6 +37,7 @@ fn main() {
         ("names_as_long_as_a_disk_takes_them", names_as_long_as_a_disk_takes_them),
         ("a_timeout_names_what_was_seen", a_timeout_names_what_was_seen),
         ("a_relay_says_that_its_upstream_is_silent", a_relay_says_that_its_upstream_is_silent),
+        ("packets_that_do_not_fit_the_path_are_told_of", packets_that_do_not_fit_the_path_are_told_of),
         ("several_files_patterns_and_directories", several_files_patterns_and_directories),
         ("the_demo_shows_every_transport", the_demo_shows_every_transport),
         ("the_bench_measures_every_process", the_bench_measures_every_process),
@@ -312,6 +313,26 @@ fn a_relay_says_that_its_upstream_is_silent() {
     let said = relay.output().expect("its end").stderr;
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("the upstream does not answer") && said.contains(&site.server()), "{said}");
+}
+
+fn packets_that_do_not_fit_the_path_are_told_of() {
+    let site = Site::new(&[LOSSY]);
+    let bytes = site.offer("file", 100_000);
+    let mut narrow = std::process::Command::new("ip");
+    narrow.args(["link", "set", "dev", "down", "mtu", "1280"]);
+    let narrowed = site.chain.hosts[0].run(move || narrow.status()).expect("a thread").expect("ip");
+    assert!(narrowed.success());
+    for (options, code) in [("", 4), ("payload=1100", 0)] {
+        let mut command = site.plain_command("serve");
+        command.args(["served", "--listen", "[::]:4433", "--options", options]);
+        let server = site.chain.hosts[0].spawn(command).expect("a process");
+        std::thread::sleep(Span::from_secs(1));
+        assert_eq!(site.get("file", 0, &["--timeout", "3s"]).0, code, "{options}");
+        server.signal(nix::sys::signal::Signal::SIGTERM).expect("it runs");
+        let said = String::from_utf8_lossy(&server.output().expect("its end").stderr).into_owned();
+        assert_eq!(said.contains("larger than the path takes"), code != 0, "{said}");
+    }
+    assert!(site.received() == Some(bytes));
 }
 
 fn several_files_patterns_and_directories() {

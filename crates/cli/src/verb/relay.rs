@@ -17,7 +17,7 @@ use starhop_net::content::ContentName;
 use starhop_net::operate::failover::{Failover, Switch};
 use starhop_net::operate::names::{Place, Resolver, is_itself, not_on_roster};
 use starhop_net::operate::transfers::{self, Record};
-use starhop_net::operate::{Accounts, Cache, Peer, Status, about, reach};
+use starhop_net::operate::{Accounts, Cache, Peer, Refusals, Status, about, reach};
 use starhop_net::outboard::outboard_flow;
 use starhop_net::proofs::{MAX_PROOF_BYTES, Proofs};
 use starhop_net::security::HopSuite;
@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// The next relay, or the server; given several times, the first of them that answers
     #[arg(long, value_name = "ADDR", required_unless_present = "transparent")]
     upstream: Vec<Place>,
+    /// Spread flows over all upstreams that answer, by what their paths were measured to deliver; a flow stays where it is
+    #[arg(long, conflicts_with = "transparent")]
+    balance: bool,
     /// Relay what passes this router, unasked: packets from and to the UDP port of `--listen` are diverted by nftables
     #[arg(long, conflicts_with_all = ["upstream", "routes"])]
     transparent: bool,
@@ -162,7 +165,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let cache = args.cache;
         let lies = Lies::default();
         let names = Names { places: args.upstream.clone(), ..Names::default() };
-        let mut chores = Chores { lies, record, cache, tells_stats, failover, names, next_look, reread };
+        let (balances, refusals) = (args.balance, Refusals::default());
+        let mut chores = Chores {
+            lies,
+            record,
+            cache,
+            tells_stats,
+            failover,
+            balances,
+            refusals,
+            names,
+            next_look,
+            reread,
+        };
         daemon::run(&mut driver, every, &mut chores, &mut desk).await?;
         finish(args, &driver);
         Ok(ExitCode::SUCCESS)
@@ -186,6 +201,9 @@ struct Chores {
     cache: u64,
     tells_stats: bool,
     failover: Failover,
+    /// All upstreams are asked, not one.
+    balances: bool,
+    refusals: Refusals,
     names: Names,
     next_look: Instant,
     reread: Option<Reread>,
@@ -209,8 +227,13 @@ impl Chores {
         let found = found.into_iter().flatten().filter_map(|address| endpoint.address_of(address));
         let elsewhere = self.failover.replace(&found.collect::<Vec<_>>());
         self.turn(driver, elsewhere);
-        let switch = self.failover.judge(now, driver.node().upstreams());
-        self.turn(driver, switch);
+        if self.balances {
+            let shares = self.failover.spread(now, driver.node().upstreams());
+            driver.node_mut().set_shares(now, &shares);
+        } else {
+            let switch = self.failover.judge(now, driver.node().upstreams());
+            self.turn(driver, switch);
+        }
         let to_greet = self.failover.to_greet(now, driver.node().upstreams());
         to_greet.into_iter().for_each(|upstream| driver.node_mut().greet(upstream));
     }
@@ -296,6 +319,7 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
         driver.node_mut().end_complete(clock::now(), transfers::QUIET);
         warn(driver.node_mut().suite_mut().news(clock::now()));
         warn(self.lies.news(clock::now(), driver.node().stats()));
+        warn(self.refusals.news(driver.stats()));
         self.look_at_upstreams(driver);
         if self.tells_stats {
             tell(stats("stats", driver));

@@ -14,7 +14,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::files::{Files, Root};
 use starhop_net::operate::transfers::{self, Record};
-use starhop_net::operate::{Accounts, Peer, Status, about};
+use starhop_net::operate::{Accounts, Peer, Refusals, Status, about};
 use starhop_net::security::HopSuite;
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
 use starhop_proto::hop::Transfer;
@@ -86,6 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut chores = Chores {
             hashing: Hashing::new(args),
             record: Record::default(),
+            refusals: Refusals::default(),
             tells_stats,
             reread: Reread::new(&Cli::command()),
         };
@@ -98,6 +99,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 struct Chores {
     hashing: Hashing,
     record: Record,
+    refusals: Refusals,
     tells_stats: bool,
     reread: Option<Reread>,
 }
@@ -143,6 +145,7 @@ impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
         driver.node_mut().set_about(about());
         driver.node_mut().end_complete(clock::now(), transfers::QUIET);
         warn(driver.node_mut().suite_mut().news(clock::now()));
+        warn(self.refusals.news(driver.stats()));
         if self.tells_stats {
             tell(stats("stats", driver));
         }

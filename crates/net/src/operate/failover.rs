@@ -1,11 +1,14 @@
 //! Which of several upstreams a relay asks: the first in the operator's order that answers.
 
-use starhop_proto::hop::Upstream;
+use starhop_proto::hop::{Carried, Upstream};
+use starhop_proto::relay::Share;
 use starhop_proto::time::{Duration, Instant};
 use std::net::SocketAddr;
 
 /// An upstream that was asked for this long without an answer is left.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Packets after which a hop's rate is more than its first guess.
+const MEASURED: u64 = 100;
 /// An upstream that is not asked for anything is asked this often whether it is there. On the wire that is 25 bit/s.
 const GREETED_EVERY: Duration = Duration::from_secs(10);
 /// For how long it is not asked then; twice as long each time that it fails again, up to the most.
@@ -103,14 +106,41 @@ impl Failover {
         to_greet
     }
 
-    /// Looks at what the hops measured; to be called about once a second.
-    pub fn judge(&mut self, now: Instant, hops: impl Iterator<Item = Upstream>) -> Option<Switch> {
+    /// Looks at what the hops measured, and spreads flows over the upstreams that answer, by what their paths deliver. Of one
+    /// that has carried too little to tell, the mean of the others is expected. To be called about once a second.
+    pub fn spread(&mut self, now: Instant, hops: impl Iterator<Item = Upstream>) -> Vec<Share> {
+        let hops: Vec<Upstream> = hops.collect();
+        self.observe(now, &hops);
+        let delivered = |address: SocketAddr| {
+            let hop = hops.iter().find(|hop| hop.addr == address && hop.carried.packets >= MEASURED)?;
+            let Carried { packets, lost, .. } = hop.carried;
+            Some(hop.rate.as_mbps() * packets as f64 / (packets + lost) as f64)
+        };
+        let known: Vec<f64> =
+            self.candidates.iter().filter_map(|candidate| delivered(candidate.address)).collect();
+        let mean = if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
+        // Where nobody answers, any may be the first that does again.
+        let is_any = self.candidates.iter().any(|candidate| !candidate.is_silent(now));
+        let answering = self.candidates.iter().filter(|candidate| !is_any || !candidate.is_silent(now));
+        let share = |candidate: &Candidate| Share {
+            upstream: candidate.address.into(),
+            weight: (delivered(candidate.address).unwrap_or(mean) * 1e3).clamp(1.0, 1e9) as u32,
+        };
+        answering.map(share).collect()
+    }
+
+    fn observe(&mut self, now: Instant, hops: &[Upstream]) {
         for hop in hops {
             let candidate = self.candidates.iter_mut().find(|candidate| candidate.address == hop.addr);
             if let Some(candidate) = candidate {
-                candidate.observe(now, &hop);
+                candidate.observe(now, hop);
             }
         }
+    }
+
+    /// Looks at what the hops measured; to be called about once a second.
+    pub fn judge(&mut self, now: Instant, hops: impl Iterator<Item = Upstream>) -> Option<Switch> {
+        self.observe(now, &hops.collect::<Vec<_>>());
         let is_alone = self.candidates.len() < 2;
         let current = self.candidates.iter_mut().find(|candidate| candidate.address == self.current)?;
         let is_failure = !is_alone && current.is_silent(now);
@@ -150,7 +180,7 @@ mod tests {
             addr: address(port),
             rtt: None,
             rate: Rate::ZERO,
-            carried: starhop_proto::hop::Carried::default(),
+            carried: Carried::default(),
             last_heard: heard.map(at),
             last_asked: Some(at(asked)),
             greeting: None,
@@ -210,6 +240,22 @@ mod tests {
         let turned = |failover: &mut Failover, now| failover.judge(at(now), hops(now).into_iter());
         let first = (101..110).find_map(|now| turned(&mut failover, now)).unwrap();
         assert_eq!((first.to, first.is_failure), (address(3), true));
+    }
+
+    #[test]
+    fn flows_are_spread_by_what_paths_deliver_and_none_goes_to_a_silent_one() {
+        let mut failover = Failover::new(&[address(1), address(2), address(3)]).unwrap();
+        let measured = |port, mbps, lost, heard| Upstream {
+            rate: Rate::from_mbps(mbps),
+            carried: Carried { packets: 1000 - lost, lost, ..Carried::default() },
+            ..hop(port, 200, Some(heard))
+        };
+        let hops = [measured(1, 20, 0, 200), measured(2, 10, 100, 200), hop(3, 200, Some(200))];
+        let weights = |shares: &[Share]| -> Vec<u32> { shares.iter().map(|share| share.weight).collect() };
+        assert_eq!(weights(&failover.spread(at(200), hops.into_iter())), [20_000, 9_000, 14_500]);
+        let silent = [measured(1, 20, 0, 100), measured(2, 10, 100, 200), hop(3, 200, Some(200))];
+        failover.spread(at(201), silent.into_iter());
+        assert_eq!(weights(&failover.spread(at(204), silent.into_iter())), [9_000, 14_500]);
     }
 
     #[test]

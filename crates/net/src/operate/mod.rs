@@ -14,6 +14,7 @@ mod metrics;
 pub mod names;
 pub mod notify;
 mod reach;
+mod refusals;
 pub mod setup;
 mod socket;
 mod status;
@@ -21,5 +22,6 @@ pub mod transfers;
 
 pub use desk::{Desk, Doors, Inquiry};
 pub use reach::reach;
+pub use refusals::Refusals;
 pub use socket::{Address, NodeError, ask, nodes};
 pub use status::{Accounts, Cache, Flow, Peer, Side, Site, Status, UserFlow, about};

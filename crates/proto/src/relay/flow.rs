@@ -158,7 +158,8 @@ impl<C: Suite> Relay<C> {
     /// If the upstream of a flow changed, asks the new one for all that is missing.
     pub(super) fn reroute_flow(&mut self, now: Instant, flow_slot: Slot) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
-        let Some(upstream) = self.routes.given(flow.id) else { return };
+        let Some(asked) = self.uplinks.get(flow.uplink).map(|requester| requester.face) else { return };
+        let Some(upstream) = self.routes.kept(flow.id, asked) else { return };
         self.turn_to(now, flow_slot, upstream);
     }
 

@@ -7,6 +7,7 @@ pub mod intercept;
 mod interest;
 mod names;
 mod notice;
+mod routes;
 mod survey;
 mod verify;
 
@@ -25,11 +26,12 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::Instant;
 use crate::wire::{News, Packet, Plain, Suite};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use flow::Flow;
 use names::Names;
+use routes::Routes;
+pub use routes::Share;
 pub use verify::{GROUP, MAX_PROOF, Scrutiny, Verifier};
 
 /// Counters of a Relay since its start.
@@ -69,26 +71,6 @@ pub struct RelayStats {
     pub disproved_groups: u64,
     /// The neighbour that the flow of the last such group was asked of.
     pub last_disproved: Option<SocketAddr>,
-}
-
-/// Where requests for a flow go.
-#[derive(Debug)]
-struct Routes {
-    /// `None` where each flow is asked of the server that its clients address.
-    default: Option<Face>,
-    by_flow: BTreeMap<FlowId, Face>,
-}
-
-impl Routes {
-    /// The upstream of a flow that is asked for at `face`.
-    fn upstream(&self, flow: FlowId, face: Face) -> Face {
-        self.by_flow.get(&flow).copied().or(self.default).unwrap_or(face.reversed())
-    }
-
-    /// The upstream that the operator gave for a flow.
-    fn given(&self, flow: FlowId) -> Option<Face> {
-        self.by_flow.get(&flow).copied().or(self.default)
-    }
 }
 
 /// Whether the relay has room for a packet, or had no need of it.
@@ -149,7 +131,7 @@ impl<C: Suite> Relay<C> {
         let config = config.for_suite(&suite);
         Self {
             suite,
-            routes: Routes { default: upstream, by_flow: BTreeMap::new() },
+            routes: Routes::new(upstream, rng.fork(8).next_u64()),
             names,
             flows: Table::new(rng.fork(3).next_u64()),
             cache: Cache::new(config.cache_bytes, rng.fork(4).next_u64()),
@@ -169,6 +151,13 @@ impl<C: Suite> Relay<C> {
     /// Changes the neighbour that is asked for flows without a route of their own.
     pub fn set_upstream(&mut self, now: Instant, upstream: impl Into<Face>) {
         self.routes.default = Some(upstream.into());
+        self.reroute(now);
+    }
+
+    /// Spreads the flows without a route of their own over upstreams, by weight; without any the default neighbour has them
+    /// all. A flow stays with its upstream as long as that one has a share.
+    pub fn set_shares(&mut self, now: Instant, shares: &[Share]) {
+        self.routes.set_shares(shares);
         self.reroute(now);
     }
 

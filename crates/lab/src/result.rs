@@ -15,7 +15,7 @@ use level::{level, responses};
 use serde::{Deserialize, Serialize};
 use series::series;
 use starhop_proto::time::Instant;
-use starhop_sim::engine::HostReport;
+use starhop_sim::engine::{HostReport, IP_HEADER, UDP_HEADER};
 use starhop_sim::link::LinkCounters;
 use starhop_sim::record::{Delays, FlowRecord, Histogram, Recorder};
 use starhop_sim::run::{FlowHandle, FlowSample};
@@ -342,9 +342,13 @@ fn goodputs(scenario: &Scenario, built: &Built) -> Vec<f64> {
 fn facts(scenario: &Scenario, built: &Built, index: usize) -> FlowFacts {
     let simulation = &built.simulation;
     let handle = &simulation.flows()[index];
-    let (repairs, timeouts) = match simulation.world().report(handle.client) {
-        HostReport::Consumer(stats) => (stats.repairs, stats.timeouts),
-        _ => tcp_counts(built, handle),
+    let report = simulation.world().flow_report(handle.client, handle.record as u32);
+    let ((repairs, timeouts), return_bytes) = match report {
+        HostReport::Consumer(stats) => {
+            let below_us = u64::from(IP_HEADER + UDP_HEADER) * stats.interests_sent;
+            ((stats.repairs, stats.timeouts), stats.sent_bytes + below_us)
+        }
+        _ => (tcp_counts(built, handle), simulation.world().sent_by(handle.client).1),
     };
     let over_sky = simulation.flow_path(index);
     let propagation_ms = built.propagation[index].as_millis_f64();
@@ -357,7 +361,7 @@ fn facts(scenario: &Scenario, built: &Built, index: usize) -> FlowFacts {
         ideal_mbps: over_sky.as_ref().map_or(built.ideal_mbps[index], |sky| sky.ideal_bps * 1e-6),
         propagation_ms: over_sky.as_ref().map_or(propagation_ms, |sky| sky.path.mean_propagation_ms),
         path: over_sky.map(|sky| path(&sky.path)),
-        return_bytes: simulation.world().sent_by(handle.client).1,
+        return_bytes,
         repairs,
         timeouts,
     }

@@ -19,3 +19,17 @@ fn a_large_group_is_summed_up_and_a_small_one_is_listed_as_well() {
     let text = serde_json::to_string(&large).expect("a document");
     assert!(text.len() < 20_000, "{} bytes", text.len());
 }
+
+/// A tenth of the rate of the scenario, and a tenth of the flows.
+#[test]
+fn every_flow_of_a_crowd_gets_its_share_and_all_together_the_path() {
+    for count in [10, 100, 200] {
+        let count_is = format!("flow.a.count={count}");
+        let result = run("crowd.toml", &[&count_is, "topology.link.rate=100Mbit", "duration=7s"]);
+        let group = &result.groups[0];
+        let (share, jain, timeouts) = (group.efficiency, result.jain, group.timeouts);
+        println!("{count} flows: {:.2} % of the ideal, Jain {jain:.4}, {timeouts} timeouts", 100.0 * share);
+        assert!(share >= 0.97 && jain >= 0.95, "{count} flows: {share}, Jain {jain}");
+        assert_eq!(timeouts, 0, "{count} flows");
+    }
+}

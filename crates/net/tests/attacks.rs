@@ -13,7 +13,9 @@ use starhop_proto::rng::Rng;
 use starhop_proto::security::{EPOCH, HEADER_LEN, Limits, Seal, SealHeader, TAG_LEN, WallClock, witness};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataFlags, DataHeader, Interest, News, Notice, Packet, Suite, is_interest};
+use starhop_proto::wire::{
+    DataFlags, DataHeader, Interest, News, Notice, Packet, Suite, Waited, is_interest,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
@@ -254,7 +256,7 @@ fn undisturbed(domains: &Domains) -> Duration {
 fn data(offset: u64, len: usize) -> impl Fn(&mut Vec<u8>) {
     move |out| {
         let (echo, flags) = (WireTime::from_micros(1), DataFlags::default());
-        DataHeader { counter: 9, flow: FLOW, offset, echo, flags }.emit(out);
+        DataHeader { counter: 9, flow: FLOW, offset, echo, flags, waited: Waited::default() }.emit(out);
         out.resize(out.len() + len, 0xbb);
     }
 }
@@ -298,12 +300,27 @@ fn forgeries(domains: &Domains, now: Instant, seen: &[u8]) -> Vec<Vec<u8>> {
         }),
         Box::new(|out| {
             let flags = DataFlags { no_such_name: true, ..DataFlags::default() };
-            DataHeader { counter: 9, flow: FLOW, offset: 0, echo: WireTime::from_micros(1), flags }.emit(out);
+            DataHeader {
+                counter: 9,
+                flow: FLOW,
+                offset: 0,
+                echo: WireTime::from_micros(1),
+                flags,
+                waited: Waited::default(),
+            }
+            .emit(out);
         }),
         Box::new(|out| {
             let flags = DataFlags { end: true, ..DataFlags::default() };
-            DataHeader { counter: 9, flow: FLOW, offset: 1000, echo: WireTime::from_micros(1), flags }
-                .emit(out);
+            DataHeader {
+                counter: 9,
+                flow: FLOW,
+                offset: 1000,
+                echo: WireTime::from_micros(1),
+                flags,
+                waited: Waited::default(),
+            }
+            .emit(out);
         }),
     ];
     let mut forged = Vec::new();

@@ -10,7 +10,7 @@ use starhop_proto::producer::Producer;
 use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet};
+use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet, Waited};
 use std::net::SocketAddr;
 use support::{Content, FLOW, addr, content, datagram, ms, packet, plain};
 
@@ -73,7 +73,7 @@ fn take(node: &mut impl Node, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
 fn data(from: u64, len: usize, byte: Option<u8>) -> impl FnOnce(&mut Vec<u8>) {
     move |out| {
         let (echo, flags) = (WireTime::from_micros(1), DataFlags::default());
-        DataHeader { counter: 1, flow: FLOW, offset: from, echo, flags }.emit(out);
+        DataHeader { counter: 1, flow: FLOW, offset: from, echo, flags, waited: Waited::default() }.emit(out);
         out.extend((from..from + len as u64).map(|at| byte.unwrap_or_else(|| content(at))));
     }
 }
@@ -108,7 +108,15 @@ fn data_of_a_stranger_is_neither_kept_nor_passed_on() {
     }
     let gone = give(&mut relay, START, 2, |out| {
         let flags = DataFlags { no_such_name: true, ..DataFlags::default() };
-        DataHeader { counter: 1, flow: FLOW, offset: 0, echo: WireTime::from_micros(1), flags }.emit(out);
+        DataHeader {
+            counter: 1,
+            flow: FLOW,
+            offset: 0,
+            echo: WireTime::from_micros(1),
+            flags,
+            waited: Waited::default(),
+        }
+        .emit(out);
     });
     assert!(gone.is_empty(), "a stranger cannot say that the flow is none: {gone:?}");
     assert_eq!((relay.stats().cache_bytes, relay.stats().unasked), (0, 3));
@@ -170,7 +178,8 @@ fn a_lie_in_the_cache_is_forgotten_before_it_is_told_again() {
         give(&mut relay, START, 1, |out| interest(PROOF, &[ByteRange::new(0, 64)]).emit(out));
         give(&mut relay, START, UPSTREAM, |out| {
             let (echo, flags) = (WireTime::from_micros(1), DataFlags { end: true, ..DataFlags::default() });
-            DataHeader { counter: 1, flow: PROOF, offset: 0, echo, flags }.emit(out);
+            DataHeader { counter: 1, flow: PROOF, offset: 0, echo, flags, waited: Waited::default() }
+                .emit(out);
             out.extend([5; 64]);
         });
         let groups = 64u64;

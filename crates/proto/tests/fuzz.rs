@@ -19,7 +19,7 @@ use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{
     CodePlan, DataFlags, DataHeader, Interest, MAX_OVERLAP, News, Notice, Packet, ParityHeader, Plain,
-    Ranges, Suite, varint,
+    Ranges, Suite, Waited, varint,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -472,6 +472,7 @@ fn a_decoder_restores_nothing_that_came_and_nothing_twice() {
             offset: 0,
             echo: WireTime::default(),
             flags: DataFlags::default(),
+            waited: Waited::default(),
         };
         for arrival in arrivals {
             match arrival {
@@ -719,7 +720,14 @@ impl<N: Role> Bench<N> {
             Clock::Ago(micros) => WireTime::at(self.now.before(Duration::from_micros(u64::from(micros)))),
             Clock::Any(micros) => WireTime::from_micros(micros),
         };
-        let data = |flow, offset, flags| DataHeader { counter, flow, offset, echo: time, flags };
+        let data = |flow, offset, flags| DataHeader {
+            counter,
+            flow,
+            offset,
+            echo: time,
+            flags,
+            waited: Waited::from_byte(counter as u8),
+        };
         match body {
             Body::Interest(asking) => {
                 let interest = asking.interest(counter, id, time);

@@ -41,6 +41,7 @@ fn plan(transport: Transport, loss: f64) -> Plan {
         splits: Vec::new(),
         exchange: None,
         crowd: None,
+        program: None,
     };
     Plan {
         relays: nodes[1..HOPS].to_vec(),

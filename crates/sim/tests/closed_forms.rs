@@ -59,6 +59,7 @@ impl Path {
             splits: Vec::new(),
             exchange: None,
             crowd: None,
+            program: None,
         };
         let plan = Plan { warm_up: at(self.warm_up), ..Plan::new(network, vec![flow], at(self.seconds)) };
         let mut simulation = Simulation::new(plan);

@@ -107,6 +107,7 @@ impl Setting {
             splits: Vec::new(),
             exchange: None,
             crowd: None,
+            program: None,
         });
         let mut simulation = Simulation::new(Plan {
             warm_up: at(self.warm_up),

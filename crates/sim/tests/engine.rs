@@ -46,6 +46,7 @@ fn probe(from: NodeId, to: NodeId) -> FlowSpec {
         splits: Vec::new(),
         exchange: None,
         crowd: None,
+        program: None,
     }
 }
 

@@ -84,6 +84,7 @@ impl Sky {
             splits: splits.clone(),
             exchange: self.exchange,
             crowd: None,
+            program: None,
         };
         let flows = (0..self.flows).map(flow).collect();
         let mut simulation = Simulation::new(Plan::new(network, flows, end));

@@ -81,9 +81,11 @@ pub fn blueprint(scenario: &Scenario) -> Blueprint {
         ["forward", "backward"].map(|direction| LinkNames { name: link.name.clone(), direction })
     });
     let crowds = crowds(scenario);
+    let mut programs = Programs::default();
     let flows = scenario.flows.iter().zip(&paths).zip(crowds).map(|((flow, path), crowd)| FlowSpec {
         splits: splits(scenario, &draft, flow, path),
         crowd,
+        program: programs.program(flow),
         ..flow_spec(scenario, flow)
     });
     let flows = flows.collect();
@@ -308,6 +310,7 @@ fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {
         splits: Vec::new(),
         exchange: flow.exchange,
         crowd: None,
+        program: None,
     }
 }
 
@@ -321,6 +324,20 @@ fn crowds(scenario: &Scenario) -> Vec<Option<u32>> {
         crowds.push(large.map(|group| *numbers.entry(&group.name).or_insert(next)));
     }
     crowds
+}
+
+/// The programs that fetch several flows each: the copies of a flow, unless they share their content.
+#[derive(Default)]
+struct Programs {
+    numbers: BTreeMap<String, u32>,
+}
+
+impl Programs {
+    fn program(&mut self, flow: &super::Flow) -> Option<u32> {
+        let group = flow.group.as_ref().filter(|_| flow.content == flow.name)?;
+        let next = self.numbers.len() as u32;
+        Some(*self.numbers.entry(group.name.to_string()).or_insert(next))
+    }
 }
 
 /// By number of the flow the programs through which its packets go.

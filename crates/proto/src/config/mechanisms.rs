@@ -24,6 +24,10 @@ pub struct Mechanisms {
     pub repairs_first: bool,
     /// A long hop that loses packets is sent parity, and is asked again only for what parity cannot make good.
     pub parity: bool,
+    /// The Consumer asks ahead for what its share of the path is, as the waiting that Responders tell shows it, and what
+    /// waits for its turn does not time out. Without it, it keeps 256 KiB and one and a half bandwidth-delay products asked
+    /// for.
+    pub share: bool,
 }
 
 impl Mechanisms {
@@ -43,11 +47,12 @@ impl Mechanisms {
             patient_timeouts: on,
             repairs_first: on,
             parity: on,
+            share: on,
         }
     }
 
     /// Every mechanism by its name.
-    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 8] {
+    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 9] {
         [
             ("loss_attribution", &mut self.loss_attribution),
             ("wake_up", &mut self.wake_up),
@@ -57,6 +62,7 @@ impl Mechanisms {
             ("patient_timeouts", &mut self.patient_timeouts),
             ("repairs_first", &mut self.repairs_first),
             ("parity", &mut self.parity),
+            ("share", &mut self.share),
         ]
     }
 }

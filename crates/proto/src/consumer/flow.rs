@@ -1,15 +1,15 @@
+use super::ahead::Ahead;
 use super::congestion::Congestion;
 use super::rto::Rto;
 use super::silence::Silence;
 use super::timeouts::Timeouts;
-use super::window::Window;
 use super::{ConsumerEvent, FlowStats, Request, Shared, Sink};
 use crate::config::{Config, Mechanisms};
 use crate::hop::{Heard, Intake};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
-use crate::wire::Interest;
+use crate::wire::{Interest, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -28,7 +28,9 @@ pub struct Flow<S> {
     pub(super) uplink: Slot,
     intake: Intake,
     progress: Progress,
-    window: Window,
+    ahead: Ahead,
+    /// Whether nothing has arrived yet.
+    is_opening: bool,
     /// The Consumer's own control, where the hops have none.
     congestion: Option<Congestion>,
     rto: Rto,
@@ -88,6 +90,13 @@ impl<S> Flow<S> {
     /// The sink, to change it.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
+    }
+
+    /// Something has arrived, or nothing will.
+    pub(super) fn end_opening(&mut self, shared: &mut Shared) {
+        if core::mem::take(&mut self.is_opening) {
+            shared.opening.end();
+        }
     }
 
     /// Ends the flow.
@@ -152,6 +161,7 @@ impl<S: Sink> Flow<S> {
         config: &Config,
         uplink: Slot,
         (request, live): (Request, Option<u64>),
+        opening: u64,
         sink: S,
     ) -> Self {
         let progress = Progress {
@@ -173,7 +183,8 @@ impl<S: Sink> Flow<S> {
                 Intake::new(Instant::ZERO, config, 0)
             },
             progress,
-            window: Window::new(config.receive_window, config.span_bytes(), config.store_ahead),
+            ahead: Ahead::new(config, opening),
+            is_opening: live.is_none(),
             congestion: config.end_to_end_control.then(|| Congestion::new(config)),
             rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
             silence: Silence::default(),
@@ -200,14 +211,15 @@ impl<S: Sink> Flow<S> {
     }
 
     fn refill(&mut self, now: Instant, shared: &mut Shared) {
-        let usual = shared.config.step_bytes();
+        let usual =
+            if self.live.is_some() { shared.config.step_bytes() } else { self.ahead.step(&shared.config) };
         let mut left = if self.live.is_some() { LIVE_BURST } else { u32::MAX };
         self.asks_at = None;
         while !self.progress.is_over {
             let from = self.progress.asked_end;
             let end = self.progress.length.unwrap_or(u64::MAX >> 2);
             let limit = self.congestion.as_ref().map_or(u64::MAX, Congestion::window);
-            let size = self.live.unwrap_or_else(|| self.window.size().min(limit));
+            let size = self.live.unwrap_or_else(|| self.ahead.size().min(limit));
             let room = size.saturating_sub(self.intake.expected().byte_count());
             // A live flow is asked for long before it comes: in few Interests, which still overlap.
             let wide = shared.config.span_bytes() / 2;
@@ -245,8 +257,14 @@ impl<S: Sink> Flow<S> {
     }
 
     /// Bytes of the flow arrived; `is_end` says that it ends behind them.
-    pub(super) fn on_bytes(&mut self, now: Instant, range: ByteRange, payload: &[u8], is_end: bool) {
-        self.accept(now, range, payload);
+    pub(super) fn on_bytes(
+        &mut self,
+        now: Instant,
+        range: ByteRange,
+        payload: &[u8],
+        (is_end, waited): (bool, Waited),
+    ) {
+        self.accept(now, range, payload, waited);
         if is_end {
             self.progress.length = Some(range.end);
             self.intake.on_length(range.end);
@@ -254,7 +272,7 @@ impl<S: Sink> Flow<S> {
     }
 
     /// Writes what is new of a packet, as far as it was asked for.
-    fn accept(&mut self, now: Instant, range: ByteRange, payload: &[u8]) {
+    fn accept(&mut self, now: Instant, range: ByteRange, payload: &[u8], waited: Waited) {
         let asked = range.intersect(ByteRange::new(0, self.progress.asked_end));
         let mut new_bytes = 0;
         for gap in self.progress.received.gaps(asked) {
@@ -268,17 +286,18 @@ impl<S: Sink> Flow<S> {
         }
         self.stats.received_bytes += new_bytes;
         self.progress.received.insert(asked);
-        self.window.on_bytes(now, new_bytes);
+        self.time_path(now, range, waited.time);
+        let is_in_order = range.start >= self.intake.seen_end();
+        self.ahead.on_bytes(now, new_bytes, is_in_order.then_some(waited));
         self.silence.on_bytes(now);
         if let Some(congestion) = &mut self.congestion {
             congestion.on_bytes(new_bytes);
         }
-        self.time_path(now, range);
         self.progress.last = now;
         self.progress.probes = 0;
     }
 
-    fn time_path(&mut self, now: Instant, range: ByteRange) {
+    fn time_path(&mut self, now: Instant, range: ByteRange, waited: Duration) {
         while let Some(&(offset, asked)) = self.progress.timed.front() {
             if offset >= range.end {
                 return;
@@ -286,11 +305,13 @@ impl<S: Sink> Flow<S> {
             self.progress.timed.pop_front();
             // Only the very packet times it: one that was lost, or repaired, tells about the repair.
             if offset >= range.start && self.progress.probes == 0 {
-                self.window.on_rtt(now.since(asked));
+                let took = now.since(asked);
+                let path = if self.mechanisms.share { took.saturating_sub(waited) } else { took };
+                self.ahead.on_rtt(path);
                 if let Some(congestion) = &mut self.congestion {
-                    congestion.on_rtt(now, now.since(asked));
+                    congestion.on_rtt(now, took);
                 }
-                self.rto.on_sample(now.since(asked));
+                self.rto.on_sample(path);
             }
         }
     }
@@ -307,6 +328,7 @@ impl<S: Sink> Flow<S> {
         let Some(requester) = shared.uplinks.get_mut(heard.link) else { return 0 };
         let missing = |after, before| requester.missing_between(after, before);
         let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut shared.repairs);
+        self.rto.set_patience(self.intake.patience_for_turn());
         let unexplained = requester.settle(explained, heard.lost);
         if unexplained > 0 {
             self.intake.on_unexplained_loss(now, &mut shared.repairs);
@@ -347,7 +369,7 @@ impl<S: Sink> Flow<S> {
 
     /// Asks the neighbour, another than before, for all that has not arrived.
     pub(super) fn ask_anew(&mut self, now: Instant, shared: &mut Shared) {
-        self.window.on_new_path();
+        self.ahead.on_new_path();
         self.progress.timed.clear();
         self.intake.on_new_path(now);
         shared.repairs.extend(self.intake.expected().iter());
@@ -393,7 +415,8 @@ impl<S: Sink> Flow<S> {
     /// When a flow that has stopped is to be asked about.
     fn probe_due(&self) -> Option<Instant> {
         let is_asking = self.mechanisms.silence_probes && !self.intake.expected().is_empty();
-        (is_asking && self.live.is_none()).then(|| self.silence.due()).flatten()
+        let due = self.silence.due().map(|due| due + self.intake.patience_for_next());
+        due.filter(|_| is_asking && self.live.is_none())
     }
 
     /// Packets were lost on the hop that no hole accounts for.

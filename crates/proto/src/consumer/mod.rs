@@ -2,9 +2,12 @@
 //!
 //! All flows of a Consumer share its hops: one estimate, one counter and one rate per neighbour.
 
+mod ahead;
 mod congestion;
 mod flow;
+mod opening;
 mod rto;
+mod share;
 mod silence;
 mod timeouts;
 mod window;
@@ -25,6 +28,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 pub use flow::Flow;
+use opening::Opening;
 
 /// Where received bytes go: a file, a reassembly buffer, a recorder.
 pub trait Sink {
@@ -129,6 +133,7 @@ struct Shared {
     config: Config,
     uplinks: Uplinks,
     outbox: Outbox,
+    opening: Opening,
     events: VecDeque<ConsumerEvent>,
     /// Filled and emptied with every packet, kept for its memory.
     repairs: Vec<ByteRange>,
@@ -156,6 +161,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             shared: Shared {
                 uplinks: Uplinks::new(&config, rng),
                 outbox: Outbox::default(),
+                opening: Opening::default(),
                 events: VecDeque::new(),
                 repairs: Vec::new(),
                 config,
@@ -177,7 +183,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         }
         let Self { flows, shared, .. } = self;
         let uplink = shared.uplinks.link(request.upstream.into(), id);
-        let slot = flows.find_or_insert(id, || Flow::new(now, &shared.config, uplink, (request, live), sink));
+        let opening = if live.is_some() { 0 } else { shared.opening.begin() };
+        let slot = flows
+            .find_or_insert(id, || Flow::new(now, &shared.config, uplink, (request, live), opening, sink));
         self.with_flow(slot, |flow, shared| flow.advance(now, shared));
         true
     }
@@ -224,6 +232,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let mut closed = self.flows.remove(slot)?;
         self.timeouts.set(slot, None);
         self.list_holes(slot, false);
+        closed.end_opening(&mut self.shared);
         self.closed.add(closed.stats());
         let link = closed.uplink;
         if self.shared.config.per_flow_control {
@@ -377,9 +386,13 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     ) {
         let slot = self.still_open(slot);
         if let Some(flow) = slot.and_then(|slot| self.flows.get_mut(slot)) {
+            flow.end_opening(&mut self.shared);
             match header.flags.no_such_name {
                 true => flow.on_no_such_name(&mut self.shared),
-                false => flow.on_bytes(now, header.range(payload.len()), payload, header.flags.end),
+                false => {
+                    let end = (header.flags.end, header.waited);
+                    flow.on_bytes(now, header.range(payload.len()), payload, end);
+                }
             }
         }
         let Some(heard) = heard else { return };

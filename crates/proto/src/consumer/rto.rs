@@ -11,6 +11,8 @@ pub(super) struct Rto {
     smoothed: Option<(Duration, Duration)>,
     /// How often timeouts were made longer since the last sample.
     backed_off: u32,
+    /// What is waited for an answer beyond the time that its path takes, because it waits for its turn.
+    patience: Duration,
     initial: Duration,
     min: Duration,
     max: Duration,
@@ -18,7 +20,7 @@ pub(super) struct Rto {
 
 impl Rto {
     pub(super) fn new(initial: Duration, min: Duration, max: Duration) -> Self {
-        Self { smoothed: None, backed_off: 0, initial, min, max }
+        Self { smoothed: None, backed_off: 0, patience: Duration::ZERO, initial, min, max }
     }
 
     /// A sample of a range that was asked for once (Karn's rule). RFC 6298 section 2.3.
@@ -31,6 +33,11 @@ impl Rto {
                 (mean.scaled(7, 8) + sample.scaled(1, 8), deviation.scaled(3, 4) + error.scaled(1, 4))
             }
         });
+    }
+
+    /// Answers wait for their turn; the samples do not count that.
+    pub(super) fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Requests have timed out: until the next sample, timeouts are a tenth longer. Without this, a path that has become
@@ -49,7 +56,7 @@ impl Rto {
             Some((mean, deviation)) => mean + deviation.scaled(4, 1),
         };
         let base = (0..self.backed_off).fold(base, |timeout, _| timeout.scaled(11, 10));
-        let base = base.max(self.min).min(LONGEST);
+        let base = base.max(self.min).min(LONGEST) + self.patience;
         (0..tries.min(20)).fold(base, |timeout, _| timeout.scaled(3, 2)).min(self.max.max(base))
     }
 }

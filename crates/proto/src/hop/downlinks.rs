@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{CodePlan, Interest};
+use crate::wire::{CodePlan, Interest, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -254,10 +254,17 @@ impl Downlinks {
         self.due.set(link, None);
     }
 
-    /// Queues bytes on a hop.
-    pub fn push(&mut self, now: Instant, link: Slot, queue: Slot, range: ByteRange, is_repair: bool) {
+    /// Queues bytes on a hop, as [`Responder::push`].
+    pub fn push(
+        &mut self,
+        now: Instant,
+        (link, queue): (Slot, Slot),
+        range: ByteRange,
+        is_repair: bool,
+        told: Waited,
+    ) {
         if let Some(responder) = self.links.get_mut(link) {
-            responder.scheduler.push(now, queue, range, is_repair);
+            responder.push(now, queue, range, is_repair, told);
         }
         self.reschedule(link);
     }

@@ -15,6 +15,9 @@ pub struct Ask {
     pub repair: bool,
 }
 
+/// How fast the longest wait is forgotten, per packet.
+const FORGET: (u64, u64) = (15, 16);
+
 /// Shorter pauses are a Producer's, not an outage.
 const MIN_SILENCE: Duration = Duration::from_millis(100);
 
@@ -31,6 +34,8 @@ pub struct Intake {
     /// Number of the hop's packet that last carried bytes beyond those seen.
     last_in_order: Option<u64>,
     last_arrival: Instant,
+    /// How long bytes wait for their turn, the longest lately.
+    waited: Duration,
     payload: u64,
     span: u64,
     mechanisms: Mechanisms,
@@ -49,6 +54,7 @@ impl Intake {
             loss: LossDetector::new(rules, next),
             last_in_order: None,
             last_arrival: now,
+            waited: Duration::ZERO,
             payload: config.payload as u64,
             span: config.span_bytes(),
             mechanisms: config.mechanisms,
@@ -78,6 +84,7 @@ impl Intake {
 
     /// Whether `range` needs nobody's help: it is in order and still to come, or its loss is being repaired.
     pub fn is_on_its_way(&self, range: ByteRange, now: Instant, patience: Duration) -> bool {
+        let patience = patience + self.patience_for_turn();
         let still_to_come = range.start >= self.loss.next() && now.since(self.last_arrival) < patience;
         self.expected.contains(range) && (still_to_come || self.loss.is_tracking(range))
     }
@@ -119,9 +126,22 @@ impl Intake {
         Ask { ranges, repair: true }
     }
 
+    /// For how much longer than its path takes an answer is waited for, because it waits for its turn: twice as long as
+    /// lately.
+    pub fn patience_for_turn(&self) -> Duration {
+        if self.mechanisms.share { self.waited.scaled(2, 1) } else { Duration::ZERO }
+    }
+
+    /// For how much longer than before the next packet is waited for: twice as long as turns of the flow lie apart.
+    pub fn patience_for_next(&self) -> Duration {
+        let packets = self.expected.byte_count().div_ceil(self.payload).max(1);
+        self.patience_for_turn().scaled(2, packets)
+    }
+
     /// Whether a path speaks again with what arrives now that was silent, as far as it can be known.
-    pub fn wakes(&self, now: Instant, hop_rtt: Duration) -> bool {
-        self.mechanisms.wake_up && now.since(self.last_arrival) > hop_rtt.scaled(3, 1).max(MIN_SILENCE)
+    fn wakes(&self, seen: &Seen) -> bool {
+        let silence = seen.now.since(self.last_arrival).saturating_sub(self.patience_for_turn());
+        self.mechanisms.wake_up && silence > seen.hop_rtt.scaled(3, 1).max(MIN_SILENCE)
     }
 
     /// A packet or mark of this flow arrived as number `number` of the hop; `missing` counts the hop's missing
@@ -141,11 +161,12 @@ impl Intake {
             _ => 1,
         };
         if seen.range.start >= self.loss.next() {
+            self.waited = seen.waited.max(self.waited.scaled(FORGET.0, FORGET.1));
             self.last_in_order = Some(self.last_in_order.map_or(number, |last| last.max(number)));
         }
         self.expected.remove(seen.range);
         // What of the old requests does not come now was lost with the path.
-        if !self.is_live && self.wakes(seen.now, seen.hop_rtt) {
+        if !self.is_live && self.wakes(&seen) {
             self.loss.suspect(seen.now, &self.expected);
         }
         self.last_arrival = seen.now;
@@ -256,6 +277,7 @@ mod tests {
             hop_rtt: Duration::from_millis(20),
             reorder: 3,
             patience: Duration::ZERO,
+            waited: Duration::ZERO,
         };
         intake.on_seen(seen, 0, |_, _| 0, &mut Vec::new());
         assert_eq!(intake.ask(ByteRange::at(STEP, STEP)).ranges[0], ByteRange::new(1_000, 2 * STEP));

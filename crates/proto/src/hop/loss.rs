@@ -63,6 +63,8 @@ pub struct Seen {
     pub reorder: u32,
     /// How long parity may still make a missing packet good.
     pub patience: Duration,
+    /// How long its bytes waited for their turn since they were asked for.
+    pub waited: Duration,
 }
 
 /// The most holes kept; beyond it the oldest are left to the Consumer's timeout.
@@ -331,6 +333,7 @@ mod tests {
                 hop_rtt: RTT,
                 reorder: 3,
                 patience: self.patience,
+                waited: Duration::ZERO,
             };
             self.detector.on_seen(seen, &self.expected, 100, &mut self.repairs);
             core::mem::take(&mut self.repairs)

@@ -7,7 +7,7 @@ use crate::peer::Addressee;
 use crate::table::Slot;
 use crate::time::Instant;
 use crate::units::Rate;
-use crate::wire::{DataFlags, DataHeader, Interest, News, Notice, ParityHeader, Ranges, Suite};
+use crate::wire::{DataFlags, DataHeader, Interest, News, Notice, ParityHeader, Ranges, Suite, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -206,11 +206,13 @@ pub fn emit_answer<C: Suite>(
     finish(suite, now, &to, out, |out| match control {
         Control::Notice { flow, news, .. } => Notice { counter, flow, echo, news }.emit(out),
         Control::Answer { flow, offset, flags, .. } => {
-            DataHeader { counter, flow, offset, echo, flags }.emit(out);
+            let waited = Waited::default();
+            DataHeader { counter, flow, offset, echo, flags, waited }.emit(out);
         }
         Control::Hello { about, .. } => {
             let flags = DataFlags { end: true, is_volatile: true, ..DataFlags::default() };
-            DataHeader { counter, flow: HELLO, offset: 0, echo, flags }.emit(out);
+            let waited = Waited::default();
+            DataHeader { counter, flow: HELLO, offset: 0, echo, flags, waited }.emit(out);
             about.emit(now, out);
         }
         Control::Interest(_) => {}

@@ -4,11 +4,13 @@ use super::rtt::Echo;
 use super::scheduler::{Scheduler, Turn};
 use super::survey::{Carried, Downstream};
 use crate::config::{Config, Notices};
+use crate::name::ByteRange;
 use crate::peer::Peer;
 use crate::rng::Rng;
+use crate::table::Slot;
 use crate::time::{Duration, Instant, WireTime};
 use crate::units::Rate;
-use crate::wire::{CodePlan, Interest};
+use crate::wire::{CodePlan, DataHeader, Interest, Waited};
 
 /// The sending side of a hop: answers one neighbour at the rate that this neighbour grants.
 ///
@@ -60,7 +62,7 @@ enum Standing {
 }
 
 /// IPv4, UDP and our header: what a payload costs beyond itself and its seal.
-const WIRE_OVERHEAD: u64 = BELOW_US + 27;
+const WIRE_OVERHEAD: u64 = BELOW_US + DataHeader::MAX_USUAL_LEN;
 
 /// IPv4 and UDP.
 const BELOW_US: u64 = 20 + 8;
@@ -91,6 +93,14 @@ impl Responder {
             overhead: WIRE_OVERHEAD + config.seal_overhead(),
             carried: Carried::default(),
         }
+    }
+
+    /// Queues `range` for its turn. `told` says how long it has waited until now, and whether nothing else of its flow
+    /// waited at the nodes before; here, too, the flow is dry only if the link would have had room for it.
+    pub fn push(&mut self, now: Instant, queue: Slot, range: ByteRange, is_repair: bool, told: Waited) {
+        let had_room = self.pacer.ready_at() <= now && self.scheduler.is_thirsty(now, queue);
+        let told = Waited { is_dry: told.is_dry && had_room, ..told };
+        self.scheduler.push(now, queue, range, is_repair, told);
     }
 
     /// Takes the hop's control from an Interest, which came in a datagram of `len` bytes.

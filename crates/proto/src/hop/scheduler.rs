@@ -8,6 +8,7 @@ use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
+use crate::wire::Waited;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -26,7 +27,27 @@ pub struct Chunk {
     pub is_repair: bool,
     /// Bytes that were skipped ahead of it in the flow's order.
     pub skipped: ByteRange,
+    /// How long they waited since they were asked for, here and at the nodes before.
+    pub waited: Waited,
 }
+
+/// Bytes that wait, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    range: ByteRange,
+    /// When they were asked for, later by the time that they were on links.
+    since: Instant,
+    is_dry: bool,
+}
+
+impl Piece {
+    fn waited(&self, now: Instant) -> Waited {
+        Waited { time: now.since(self.since), is_dry: self.is_dry }
+    }
+}
+
+/// Requests that follow each other this soon are told as one: the told time is no finer.
+const GRAIN: Duration = Duration::from_millis(1);
 
 /// What a scheduler asks for when it is polled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,8 +69,8 @@ pub enum Turn {
 struct Queue {
     flow: FlowId,
     owner: Slot,
-    repairs: VecDeque<ByteRange>,
-    fresh: VecDeque<ByteRange>,
+    repairs: VecDeque<Piece>,
+    fresh: VecDeque<Piece>,
     /// The bytes of both lists: none is ever queued twice.
     queued: RangeSet,
     deficit: u64,
@@ -209,8 +230,9 @@ impl Scheduler {
 
     /// Offset after the highest byte that a queue has sent or holds.
     pub fn frontier(&self, slot: Slot) -> u64 {
-        self.queue(slot)
-            .map_or(0, |queue| queue.fresh.back().map_or(queue.sent_end, |last| last.end.max(queue.sent_end)))
+        self.queue(slot).map_or(0, |queue| {
+            queue.fresh.back().map_or(queue.sent_end, |last| last.range.end.max(queue.sent_end))
+        })
     }
 
     /// The bytes that wait in a queue.
@@ -239,8 +261,15 @@ impl Scheduler {
         }
     }
 
-    /// Queues `range`, none of which may be queued already, to leave in the flow's order or ahead of it.
-    pub fn push(&mut self, now: Instant, slot: Slot, range: ByteRange, is_repair: bool) {
+    /// Whether a queue could have sent before now, if it had held anything.
+    pub fn is_thirsty(&self, now: Instant, slot: Slot) -> bool {
+        let is_ready = |queue: &Queue| queue.fresh.is_empty() && queue.pacer.ready_at() <= now;
+        !self.has_backlog() && self.queue(slot).is_some_and(is_ready)
+    }
+
+    /// Queues `range`, none of which may be queued already, to leave in the flow's order or ahead of it. `told` says how
+    /// long it has waited until now, and whether the requests for it had run out.
+    pub fn push(&mut self, now: Instant, slot: Slot, range: ByteRange, is_repair: bool, told: Waited) {
         let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::as_mut) else { return };
         if range.is_empty() || queue.queued.overlaps(range) {
             debug_assert!(range.is_empty(), "{range:?} is queued twice");
@@ -254,15 +283,22 @@ impl Scheduler {
             if queue.repairs.is_empty() {
                 self.repair_ring.push_back(slot);
             }
-            queue.repairs.push_back(range);
+            queue.repairs.push_back(Piece { range, since: now.before(told.time), is_dry: false });
             return;
         }
+        let piece = Piece { range, since: now.before(told.time), is_dry: told.is_dry };
         let was_empty = queue.fresh.is_empty();
         // Credits of a Producer arrive in adjoining pieces: one range, however many Interests it took. A
         // single packet stays by itself, so that it leaves as it came.
         match queue.fresh.back_mut() {
-            Some(last) if last.end == range.start && last.len() > self.payload => last.end = range.end,
-            _ => queue.fresh.push_back(range),
+            Some(last)
+                if last.range.end == range.start
+                    && last.range.len() > self.payload
+                    && piece.since.since(last.since) < GRAIN =>
+            {
+                last.range.end = range.end;
+            }
+            _ => queue.fresh.push_back(piece),
         }
         if was_empty {
             self.admit(now, slot);
@@ -313,7 +349,7 @@ impl Scheduler {
         let slot = *self.repair_ring.front()?;
         let payload = self.payload;
         let queue = self.queues[slot.0 as usize].as_mut()?;
-        let range = take_front(&mut queue.repairs, payload)?;
+        let Piece { range, since, .. } = take_front(&mut queue.repairs, payload)?;
         queue.queued.remove(range);
         self.bytes -= range.len();
         // Charged to the flow, but never held by its rate: what is missing downstream goes first.
@@ -327,6 +363,7 @@ impl Scheduler {
             range,
             is_repair: true,
             skipped: ByteRange::default(),
+            waited: Waited { time: now.since(since), is_dry: false },
         };
         if queue.repairs.is_empty() {
             self.repair_ring.pop_front();
@@ -349,7 +386,7 @@ impl Scheduler {
                 self.waiting.set(slot, Some(ready));
                 continue;
             }
-            let next = queue.fresh.front().map_or(0, |range| range.len().min(payload));
+            let next = queue.fresh.front().map_or(0, |next| next.range.len().min(payload));
             if queue.deficit < next {
                 // A full packet per round: the smallest quantum with which every visit can send (O(1)).
                 queue.deficit += payload;
@@ -358,7 +395,8 @@ impl Scheduler {
                     continue;
                 }
             }
-            let range = take_front(&mut queue.fresh, payload)?;
+            let piece = take_front(&mut queue.fresh, payload)?;
+            let (range, waited) = (piece.range, piece.waited(now));
             queue.deficit -= range.len();
             queue.queued.remove(range);
             self.bytes -= range.len();
@@ -380,7 +418,7 @@ impl Scheduler {
                 self.waiting.set(slot, Some(ready));
             }
             self.after_send(now, slot);
-            return Some(Chunk { queue: slot, owner, flow, range, is_repair, skipped });
+            return Some(Chunk { queue: slot, owner, flow, range, is_repair, skipped, waited });
         }
     }
 
@@ -410,12 +448,12 @@ impl Scheduler {
 }
 
 /// Takes at most `payload` bytes off the front.
-fn take_front(ranges: &mut VecDeque<ByteRange>, payload: u64) -> Option<ByteRange> {
-    let front = ranges.front_mut()?;
-    let taken = front.prefix(payload);
-    front.start = taken.end;
-    if front.is_empty() {
-        ranges.pop_front();
+fn take_front(pieces: &mut VecDeque<Piece>, payload: u64) -> Option<Piece> {
+    let front = pieces.front_mut()?;
+    let taken = Piece { range: front.range.prefix(payload), ..*front };
+    front.range.start = taken.range.end;
+    if front.range.is_empty() {
+        pieces.pop_front();
     }
     Some(taken)
 }
@@ -444,9 +482,9 @@ mod tests {
     #[test]
     fn flows_share_by_bytes_and_not_by_packets() {
         let (mut scheduler, a, b) = two_flows();
-        scheduler.push(NOW, a, ByteRange::new(0, 20_000), false);
+        scheduler.push(NOW, a, ByteRange::new(0, 20_000), false, Waited::default());
         for start in (0..20_000).step_by(250) {
-            scheduler.push(NOW, b, ByteRange::at(start * 2, 250), false);
+            scheduler.push(NOW, b, ByteRange::at(start * 2, 250), false, Waited::default());
         }
         let sent = chunks(&mut scheduler, NOW);
         let of =
@@ -458,8 +496,8 @@ mod tests {
     #[test]
     fn repairs_leave_first() {
         let (mut scheduler, a, b) = two_flows();
-        scheduler.push(NOW, a, ByteRange::new(5_000, 7_000), false);
-        scheduler.push(NOW, b, ByteRange::new(0, 1_000), true);
+        scheduler.push(NOW, a, ByteRange::new(5_000, 7_000), false, Waited::default());
+        scheduler.push(NOW, b, ByteRange::new(0, 1_000), true, Waited::default());
         let sent = chunks(&mut scheduler, NOW);
         assert_eq!((sent[0].queue, sent[0].is_repair), (b, true));
         assert_eq!(sent.len(), 3);
@@ -469,9 +507,9 @@ mod tests {
     fn repairs_in_turn_leave_behind_what_waits_and_announce_nothing() {
         let mut scheduler = Scheduler::new(1000, false).with_repairs_in_turn();
         let a = scheduler.open(FlowId([1; 16]), Slot(0));
-        scheduler.push(NOW, a, ByteRange::new(5_000, 6_000), false);
-        scheduler.push(NOW, a, ByteRange::new(0, 1_000), true);
-        scheduler.push(NOW, a, ByteRange::new(6_000, 7_000), false);
+        scheduler.push(NOW, a, ByteRange::new(5_000, 6_000), false, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(0, 1_000), true, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(6_000, 7_000), false, Waited::default());
         let sent = chunks(&mut scheduler, NOW);
         let starts: Vec<u64> = sent.iter().map(|chunk| chunk.range.start).collect();
         assert_eq!(starts, [5_000, 0, 6_000]);
@@ -482,8 +520,8 @@ mod tests {
     fn a_flow_held_by_its_rate_does_not_hold_the_others() {
         let (mut scheduler, a, b) = two_flows();
         scheduler.set_queue_rate(NOW, a, Rate::from_bps(8_000));
-        scheduler.push(NOW, a, ByteRange::new(0, 100_000), false);
-        scheduler.push(NOW, b, ByteRange::new(0, 50_000), false);
+        scheduler.push(NOW, a, ByteRange::new(0, 100_000), false, Waited::default());
+        scheduler.push(NOW, b, ByteRange::new(0, 50_000), false, Waited::default());
         let sent = chunks(&mut scheduler, NOW);
         assert_eq!(sent.iter().filter(|c| c.queue == b).count(), 50);
         assert_eq!(sent.iter().filter(|c| c.queue == a).count(), 2, "the burst and no more");
@@ -494,7 +532,7 @@ mod tests {
     #[test]
     fn a_pause_is_marked_twice_with_the_end_of_what_was_sent() {
         let (mut scheduler, a, _) = two_flows();
-        scheduler.push(NOW, a, ByteRange::new(0, 1_500), false);
+        scheduler.push(NOW, a, ByteRange::new(0, 1_500), false, Waited::default());
         assert_eq!(chunks(&mut scheduler, NOW).len(), 2);
         for _ in 0..2 {
             let at = scheduler.next_turn();
@@ -506,8 +544,8 @@ mod tests {
     #[test]
     fn skipped_bytes_are_named_with_the_packet_that_skips_them() {
         let (mut scheduler, a, _) = two_flows();
-        scheduler.push(NOW, a, ByteRange::new(0, 500), false);
-        scheduler.push(NOW, a, ByteRange::new(900, 1_000), false);
+        scheduler.push(NOW, a, ByteRange::new(0, 500), false, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(900, 1_000), false, Waited::default());
         let sent = chunks(&mut scheduler, NOW);
         assert_eq!(sent[0].skipped, ByteRange::default());
         assert_eq!(sent[1].skipped, ByteRange::new(500, 900));
@@ -516,8 +554,8 @@ mod tests {
     #[test]
     fn a_closed_queue_sends_nothing() {
         let (mut scheduler, a, _) = two_flows();
-        scheduler.push(NOW, a, ByteRange::new(0, 5_000), false);
-        scheduler.push(NOW, a, ByteRange::new(5_000, 9_000), true);
+        scheduler.push(NOW, a, ByteRange::new(0, 5_000), false, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(5_000, 9_000), true, Waited::default());
         scheduler.close(a);
         assert_eq!(scheduler.poll(NOW), None);
         assert_eq!(scheduler.next_turn(), Instant::NEVER);

@@ -2,6 +2,7 @@ use super::{Downlinks, Ending};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
+use crate::wire::Waited;
 use alloc::vec::Vec;
 
 /// The most disjoint ranges remembered of what a neighbour asked. Forgetting one costs a second answer.
@@ -132,25 +133,26 @@ impl Subscriber {
         });
     }
 
-    /// Queues those of the bytes at hand that do not wait there already. Bytes below what was sent go first.
+    /// Queues those of the bytes at hand that do not wait there already. Bytes below what was sent go first. `told` says
+    /// how long they waited at the nodes before.
     pub fn enqueue(
         &self,
         now: Instant,
         downlinks: &mut Downlinks,
         range: ByteRange,
-        repair: bool,
+        (repair, told): (bool, Waited),
         gaps: &mut Vec<ByteRange>,
     ) {
         let Some(responder) = downlinks.get(self.link) else { return };
         let Some(queued) = responder.scheduler.queued(self.queue) else { return };
         let is_late = repair || range.start < responder.scheduler.frontier(self.queue);
         if !queued.overlaps(range) {
-            downlinks.push(now, self.link, self.queue, range, is_late);
+            downlinks.push(now, (self.link, self.queue), range, is_late, told);
             return;
         }
         gaps.extend(queued.gaps(range));
         for gap in gaps.drain(..) {
-            downlinks.push(now, self.link, self.queue, gap, is_late);
+            downlinks.push(now, (self.link, self.queue), gap, is_late, told);
         }
     }
 

@@ -29,6 +29,7 @@ pub struct Received<'a> {
     range: ByteRange,
     wire_bytes: u64,
     backlog: bool,
+    waited: Duration,
     whole: Whole<'a>,
 }
 
@@ -49,13 +50,14 @@ const BELOW_US: u64 = 8 + 20;
 impl<'a> Received<'a> {
     /// A Data packet as it came.
     pub fn data(header: &DataHeader, payload: &'a [u8]) -> Self {
-        let DataHeader { counter, echo, flags, .. } = *header;
+        let DataHeader { counter, echo, flags, waited, .. } = *header;
         Self {
             counter,
             echo,
             range: header.range(payload.len()),
             wire_bytes: payload.len() as u64 + DataHeader::MAX_USUAL_LEN + BELOW_US,
             backlog: flags.backlog,
+            waited: waited.time,
             whole: Whole::Data(*header, payload),
         }
     }
@@ -70,6 +72,7 @@ impl<'a> Received<'a> {
             range: ByteRange::default(),
             wire_bytes,
             backlog,
+            waited: Duration::ZERO,
             whole: Whole::Parity(*header, sum),
         }
     }
@@ -84,6 +87,7 @@ impl<'a> Received<'a> {
             range,
             wire_bytes,
             backlog: false,
+            waited: Duration::ZERO,
             whole: Whole::Other,
         }
     }
@@ -113,6 +117,7 @@ impl Heard {
             range,
             answers_until: Instant::ZERO,
             missing_on_hop: 0,
+            waited: Duration::ZERO,
             hop_rtt: Duration::ZERO,
             reorder: 0,
             patience: Duration::ZERO,
@@ -194,7 +199,7 @@ impl Uplinks {
         peer: &Peer,
         received: Received<'_>,
     ) -> Option<Heard> {
-        let Received { counter, echo, range, wire_bytes, backlog, whole } = received;
+        let Received { counter, echo, range, wire_bytes, backlog, waited, whole } = received;
         let wire_bytes = wire_bytes + self.config.seal_overhead();
         self.review(now, link);
         let requester = self.links.get_mut(link)?;
@@ -230,6 +235,7 @@ impl Uplinks {
                 hop_rtt,
                 reorder,
                 patience,
+                waited,
             },
         })
     }
@@ -251,6 +257,7 @@ impl Uplinks {
             hop_rtt: requester.hop_rtt(),
             reorder: requester.reorder(),
             patience: requester.patience(now),
+            waited: Duration::ZERO,
         };
         Some(Heard { link, number, lost: 0, is_new_neighbour: false, is_former: false, seen })
     }

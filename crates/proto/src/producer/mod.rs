@@ -13,7 +13,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{DataFlags, DataHeader, Interest, News, Packet, Plain, Suite};
+use crate::wire::{DataFlags, DataHeader, Interest, News, Packet, Plain, Suite, Waited};
 use alloc::vec::Vec;
 
 /// What a [`Source`] knows of a flow.
@@ -302,7 +302,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
             let here = part.intersect(ByteRange::new(0, available));
             let to_come = part.intersect(ByteRange::new(available, u64::MAX));
             if !here.is_empty() {
-                subscriber.enqueue(now, &mut self.downlinks, here, interest.repair, &mut self.gaps);
+                let how = (interest.repair, Waited::DRY);
+                subscriber.enqueue(now, &mut self.downlinks, here, how, &mut self.gaps);
             }
             if !to_come.is_empty() {
                 subscriber.want(&mut self.downlinks, to_come);
@@ -337,7 +338,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
         };
         let responder = self.downlinks.get_mut(due.link)?;
         let (counter, echo) = responder.stamp(now);
-        let header = DataHeader { counter, flow: chunk.flow, offset: range.start, echo, flags };
+        let header =
+            DataHeader { counter, flow: chunk.flow, offset: range.start, echo, flags, waited: chunk.waited };
         let (to, source, start) = (Addressee::Asker(responder.peer), &mut self.source, out.len());
         let mut is_read = false;
         let transmit = finish(&mut self.suite, now, &to, out, |out| {
@@ -376,7 +378,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
             self.parts.extend(subscriber.wanted().intersect(here));
             for part in self.parts.drain(..) {
                 subscriber.unwant(&mut self.downlinks, part);
-                subscriber.enqueue(now, &mut self.downlinks, part, false, &mut self.gaps);
+                // It has waited for its bytes to be, not for its turn.
+                let how = (false, Waited::default());
+                subscriber.enqueue(now, &mut self.downlinks, part, how, &mut self.gaps);
             }
         }
     }

@@ -109,7 +109,7 @@ impl<C: Suite> Relay<C> {
             parts.extend(subscriber.wanted().intersect(range));
             for part in parts.drain(..) {
                 subscriber.unwant(&mut self.downlinks, part);
-                subscriber.enqueue(now, &mut self.downlinks, part, false, gaps);
+                subscriber.enqueue(now, &mut self.downlinks, part, (false, header.waited), gaps);
             }
         }
     }
@@ -199,7 +199,14 @@ impl<C: Suite> Relay<C> {
         let keeps = self.config.cache_answers && !flow.is_volatile;
         let responder = self.downlinks.get_mut(due.link)?;
         let (counter, echo) = responder.stamp(now);
-        let header = DataHeader { counter, flow: flow.name, offset: chunk.range.start, echo, flags };
+        let header = DataHeader {
+            counter,
+            flow: flow.name,
+            offset: chunk.range.start,
+            echo,
+            flags,
+            waited: chunk.waited,
+        };
         let (to, cache, start) = (Addressee::Asker(responder.peer), &mut self.cache, out.len());
         let mut is_here = false;
         let transmit = finish(&mut self.suite, now, &to, out, |out| {
@@ -222,6 +229,9 @@ impl<C: Suite> Relay<C> {
             self.drop_sent(flow_slot, chunk);
         }
         self.stats.data_out += u64::from(transmit.is_some());
+        if self.downlinks.queued_bytes(due.link, chunk.queue) == 0 {
+            self.on_drained(flow_slot);
+        }
         transmit
     }
 

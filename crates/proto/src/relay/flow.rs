@@ -29,6 +29,8 @@ pub(super) struct Flow {
     /// The earliest time at which its proof is looked for again.
     pub(super) next_look: Instant,
     pub(super) last_used: Instant,
+    /// The flow's rate as its upstream was last told it.
+    pub(super) told: Rate,
 }
 
 impl Flow {
@@ -52,12 +54,16 @@ impl Flow {
             is_suspect: false,
             next_look: now,
             last_used: now,
+            told: Rate::UNLIMITED,
         }
     }
 }
 
 /// A client that has not asked for so long may be gone, or its path may lead past this relay by now.
 const STOPPED: Duration = Duration::from_millis(500);
+
+/// A flow that is held back is sent a packet in so long all the same.
+const TRICKLE: Duration = Duration::from_secs(1);
 
 /// The shortest time over which a queue is brought back to its target: on very short hops a whole queue would
 /// otherwise be answered within microseconds.
@@ -110,7 +116,22 @@ impl<C: Suite> Relay<C> {
         let next_hop = share.min(scheduler.queue_rate(subscriber.queue));
         let target = self.config.buffer_target.max(next_hop.bytes_in(self.config.buffer_target_time + noise));
         let correction = (target as f64 - queued as f64) * 8.0 / reaction.as_secs_f64();
-        Rate::from_bps((next_hop.as_bps() as f64 + correction).max(0.0) as u64)
+        // Should the word that it may go on be lost, a flow that was stopped goes on by itself.
+        let trickle = Rate::of(self.config.payload as u64, TRICKLE).as_bps();
+        Rate::from_bps(((next_hop.as_bps() as f64 + correction).max(0.0) as u64).max(trickle))
+    }
+
+    /// What waited of a flow for a hop has left. Where its upstream was told to hold it back, that is over: it is told so,
+    /// for no request of the flow may be due for long.
+    pub(super) fn on_drained(&mut self, flow_slot: Slot) {
+        let Some(flow) = self.flows.get(flow_slot) else { return };
+        if flow.told.is_unlimited() || flow.intake.expected().is_empty() {
+            return;
+        }
+        let bound = self.flow_rate(flow.uplink, flow.id);
+        if flow.told.as_bps() < bound.as_bps() / 2 {
+            self.outbox.feedback(flow.uplink, flow.id);
+        }
     }
 
     pub(super) fn on_flow_timeout(&mut self, now: Instant, flow_slot: Slot) {

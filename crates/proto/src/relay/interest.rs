@@ -5,7 +5,7 @@ use crate::hop::{Asked, Asking, Control, Ending, HELLO, Subscriber};
 use crate::name::ByteRange;
 use crate::table::Slot;
 use crate::time::Instant;
-use crate::wire::{DataFlags, Interest, News, Suite};
+use crate::wire::{DataFlags, Interest, News, Suite, Waited};
 
 impl<C: Suite> Relay<C> {
     pub(super) fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Taken {
@@ -130,7 +130,8 @@ impl<C: Suite> Relay<C> {
         let mut from = part.start;
         for &hit in &found {
             self.stats.cache_hit_bytes += hit.len();
-            subscriber.enqueue(now, &mut self.downlinks, hit, interest.repair, &mut self.scratch.gaps);
+            let how = (interest.repair, Waited::DRY);
+            subscriber.enqueue(now, &mut self.downlinks, hit, how, &mut self.scratch.gaps);
         }
         for hit in found.drain(..).chain([ByteRange::at(part.end, 0)]) {
             let miss = ByteRange::new(from, hit.start);

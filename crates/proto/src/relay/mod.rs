@@ -252,6 +252,9 @@ impl<C: Suite> Relay<C> {
         let flow = self.flows.find(&request.flow).and_then(|slot| self.flows.get(slot));
         let turn = flow.map_or(0, |flow| flow.intake.turn());
         let bound = self.flow_rate(request.link, request.flow);
+        if let Some(flow) = self.flows.find(&request.flow).and_then(|slot| self.flows.get_mut(slot)) {
+            flow.told = bound;
+        }
         let server = self.uplinks.get(request.link)?.face.remote;
         let request = Request { flow: self.names.translate(request.flow, server), ..request };
         self.stats.interests_out += 1;

@@ -1,4 +1,4 @@
-use super::{Header, Kind, ParseError, Reader, varint};
+use super::{Header, Kind, ParseError, Reader, Waited, varint};
 use crate::name::{ByteRange, FlowId, MAX_OFFSET};
 use crate::time::WireTime;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ pub struct DataFlags {
     pub is_volatile: bool,
 }
 
-/// Everything of a Data packet but its payload: 23 to 30 bytes, at most 27 below an offset of 256 GiB.
+/// Everything of a Data packet but its payload: 24 to 31 bytes, at most 28 below an offset of 256 GiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataHeader {
     /// Dense counter of this hop and direction, shared with Notices.
@@ -34,11 +34,13 @@ pub struct DataHeader {
     pub echo: WireTime,
     /// What else it says.
     pub flags: DataFlags,
+    /// How long its bytes waited for their turn.
+    pub waited: Waited,
 }
 
 impl DataHeader {
     /// Bytes of the header up to an offset of 256 GiB.
-    pub const MAX_USUAL_LEN: u64 = 27;
+    pub const MAX_USUAL_LEN: u64 = 28;
 
     /// The range that `payload_len` bytes of this packet cover.
     pub const fn range(&self, payload_len: usize) -> ByteRange {
@@ -47,6 +49,7 @@ impl DataHeader {
 
     #[inline]
     pub(super) fn parse<'a>(header: Header, reader: &mut Reader<'a>) -> Result<(Self, &'a [u8]), ParseError> {
+        let [waited] = reader.take("waited")?;
         let offset = reader.varint("offset")?;
         let payload = core::mem::take(&mut reader.rest);
         if offset + payload.len() as u64 > MAX_OFFSET {
@@ -64,7 +67,9 @@ impl DataHeader {
         if flags.no_such_name && (!payload.is_empty() || flags.end) {
             return Err(ParseError::Invalid("flags"));
         }
-        Ok((Self { counter: header.counter, flow: header.flow, offset, echo: header.time, flags }, payload))
+        let Header { counter, flow, time: echo, .. } = header;
+        let waited = Waited::from_byte(waited);
+        Ok((Self { counter, flow, offset, echo, flags, waited }, payload))
     }
 
     /// Appends the header; the payload follows it to the end of the datagram.
@@ -75,6 +80,7 @@ impl DataHeader {
             | bit(self.flags.backlog, FLAG_BACKLOG)
             | bit(self.flags.is_volatile, FLAG_VOLATILE);
         Header { kind: Kind::Data, flags, counter: self.counter, time: self.echo, flow: self.flow }.emit(out);
+        out.push(self.waited.to_byte());
         varint::write(self.offset, out);
     }
 }

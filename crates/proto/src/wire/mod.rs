@@ -10,6 +10,7 @@ mod notice;
 mod parity;
 pub mod suite;
 pub mod varint;
+mod waited;
 
 pub use data::{DataFlags, DataHeader};
 pub use header::{Header, Kind, VERSION};
@@ -18,6 +19,7 @@ pub use notice::{News, Notice};
 pub(crate) use parity::SUM_PREFIX;
 pub use parity::{CodePlan, MAX_COVERED, MAX_OVERLAP, ParityHeader};
 pub use suite::{Plain, Suite};
+pub use waited::Waited;
 
 use core::fmt;
 
@@ -128,7 +130,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
     use crate::name::{ByteRange, FlowId};
-    use crate::time::WireTime;
+    use crate::time::{Duration, WireTime};
     use crate::units::Rate;
     use alloc::vec::Vec;
     use proptest::prelude::*;
@@ -157,11 +159,12 @@ mod tests {
             offset: 5_000_000,
             echo: WireTime::from_micros(0xff_ffff),
             flags: DataFlags { end: true, ..DataFlags::default() },
+            waited: Waited { time: Duration::from_micros(24_576), is_dry: true },
         };
         bytes.clear();
         data.emit(&mut bytes);
         bytes.extend_from_slice(b"hi");
-        assert_eq!(hex(&bytes), "51fffeffffffabababababababababababababababab80004c4b406869");
+        assert_eq!(hex(&bytes), "51fffeffffffababababababababababababababababb480004c4b406869");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Data(data, b"hi")));
 
         let news = News::Coming(ByteRange::new(10, 30));
@@ -197,17 +200,18 @@ mod tests {
     }
 
     #[test]
-    fn a_full_data_packet_costs_at_most_27_bytes_up_to_256_gib() {
+    fn a_full_data_packet_costs_at_most_28_bytes_up_to_256_gib() {
         let data = DataHeader {
             counter: 0,
             flow: FLOW,
             offset: (1 << 38) - 1,
             echo: WireTime::default(),
             flags: DataFlags::default(),
+            waited: Waited::default(),
         };
         let mut bytes = Vec::new();
         data.emit(&mut bytes);
-        assert_eq!(bytes.len(), 27);
+        assert_eq!(bytes.len(), 28);
     }
 
     #[test]
@@ -235,8 +239,8 @@ mod tests {
             assert_eq!(Packet::parse(&bytes).is_ok(), is_fine, "an Interest for {range:?}");
             bytes.clear();
             let flags = DataFlags::default();
-            DataHeader { counter: 0, flow: FLOW, offset: range.start, echo: WireTime::default(), flags }
-                .emit(&mut bytes);
+            let (echo, waited) = (WireTime::default(), Waited::default());
+            DataHeader { counter: 0, flow: FLOW, offset: range.start, echo, flags, waited }.emit(&mut bytes);
             bytes.extend_from_slice(&[0; 10]);
             assert_eq!(Packet::parse(&bytes).is_ok(), is_fine, "Data with {range:?}");
         }

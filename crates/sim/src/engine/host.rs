@@ -72,6 +72,11 @@ pub trait Host {
     /// The application wants its transfer to begin.
     fn start(&mut self, _now: Instant) {}
 
+    /// The application wants one of several transfers to begin.
+    fn begin(&mut self, now: Instant, _flow: u32) {
+        self.start(now);
+    }
+
     /// The neighbour to ask for `flow` is another from now on.
     fn set_route(&mut self, _now: Instant, _flow: FlowId, _upstream: SocketAddr) {}
 

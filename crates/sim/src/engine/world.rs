@@ -433,6 +433,15 @@ impl<O: Observer> World<O> {
             .for_each(|host| host.host.step_clock(local, by));
     }
 
+    /// Starts one of the transfers of a host.
+    pub fn begin(&mut self, id: HostId, flow: u32) {
+        let state = &mut self.hosts[id.0 as usize];
+        let local = local_clock(&self.network, state.node, self.now);
+        state.host.begin(local, flow);
+        self.drain(id);
+        self.arm(id);
+    }
+
     /// Tells a host its upstream for a flow.
     pub fn set_route(&mut self, id: HostId, flow: FlowId, upstream: HostId) {
         let to = self.addr(upstream);

@@ -5,7 +5,7 @@ use super::hop::{Seals, SimSuite};
 use crate::engine::{Body, Host, HostReport};
 use crate::record::SharedRecorder;
 use starhop_proto::config::Config;
-use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
+use starhop_proto::consumer::{Consumer, ConsumerEvent, Flow, FlowStats, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::node::{Node, Transmit};
 use starhop_proto::peer::Face;
@@ -50,16 +50,34 @@ impl Sink for CheckedSink {
     }
 }
 
-/// The client of a flow.
+/// The client of one flow, or of several that one program fetches.
 pub struct ConsumerHost {
     consumer: Consumer<CheckedSink, SimSuite>,
     seals: Seals,
-    flow: FlowId,
-    /// What to ask for, until it is asked for.
-    pending: Option<(Request, CheckedSink)>,
+    /// What it fetches, by the numbers in the recorder.
+    flows: BTreeMap<u32, Fetch>,
+    numbers: BTreeMap<FlowId, u32>,
+    recorder: SharedRecorder,
+    pattern: Pattern,
 }
 
-/// What a client is to fetch, and where it writes its measurements.
+/// A flow of a client.
+#[derive(Debug)]
+struct Fetch {
+    flow: FlowId,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// It is asked for when the application wants it to begin.
+    Pending(Request, CheckedSink),
+    Open,
+    /// What it counted.
+    Closed(FlowStats),
+}
+
+/// A flow that a client is to fetch, and where it writes its measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct ConsumerSpec {
     /// The flow.
@@ -70,35 +88,55 @@ pub struct ConsumerSpec {
     pub record: usize,
     /// The clock of the client's node minus the world's, nanoseconds.
     pub clock_offset: i64,
-    /// What protects its packets.
-    pub seals: Seals,
-    /// Seed of the role.
-    pub seed: u64,
 }
 
 impl ConsumerHost {
-    /// A client that waits for [`Host::start`].
-    pub fn new(config: Config, spec: ConsumerSpec, recorder: SharedRecorder, pattern: Pattern) -> Self {
-        let ConsumerSpec { flow, upstream, record, clock_offset, seals, seed } = spec;
+    /// A client without flows.
+    pub fn new(
+        config: Config,
+        (seals, seed): (Seals, u64),
+        recorder: SharedRecorder,
+        pattern: Pattern,
+    ) -> Self {
+        let consumer = Consumer::new(config, seals.first(seed), seed);
+        Self { consumer, seals, flows: BTreeMap::new(), numbers: BTreeMap::new(), recorder, pattern }
+    }
+
+    /// One more flow, which waits for [`Host::begin`].
+    pub fn add(&mut self, spec: ConsumerSpec) {
+        let ConsumerSpec { flow, upstream, record, clock_offset } = spec;
+        let (recorder, pattern) = (self.recorder.clone(), self.pattern.clone());
         let sink = CheckedSink { recorder, record, flow, pattern, clock_offset };
         let request = Request { flow, upstream, length: None, have: RangeSet::new() };
-        let consumer = Consumer::new(config, seals.first(seed), seed);
-        Self { consumer, seals, flow, pending: Some((request, sink)) }
+        self.flows.insert(record as u32, Fetch { flow, stage: Stage::Pending(request, sink) });
+        self.numbers.insert(flow, record as u32);
     }
 
     fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.consumer.poll_event() {
-            let Some(flow) = self.consumer.flow(self.flow) else { continue };
-            let sink = flow.sink();
-            let now = crate::engine::without_offset(now, sink.clock_offset);
-            let mut recorder = sink.recorder.borrow_mut();
+            let (ConsumerEvent::Finished { flow, .. }
+            | ConsumerEvent::NoSuchName { flow }
+            | ConsumerEvent::TimedOut { flow, .. }) = event;
+            let Some(sink) = self.consumer.flow(flow).map(Flow::sink) else { continue };
+            let (at, record) = (crate::engine::without_offset(now, sink.clock_offset), sink.record);
             match event {
-                ConsumerEvent::Finished { .. } => recorder.on_finished(now, sink.record),
+                ConsumerEvent::Finished { .. } => self.recorder.borrow_mut().on_finished(at, record),
                 ConsumerEvent::NoSuchName { .. } => {
-                    recorder.on_problem(format!("flow {}: the producer knows no such name", sink.record));
+                    let problem = format!("flow {record}: the producer knows no such name");
+                    self.recorder.borrow_mut().on_problem(problem);
                 }
-                ConsumerEvent::TimedOut { .. } => {}
+                ConsumerEvent::TimedOut { .. } => continue,
             }
+            self.end(record as u32);
+        }
+    }
+
+    fn end(&mut self, number: u32) {
+        let Some(fetch) = self.flows.get_mut(&number) else { return };
+        if let Stage::Open = fetch.stage {
+            let stats = self.consumer.flow(fetch.flow).map(Flow::stats);
+            fetch.stage = Stage::Closed(stats.unwrap_or_default());
+            self.consumer.close(fetch.flow);
         }
     }
 }
@@ -122,17 +160,26 @@ impl Host for ConsumerHost {
         self.consumer.poll_timeout()
     }
 
-    fn start(&mut self, now: Instant) {
-        if let Some((request, sink)) = self.pending.take() {
+    fn begin(&mut self, now: Instant, flow: u32) {
+        let Some(fetch) = self.flows.get_mut(&flow) else { return };
+        if let Stage::Pending(request, sink) = std::mem::replace(&mut fetch.stage, Stage::Open) {
             self.consumer.open(now, request, sink);
         }
         self.take_events(now);
     }
 
-    fn set_route(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
-        match &mut self.pending {
-            Some((request, _)) => request.upstream = upstream,
-            None => self.consumer.set_upstream(now, flow, upstream),
+    fn close(&mut self, _now: Instant, flow: u32) {
+        self.end(flow);
+    }
+
+    fn set_route(&mut self, now: Instant, flow: FlowId, to: SocketAddr) {
+        let Some(fetch) = self.numbers.get(&flow).and_then(|number| self.flows.get_mut(number)) else {
+            return;
+        };
+        match &mut fetch.stage {
+            Stage::Pending(request, _) => request.upstream = to,
+            Stage::Open => self.consumer.set_upstream(now, flow, to),
+            Stage::Closed(_) => {}
         }
     }
 
@@ -142,6 +189,15 @@ impl Host for ConsumerHost {
 
     fn report(&self) -> HostReport {
         HostReport::Consumer(self.consumer.stats().flows)
+    }
+
+    fn flow_report(&self, flow: u32) -> HostReport {
+        let stats = self.flows.get(&flow).and_then(|fetch| match fetch.stage {
+            Stage::Pending(..) => None,
+            Stage::Open => self.consumer.flow(fetch.flow).map(Flow::stats),
+            Stage::Closed(stats) => Some(stats),
+        });
+        HostReport::Consumer(stats.unwrap_or_default())
     }
 }
 

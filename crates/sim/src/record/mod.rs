@@ -234,7 +234,7 @@ impl Observer for SharedRecorder {
 mod tests {
     use super::*;
     use starhop_proto::time::{Duration, WireTime};
-    use starhop_proto::wire::{DataFlags, DataHeader};
+    use starhop_proto::wire::{DataFlags, DataHeader, Waited};
 
     fn at(millis: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(millis)
@@ -277,7 +277,8 @@ mod tests {
             let (counter, flow, echo, flags) =
                 (0, FlowId([1; 16]), WireTime::default(), DataFlags::default());
             let mut datagram = Vec::new();
-            DataHeader { counter, flow, offset, echo, flags }.emit(&mut datagram);
+            let waited = Waited::default();
+            DataHeader { counter, flow, offset, echo, flags, waited }.emit(&mut datagram);
             datagram.extend_from_slice(&[0; 1000 + starhop_proto::wire::Plain::TRAILER]);
             shared.on_sent(at(offset), HostId(0), &Body::Datagram(datagram));
         }

@@ -102,6 +102,8 @@ pub struct FlowSpec {
     pub splits: Vec<NodeId>,
     /// Its client asks for one thing after the other, over TCP or a split connection.
     pub exchange: Option<Exchange>,
+    /// Flows of one number, which differ in their contents, are fetched by one program, where the protocol carries them.
+    pub program: Option<u32>,
     /// It is one of many that are measured together: flows of one number share their delays and have no time series.
     pub crowd: Option<u32>,
 }
@@ -172,6 +174,8 @@ impl Simulation {
             rng: Rng::new(plan.seed).fork(u64::MAX),
             served: BTreeMap::new(),
             middles: plan.middles,
+            members: members(&plan.flows),
+            programs: BTreeMap::new(),
         };
         let cache = plan.sky.as_ref().and_then(|sky| sky.station_cache);
         builder.add_stacks(&plan.flows, &plan.relays, cache);
@@ -197,6 +201,17 @@ impl Simulation {
         let deeds = None;
         Self { world, recorder, overlay, sky, deeds, flows, steps, end, series, sent_before, at_warm_up }
     }
+}
+
+/// Numbers and contents of the flows of each program.
+fn members(flows: &[FlowSpec]) -> BTreeMap<u32, Vec<(usize, FlowId)>> {
+    let mut members: BTreeMap<u32, Vec<(usize, FlowId)>> = BTreeMap::new();
+    for (number, flow) in flows.iter().enumerate() {
+        if let Some(program) = flow.program {
+            members.entry(program).or_default().push((number, flow.content));
+        }
+    }
+    members
 }
 
 /// What is to be done, latest first; what is to be done at the same time in the order given.
@@ -235,6 +250,9 @@ pub(super) struct Builder {
     /// Flows that a gateway serves, by their numbers.
     pub(super) served: BTreeMap<u32, Served>,
     middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
+    /// The numbers and contents of the flows that one program fetches, until it is there.
+    members: BTreeMap<u32, Vec<(usize, FlowId)>>,
+    programs: BTreeMap<u32, HostId>,
 }
 
 impl Builder {
@@ -318,6 +336,7 @@ impl Builder {
             stop,
             full_packet: spec.transport.full_packet(),
             is_sampled: spec.crowd.is_none(),
+            is_among_others: spec.program.is_some() && matches!(spec.transport, Transport::Starhop(..)),
         }
     }
 
@@ -335,15 +354,39 @@ impl Builder {
             upstream: producer.addr(),
             record,
             clock_offset: self.world.network().clock_offset(spec.to),
-            seals: self.seals(protection, spec.to),
-            seed: self.rng.next_u64(),
         };
-        let config = config_at(&self.overlay.controllers, spec.to, config);
-        let consumer = ConsumerHost::new(config, consumer, self.recorder.clone(), self.pattern.clone());
-        let consumer = self.world.add_host(spec.to, Box::new(consumer), false);
-        self.world.join(consumer, stack as u32);
+        let seals = self.seals(protection, spec.to);
+        let consumer = self.add_program((config, seals, stack as u32), spec, record, consumer);
         self.overlay.members.push(Member { flow: spec.content, stack, consumer, server: spec.from });
         Ends::new(consumer, consumer)
+    }
+
+    /// The program that fetches a flow, the `record`th: its own, or that of others like it.
+    fn add_program(
+        &mut self,
+        (config, seals, stack): (&Config, Seals, u32),
+        spec: &FlowSpec,
+        record: usize,
+        fetch: ConsumerSpec,
+    ) -> HostId {
+        let known = spec.program.and_then(|program| self.programs.get(&program));
+        if let Some(host) = known {
+            return *host;
+        }
+        let (seed, recorder, pattern) = (self.rng.next_u64(), self.recorder.clone(), self.pattern.clone());
+        let config = config_at(&self.overlay.controllers, spec.to, config);
+        let mut consumer = ConsumerHost::new(config, (seals, seed), recorder, pattern);
+        consumer.add(fetch);
+        let others = spec.program.and_then(|program| self.members.remove(&program)).unwrap_or_default();
+        for (number, flow) in others.into_iter().filter(|(number, _)| *number != record) {
+            consumer.add(ConsumerSpec { flow, record: number, ..fetch });
+        }
+        let host = self.world.add_host(spec.to, Box::new(consumer), false);
+        self.world.join(host, stack);
+        if let Some(program) = spec.program {
+            self.programs.insert(program, host);
+        }
+        host
     }
 
     fn add_cbr(&mut self, rate: Rate, payload: u32, spec: &FlowSpec, record: usize) -> Ends {

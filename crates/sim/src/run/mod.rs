@@ -76,6 +76,8 @@ pub struct FlowHandle {
     full_packet: u32,
     /// It has a time series.
     is_sampled: bool,
+    /// Its client's program fetches other flows, too.
+    is_among_others: bool,
 }
 
 /// A relay of a simulation.
@@ -195,7 +197,7 @@ impl Simulation {
                 let handle = &self.flows[flow];
                 self.recorder.borrow_mut().flow_mut(handle.record).started = Some(self.world.now());
                 let (driver, senders) = (handle.driver, handle.senders.clone());
-                self.world.start(driver);
+                self.world.begin(driver, self.flows[flow].record as u32);
                 // The source last: what it sends finds the others ready.
                 for sender in senders.into_iter().rev().filter(|_| self.flows[flow].is_connected) {
                     self.world.start(sender);
@@ -203,7 +205,11 @@ impl Simulation {
             }
             Step::Stop(flow) => {
                 let handle = &self.flows[flow];
-                handle.senders.iter().chain([&handle.driver]).for_each(|&host| self.world.kill(host));
+                if handle.is_among_others {
+                    self.world.close(handle.client, handle.record as u32);
+                } else {
+                    handle.senders.iter().chain([&handle.driver]).for_each(|&host| self.world.kill(host));
+                }
                 if let Some(gateway) = handle.gateway {
                     self.world.close(gateway, handle.record as u32);
                 }

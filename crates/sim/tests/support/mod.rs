@@ -82,6 +82,7 @@ impl Chain {
             splits: if self.is_split { nodes[1..self.hops].to_vec() } else { Vec::new() },
             exchange: None,
             crowd: None,
+            program: None,
         };
         Simulation::new(Plan { seed: self.seed, ..Plan::new(network, vec![flow], end) })
     }

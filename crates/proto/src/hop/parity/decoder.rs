@@ -327,7 +327,7 @@ mod tests {
     use crate::name::FlowId;
     use crate::rng::Rng;
     use crate::time::{Instant, WireTime};
-    use crate::wire::{CodePlan, DataFlags};
+    use crate::wire::{CodePlan, DataFlags, Waited};
     use alloc::collections::BTreeMap;
     use alloc::collections::BTreeSet;
 
@@ -342,6 +342,7 @@ mod tests {
             offset: rng.next_u64() % 100_000,
             echo: WireTime::from_micros(rng.next_u64() as u32 & 0xff_ffff),
             flags: DataFlags { backlog: rng.chance(0.5), ..DataFlags::default() },
+            waited: Waited::from_byte(rng.next_u64() as u8),
         };
         (header, payload)
     }

@@ -1,0 +1,65 @@
+use super::opening::Opening;
+use super::share::{Bounds, Share};
+use super::window::Window;
+use crate::config::Config;
+use crate::time::{Duration, Instant};
+use crate::wire::Waited;
+
+/// What is asked for ahead of what arrives: the flow's share, or the window of the published protocols.
+#[derive(Debug)]
+pub(super) enum Ahead {
+    Share(Share),
+    Window(Window),
+}
+
+impl Ahead {
+    /// For a flow that begins with `opening` bytes.
+    pub(super) fn new(config: &Config, opening: u64) -> Self {
+        let (limit, ahead) = (config.receive_window, config.store_ahead);
+        if !config.mechanisms.share {
+            return Self::Window(Window::new(limit, config.span_bytes(), ahead));
+        }
+        let bounds = Bounds { limit, ahead, payload: config.payload as u64, step: config.step_bytes() };
+        Self::Share(Share::new(bounds, opening, Opening::first()))
+    }
+
+    /// A range asked for once was answered after `rtt`.
+    pub(super) fn on_rtt(&mut self, rtt: Duration) {
+        match self {
+            Self::Share(share) => share.on_rtt(rtt),
+            Self::Window(window) => window.on_rtt(rtt),
+        }
+    }
+
+    /// New bytes arrived; `waited` is what they had, unless they came out of order.
+    pub(super) fn on_bytes(&mut self, now: Instant, bytes: u64, waited: Option<Waited>) {
+        match self {
+            Self::Share(share) => share.on_bytes(now, bytes, waited),
+            Self::Window(window) => window.on_bytes(now, bytes),
+        }
+    }
+
+    /// The bytes that may be asked for and missing.
+    pub(super) fn size(&self) -> u64 {
+        match self {
+            Self::Share(share) => share.size(),
+            Self::Window(window) => window.size(),
+        }
+    }
+
+    /// The bytes that the next Interest asks for.
+    pub(super) fn step(&self, config: &Config) -> u64 {
+        match self {
+            Self::Share(share) => share.step(),
+            Self::Window(_) => config.step_bytes(),
+        }
+    }
+
+    /// The path has changed: its round trip is to be learnt anew.
+    pub(super) fn on_new_path(&mut self) {
+        match self {
+            Self::Share(share) => share.on_new_path(),
+            Self::Window(window) => window.on_new_path(),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+/// What a flow that is alone asks for before its first answer: with it, 20 Mbit/s fill 100 ms.
+const FIRST: u64 = 256 * 1024;
+
+/// How much flows ask for that got nothing yet. Nobody has told them their share: one that is alone begins with what fills a
+/// usual path, each that joins it with its part of that, down to a packet. So n flows at once ask for no more than
+/// 1 + ln n times as much as one, and a packet each.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    flows: u64,
+}
+
+impl Opening {
+    /// One more flow begins. Returns what it may ask for; less than a packet means one.
+    pub(super) fn begin(&mut self) -> u64 {
+        self.flows += 1;
+        FIRST / self.flows
+    }
+
+    /// A flow got its first answer, or ends without one.
+    pub(super) fn end(&mut self) {
+        self.flows = self.flows.saturating_sub(1);
+    }
+
+    /// What a flow begins with that is alone.
+    pub(super) fn first() -> u64 {
+        FIRST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_flows_at_once_ask_for_eight_times_as_much_as_one() {
+        let mut opening = Opening::default();
+        let asked: u64 = (0..1_000).map(|_| opening.begin()).sum();
+        assert!(asked < 8 * FIRST, "{asked}");
+    }
+
+    #[test]
+    fn who_comes_after_the_others_were_answered_begins_as_one_that_is_alone() {
+        let mut opening = Opening::default();
+        (0..10).for_each(|_| _ = opening.begin());
+        (0..10).for_each(|_| opening.end());
+        assert_eq!(opening.begin(), Opening::first());
+    }
+}

@@ -1,0 +1,277 @@
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
+use crate::wire::Waited;
+
+/// Rounds over which the highest rate counts.
+const ROUNDS: usize = 8;
+const MIN_ROUND: Duration = Duration::from_millis(10);
+/// What is held asked for above what the path carries: a quarter, in 1/4.
+const HOLD: (u64, u64) = (5, 4);
+/// Requests come in steps of at most this share of what is asked for, so that one that is due does not leave the
+/// Responder with nothing.
+const STEPS: u64 = 4;
+/// Beside that, so many packets: the next request of a flow must be there before its turn …
+const LEAST_PACKETS: u64 = 2;
+/// … and in all this time's worth, up to so many steps: two Interests are under way while one is written.
+const LEAST_TIME: Duration = Duration::from_millis(20);
+const LEAST_STEPS: u64 = 2;
+/// A wait below this, or below a quarter of the path, or below some packets' time, is none to do anything about.
+const SHORT_WAIT: Duration = Duration::from_millis(5);
+const SHORT_WAIT_PACKETS: u64 = 4;
+/// The most that is asked for, in times of what is held: a flow that doubles each round trip has half of it measured.
+const MOST: u64 = 3;
+/// What exceeds the measured share goes by so much per round in which everything waited.
+const SHRINK: u64 = 4;
+
+/// How many bytes a flow asks for ahead of what arrives: what its path carries for it, and a little more.
+///
+/// A Responder tells with each packet how long it waited for its turn, and whether the requests of its flow had run out
+/// before. So nothing is assumed of the path: what is asked for doubles while it runs out, shrinks while all of it waits,
+/// and stays as it is otherwise. A thousand flows on a gigabit ask some packets ahead each.
+#[derive(Debug)]
+pub(super) struct Share {
+    limit: u64,
+    /// Asked for beyond what the path holds, for caches to store.
+    ahead: u64,
+    payload: u64,
+    largest_step: u64,
+    /// The first requests of a flow that is alone.
+    first: u64,
+    size: u64,
+    /// What an answer takes without its waiting: mean and mean deviation.
+    path: Option<(Duration, Duration)>,
+    is_old_path: bool,
+    rates: [Rate; ROUNDS],
+    round: usize,
+    round_started: Option<Instant>,
+    round_bytes: u64,
+    /// The shortest wait of the round.
+    least_waited: Duration,
+    is_dry: bool,
+    /// Requests that were made since the last growth are not answered before.
+    grown_until: Instant,
+}
+
+/// What bounds a [`Share`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// The most bytes.
+    pub(super) limit: u64,
+    /// Bytes beyond what the path holds, for caches to store.
+    pub(super) ahead: u64,
+    /// Bytes of a packet.
+    pub(super) payload: u64,
+    /// Bytes that one more Interest asks for, at most.
+    pub(super) step: u64,
+}
+
+impl Share {
+    /// A flow that begins with `opening` bytes, where one that is alone begins with `first`.
+    pub(super) fn new(bounds: Bounds, opening: u64, first: u64) -> Self {
+        let Bounds { limit, ahead, payload, step } = bounds;
+        Self {
+            limit,
+            ahead,
+            payload,
+            largest_step: step,
+            first,
+            size: opening.max(payload).min(limit),
+            path: None,
+            is_old_path: false,
+            rates: [Rate::ZERO; ROUNDS],
+            round: 0,
+            round_started: None,
+            round_bytes: 0,
+            least_waited: Duration::MAX,
+            is_dry: false,
+            grown_until: Instant::ZERO,
+        }
+    }
+
+    /// A range asked for once was answered after `rtt`, its wait not counted.
+    pub(super) fn on_rtt(&mut self, rtt: Duration) {
+        let known = self.path.filter(|_| !core::mem::take(&mut self.is_old_path));
+        self.path = Some(match known {
+            None => (rtt, rtt.scaled(1, 8)),
+            Some((mean, deviation)) => {
+                let error = rtt.saturating_sub(mean).max(mean.saturating_sub(rtt));
+                (mean.scaled(7, 8) + rtt.scaled(1, 8), deviation.scaled(3, 4) + error.scaled(1, 4))
+            }
+        });
+    }
+
+    /// New bytes arrived; `waited` is what they had, unless they came out of order: what is repaired does not wait.
+    pub(super) fn on_bytes(&mut self, now: Instant, bytes: u64, waited: Option<Waited>) {
+        self.least_waited = waited.map_or(self.least_waited, |waited| self.least_waited.min(waited.time));
+        if waited.is_some_and(|waited| waited.is_dry) {
+            self.is_dry = true;
+            self.grow(now);
+        }
+        let Some(started) = self.round_started else {
+            self.round_started = Some(now);
+            return;
+        };
+        self.round_bytes += bytes;
+        let elapsed = now.since(started);
+        if elapsed >= self.path_time().max(MIN_ROUND) {
+            self.rates[self.round % ROUNDS] = Rate::of(self.round_bytes, elapsed);
+            self.round += 1;
+            self.end_round();
+            self.round_started = Some(now);
+            self.round_bytes = 0;
+            self.least_waited = Duration::MAX;
+            self.is_dry = false;
+        }
+    }
+
+    /// The requests had run out: twice as many, once per round trip.
+    fn grow(&mut self, now: Instant) {
+        if now < self.grown_until {
+            return;
+        }
+        // The first requests of a flow find nothing before them. They were enough where they were the usual ones.
+        let is_first = self.grown_until == Instant::ZERO;
+        self.grown_until = now + self.path_time();
+        let most = if is_first { self.first } else { self.most() };
+        self.size = self.size.max((2 * self.size).min(most));
+    }
+
+    fn end_round(&mut self) {
+        let wanted = self.wanted();
+        if self.size < wanted {
+            self.size = wanted;
+        } else if !self.is_dry && self.least_waited > self.short_wait() {
+            self.size -= (self.size - wanted) / SHRINK;
+        }
+    }
+
+    /// Where the requests ran out because the path was interrupted, more of them would not have helped.
+    fn most(&self) -> u64 {
+        if self.round == 0 { self.limit } else { (MOST * self.wanted()).min(self.limit) }
+    }
+
+    /// What the path carries for the flow, and a little more.
+    fn wanted(&self) -> u64 {
+        let rate = self.rate();
+        let on_path = rate.bytes_in(self.path_time()) * HOLD.0 / HOLD.1;
+        let least = LEAST_PACKETS * self.payload;
+        let spare = rate.bytes_in(LEAST_TIME).max(least).min(LEAST_STEPS * self.largest_step);
+        (on_path + spare).min(self.limit)
+    }
+
+    fn short_wait(&self) -> Duration {
+        let turns = self.rate().time_for(SHORT_WAIT_PACKETS * self.payload);
+        SHORT_WAIT.max(self.path_time().scaled(1, 4)).max(turns)
+    }
+
+    fn rate(&self) -> Rate {
+        self.rates.iter().copied().max().unwrap_or(Rate::ZERO)
+    }
+
+    /// What an answer takes without its waiting, as a rule.
+    fn path_time(&self) -> Duration {
+        self.path.map_or(Duration::ZERO, |(mean, deviation)| mean + deviation.scaled(2, 1))
+    }
+
+    /// The bytes that may be asked for and missing.
+    pub(super) fn size(&self) -> u64 {
+        self.size.saturating_add(self.ahead).min(self.limit)
+    }
+
+    /// The bytes that the next Interest asks for.
+    pub(super) fn step(&self) -> u64 {
+        let packets = (self.size() / STEPS / self.payload).max(1);
+        (packets * self.payload).min(self.largest_step)
+    }
+
+    /// The path has changed: its round trip is to be learnt anew. Until then the old one is the better guess than none.
+    pub(super) fn on_new_path(&mut self) {
+        self.is_old_path = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: u64 = 1350;
+    const FIRST: u64 = 256 * 1024;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn share(opening: u64) -> Share {
+        let bounds = Bounds { limit: 16 << 20, ahead: 0, payload: PACKET, step: 12 * PACKET };
+        Share::new(bounds, opening, FIRST)
+    }
+
+    /// A path of `rtt` that serves the flow at `rate` for `span`, with all that is asked for. Returns the last wait.
+    fn serve(share: &mut Share, now: &mut Instant, rate: Rate, rtt: Duration, span: Duration) -> Duration {
+        let end = *now + span;
+        let mut wait = Duration::ZERO;
+        while *now < end {
+            let carried = rate.bytes_in(rtt);
+            let is_dry = share.size() < carried;
+            wait = rate.time_for(share.size().saturating_sub(carried));
+            // Where the requests run out, what arrives is what was asked for.
+            *now += if is_dry { rtt.scaled(PACKET, share.size()) } else { rate.time_for(PACKET) };
+            share.on_rtt(rtt);
+            share.on_bytes(*now, PACKET, Some(Waited { time: wait, is_dry }));
+        }
+        wait
+    }
+
+    #[test]
+    fn a_flow_that_runs_dry_doubles_each_round_trip() {
+        let (mut share, mut now) = (share(FIRST), Instant::ZERO);
+        let (rate, rtt) = (Rate::from_mbps(250), ms(600));
+        serve(&mut share, &mut now, rate, rtt, ms(10 * 600));
+        // 250 Mbit/s over 600 ms are 18.75 MB: more than the limit.
+        assert_eq!(share.size(), 16 << 20);
+    }
+
+    #[test]
+    fn what_waits_shrinks_to_the_share() {
+        let (mut share, mut now) = (share(FIRST), Instant::ZERO);
+        // One of a thousand flows on a gigabit, over 60 ms: 5.3 packets are on their way.
+        let rate = Rate::from_bps(960_000);
+        let wait = serve(&mut share, &mut now, rate, ms(60), ms(5_000));
+        let packets = share.size() as f64 / PACKET as f64;
+        assert!((7.0..12.0).contains(&packets), "{packets} packets");
+        assert!(wait < ms(60), "{wait:?}");
+        assert_eq!(share.step(), 2 * PACKET);
+    }
+
+    #[test]
+    fn a_share_that_grows_is_taken_within_some_round_trips() {
+        let (mut share, mut now) = (share(FIRST), Instant::ZERO);
+        serve(&mut share, &mut now, Rate::from_mbps(1), ms(60), ms(3_000));
+        serve(&mut share, &mut now, Rate::from_mbps(20), ms(60), ms(600));
+        assert!(share.size() >= Rate::from_mbps(20).bytes_in(ms(60)), "{}", share.size());
+    }
+
+    #[test]
+    fn a_small_opening_may_grow_to_the_usual_one_with_the_first_answer_and_no_further() {
+        let mut small = share(2 * PACKET);
+        let mut usual = share(FIRST);
+        for share in [&mut small, &mut usual] {
+            share.on_bytes(Instant::ZERO + ms(50), PACKET, Some(Waited::DRY));
+        }
+        assert_eq!((small.size(), usual.size()), (4 * PACKET, FIRST));
+    }
+
+    #[test]
+    fn an_interruption_does_not_inflate_what_is_asked_for() {
+        let (mut share, mut now) = (share(FIRST), Instant::ZERO);
+        let (rate, rtt) = (Rate::from_mbps(20), ms(100));
+        serve(&mut share, &mut now, rate, rtt, ms(3_000));
+        let before = share.size();
+        for _ in 0..20 {
+            now += ms(1_000);
+            share.on_new_path();
+            share.on_bytes(now, PACKET, Some(Waited::DRY));
+        }
+        assert!(share.size() <= MOST * before, "{} after {before}", share.size());
+    }
+}

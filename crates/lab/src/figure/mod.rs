@@ -74,6 +74,12 @@ pub struct FinishedPanel {
 pub fn plan(library: Library, file: &Path, seeds: Option<u64>) -> Result<Planned, String> {
     let mut figure = read_figure(library, file)?;
     figure.seeds = seeds.unwrap_or(figure.seeds).max(1);
+    if let Some(text) = said_twice(&figure) {
+        return Err(format!(
+            "{}: two claims say \"{text}\": verdicts go by what a claim says",
+            file.display()
+        ));
+    }
     let id = file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let (mut scenarios, mut engines, mut counts) = (Vec::new(), Vec::new(), Vec::new());
     for panel in &figure.panels {
@@ -93,6 +99,13 @@ pub fn plan(library: Library, file: &Path, seeds: Option<u64>) -> Result<Planned
         counts.push(scenarios.len() - before);
     }
     Ok(Planned { id, figure, scenarios, engines, counts })
+}
+
+/// What two claims say in the same words.
+fn said_twice(figure: &Figure) -> Option<&str> {
+    let mut texts = figure.panels.iter().flat_map(|panel| &panel.claims).map(|claim| claim.text.as_str());
+    let mut seen = std::collections::BTreeSet::new();
+    texts.find(|text| !seen.insert(*text))
 }
 
 /// Reads what a figure says, without its scenarios.

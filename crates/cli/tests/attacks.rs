@@ -194,7 +194,8 @@ fn who_runs_insecure_is_told_so() {
     for (verb, arguments) in
         [("serve", &["served", "--listen", "[::]:4433"][..]), ("relay", &["--upstream", "127.0.0.1:9"][..])]
     {
-        let output = site.run_for(verb, arguments, Span::from_millis(700));
+        // A relay whose upstream does not answer says after a second that it is ready.
+        let output = site.run_for(verb, arguments, Span::from_millis(2_000));
         let (told, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(said.contains("PLAIN"), "{verb}: {said}");
         let plain = told.lines().filter(|line| line.contains("\"packets\":\"plain\"")).count();

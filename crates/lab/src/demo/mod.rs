@@ -194,9 +194,7 @@ impl Demo {
     pub fn finish(self) -> Result<(Summary, PathBuf), LabError> {
         let mut flows = Vec::new();
         for (transport, _, run) in self.runs {
-            let panicked =
-                |_| LabError::Process { what: transport, problem: "its thread panicked".to_owned() };
-            flows.push(run.join().map_err(panicked)??);
+            flows.push(ended(run.join(), &transport)?);
         }
         let options = &self.options;
         let hop = options.hop;
@@ -216,21 +214,29 @@ impl Demo {
             propagation_ms: hop.delay.as_millis_f64() * options.hops as f64,
             flows,
         };
-        let page = report(&summary, &options.results)?;
+        let page = write_results(&summary, &page::html(&summary), &options.results)?;
         Ok((summary, page))
     }
 }
 
-/// Writes what is to be kept: the one place that decides how results are shown.
-fn report(summary: &Summary, directory: &Path) -> Result<PathBuf, LabError> {
+/// Keeps a summary as a document for scripts, and its page for people; the page's path.
+fn write_results(summary: &impl Serialize, page: &str, directory: &Path) -> Result<PathBuf, LabError> {
     let write = || -> io::Result<PathBuf> {
         std::fs::create_dir_all(directory)?;
         std::fs::write(directory.join("result.json"), serde_json::to_vec_pretty(summary)?)?;
-        let page = directory.join("report.html");
-        std::fs::write(&page, page::html(summary))?;
-        Ok(page)
+        let path = directory.join("report.html");
+        std::fs::write(&path, page)?;
+        Ok(path)
     };
     write().map_err(LabError::system(format!("cannot write results into `{}`", directory.display())))
+}
+
+/// The result of a thread that carried `transport`.
+fn ended<T>(joined: std::thread::Result<Result<T, LabError>>, transport: &str) -> Result<T, LabError> {
+    joined.map_err(|_| LabError::Process {
+        what: transport.to_owned(),
+        problem: "its thread panicked".to_owned(),
+    })?
 }
 
 /// Payload per full packet of 1500 bytes or less, times what the losses leave.

@@ -9,7 +9,7 @@ use crate::hop::{Heard, Intake};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
-use crate::wire::{Interest, Waited};
+use crate::wire::{DataHeader, Interest, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -211,9 +211,10 @@ impl<S: Sink> Flow<S> {
     }
 
     fn refill(&mut self, now: Instant, shared: &mut Shared) {
-        let usual =
-            if self.live.is_some() { shared.config.step_bytes() } else { self.ahead.step(&shared.config) };
-        let mut left = if self.live.is_some() { LIVE_BURST } else { u32::MAX };
+        let (usual, mut left) = match self.live {
+            Some(_) => (shared.config.step_bytes(), LIVE_BURST),
+            None => (self.ahead.step(&shared.config), u32::MAX),
+        };
         self.asks_at = None;
         while !self.progress.is_over {
             let from = self.progress.asked_end;
@@ -256,16 +257,11 @@ impl<S: Sink> Flow<S> {
         self.timeouts.on_ask(now, gap);
     }
 
-    /// Bytes of the flow arrived; `is_end` says that it ends behind them.
-    pub(super) fn on_bytes(
-        &mut self,
-        now: Instant,
-        range: ByteRange,
-        payload: &[u8],
-        (is_end, waited): (bool, Waited),
-    ) {
-        self.accept(now, range, payload, waited);
-        if is_end {
+    /// Bytes of the flow arrived.
+    pub(super) fn on_bytes(&mut self, now: Instant, header: &DataHeader, payload: &[u8]) {
+        let range = header.range(payload.len());
+        self.accept(now, range, payload, header.waited);
+        if header.flags.end {
             self.progress.length = Some(range.end);
             self.intake.on_length(range.end);
         }

@@ -389,10 +389,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             flow.end_opening(&mut self.shared);
             match header.flags.no_such_name {
                 true => flow.on_no_such_name(&mut self.shared),
-                false => {
-                    let end = (header.flags.end, header.waited);
-                    flow.on_bytes(now, header.range(payload.len()), payload, end);
-                }
+                false => flow.on_bytes(now, &header, payload),
             }
         }
         let Some(heard) = heard else { return };

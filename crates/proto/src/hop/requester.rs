@@ -240,7 +240,7 @@ impl Requester {
 
     /// Thinks about parity again; `may_begin` says whether there is room for one more hop with it.
     pub fn review_code(&mut self, now: Instant, may_begin: bool) {
-        let hop = (self.rtt.smoothed(), self.controller.rate(), self.full_packet);
+        let hop = (self.rtt.smoothed(), self.rate(), self.full_packet);
         if let Some(code) = &mut self.code {
             code.review(now, hop, may_begin);
         }
@@ -250,7 +250,7 @@ impl Requester {
     pub fn patience(&self, now: Instant) -> Duration {
         let code = self.code.as_ref();
         code.map_or(Duration::ZERO, |code| {
-            code.patience(now, self.rtt.smoothed(), self.controller.rate(), self.full_packet)
+            code.patience(now, self.rtt.smoothed(), self.rate(), self.full_packet)
         })
     }
 

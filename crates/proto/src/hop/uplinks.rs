@@ -147,13 +147,16 @@ impl Uplinks {
     /// The hop on which packets from `face` for `flow` were asked for, if there is one: in the name of the face's own
     /// local address, or in that of the node, whatever address the answer found.
     pub fn find(&self, face: Face, flow: FlowId) -> Option<Slot> {
-        let by = |face| self.links.find(&LinkKey::new(face, flow, self.config.per_flow_control));
-        by(face).or_else(|| by(face.anywhere()))
+        self.at(face, self.config.per_flow_control.then_some(flow))
     }
 
     /// The hop on which packets from `face` arrive, of whatever flow; `None` where each flow is a hop of its own.
     pub fn find_shared(&self, face: Face) -> Option<Slot> {
-        let by = |neighbour| self.links.find(&LinkKey { neighbour, flow: None });
+        self.at(face, None)
+    }
+
+    fn at(&self, face: Face, flow: Option<FlowId>) -> Option<Slot> {
+        let by = |neighbour| self.links.find(&LinkKey { neighbour, flow });
         by(face).or_else(|| by(face.anywhere()))
     }
 

@@ -88,10 +88,7 @@ impl<C: Suite> Relay<C> {
     /// The backpressure bound for what a flow's upstream may send (LEOTP eq. 9): what its fastest subscriber
     /// takes, corrected by how far that one's queue is from its target. A slower subscriber is served from
     /// the cache.
-    pub(super) fn flow_rate(&self, uplink: Slot, id: FlowId) -> Rate {
-        let Some(flow) = self.flows.find(&id).and_then(|slot| self.flows.get(slot)) else {
-            return Rate::UNLIMITED;
-        };
+    pub(super) fn flow_rate(&self, uplink: Slot, flow: &Flow) -> Rate {
         let reaction = self.uplinks.hop_rtt(uplink).max(MIN_REACTION);
         let noise = self.uplinks.get(uplink).map_or(Duration::ZERO, Requester::noise);
         // Who waits for nothing takes nothing; where that is everybody, the next request comes from one of them.
@@ -128,7 +125,7 @@ impl<C: Suite> Relay<C> {
         if flow.told.is_unlimited() || flow.intake.expected().is_empty() {
             return;
         }
-        let bound = self.flow_rate(flow.uplink, flow.id);
+        let bound = self.flow_rate(flow.uplink, flow);
         if flow.told.as_bps() < bound.as_bps() / 2 {
             self.outbox.feedback(flow.uplink, flow.id);
         }

@@ -25,6 +25,7 @@ use crate::peer::{Face, Opened, Peer};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::Instant;
+use crate::units::Rate;
 use crate::wire::{News, Packet, Plain, Suite};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -249,10 +250,11 @@ impl<C: Suite> Relay<C> {
                 return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
             }
         };
-        let flow = self.flows.find(&request.flow).and_then(|slot| self.flows.get(slot));
+        let flow_slot = self.flows.find(&request.flow);
+        let flow = flow_slot.and_then(|slot| self.flows.get(slot));
         let turn = flow.map_or(0, |flow| flow.intake.turn());
-        let bound = self.flow_rate(request.link, request.flow);
-        if let Some(flow) = self.flows.find(&request.flow).and_then(|slot| self.flows.get_mut(slot)) {
+        let bound = flow.map_or(Rate::UNLIMITED, |flow| self.flow_rate(request.link, flow));
+        if let Some(flow) = flow_slot.and_then(|slot| self.flows.get_mut(slot)) {
             flow.told = bound;
         }
         let server = self.uplinks.get(request.link)?.face.remote;

@@ -405,13 +405,17 @@ impl<O: Observer> World<O> {
         self.hosts.len()
     }
 
-    /// Starts the application of a host.
-    pub fn start(&mut self, id: HostId) {
+    /// Lets a host act at its own time, takes what it wants to send and arms its timer.
+    fn with_host(&mut self, id: HostId, act: impl FnOnce(&mut dyn Host, Instant)) {
         let state = &mut self.hosts[id.0 as usize];
-        let local = local_clock(&self.network, state.node, self.now);
-        state.host.start(local);
+        act(state.host.as_mut(), local_clock(&self.network, state.node, self.now));
         self.drain(id);
         self.arm(id);
+    }
+
+    /// Starts the application of a host.
+    pub fn start(&mut self, id: HostId) {
+        self.with_host(id, |host, now| host.start(now));
     }
 
     /// The address of a host as it is now.
@@ -435,30 +439,18 @@ impl<O: Observer> World<O> {
 
     /// Starts one of the transfers of a host.
     pub fn begin(&mut self, id: HostId, flow: u32) {
-        let state = &mut self.hosts[id.0 as usize];
-        let local = local_clock(&self.network, state.node, self.now);
-        state.host.begin(local, flow);
-        self.drain(id);
-        self.arm(id);
+        self.with_host(id, |host, now| host.begin(now, flow));
     }
 
     /// Tells a host its upstream for a flow.
     pub fn set_route(&mut self, id: HostId, flow: FlowId, upstream: HostId) {
         let to = self.addr(upstream);
-        let state = &mut self.hosts[id.0 as usize];
-        let local = local_clock(&self.network, state.node, self.now);
-        state.host.set_route(local, flow, to);
-        self.drain(id);
-        self.arm(id);
+        self.with_host(id, |host, now| host.set_route(now, flow, to));
     }
 
     /// Tells a host that serves several flows that one of them is over.
     pub fn close(&mut self, id: HostId, flow: u32) {
-        let state = &mut self.hosts[id.0 as usize];
-        let local = local_clock(&self.network, state.node, self.now);
-        state.host.close(local, flow);
-        self.drain(id);
-        self.arm(id);
+        self.with_host(id, |host, now| host.close(now, flow));
     }
 
     /// Kills a program: what is addressed to it is lost from now on.
@@ -470,12 +462,8 @@ impl<O: Observer> World<O> {
 
     /// Starts a killed program again with nothing in its memory.
     pub fn restart(&mut self, id: HostId) {
-        let state = &mut self.hosts[id.0 as usize];
-        let local = local_clock(&self.network, state.node, self.now);
-        state.is_up = true;
-        state.host.restart(local);
-        self.drain(id);
-        self.arm(id);
+        self.hosts[id.0 as usize].is_up = true;
+        self.with_host(id, |host, now| host.restart(now));
     }
 
     /// Switches a node on or off; off, it neither forwards nor runs anything.

@@ -4,12 +4,12 @@ mod page;
 mod traffic;
 mod world;
 
+use super::{ended, write_results};
 use crate::error::LabError;
 use serde::Serialize;
 use starhop_net::emu;
 use starhop_proto::time::Duration as Span;
 use starhop_proto::units::Rate;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use traffic::{Fetched, exchange, fetch, wait_all};
@@ -161,7 +161,7 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> Result<(Summary, PathBuf),
         seed: options.seed,
         rows,
     };
-    let page = report(&summary, &options.results)?;
+    let page = write_results(&summary, &page::html(&summary), &options.results)?;
     Ok((summary, page))
 }
 
@@ -208,18 +208,16 @@ fn measure(options: &Options, part: &Part, directory: &Path) -> Result<Vec<Row>,
         let run = |transport: &str| perform(options, part, transport, directory);
         let values = std::thread::scope(|scope| {
             let runs: Vec<_> = group.iter().map(|transport| scope.spawn(move || run(transport))).collect();
-            runs.into_iter().map(join).collect::<Result<Vec<_>, LabError>>()
+            runs.into_iter()
+                .zip(group)
+                .map(|(run, name)| ended(run.join(), name))
+                .collect::<Result<Vec<_>, LabError>>()
         })?;
         for (transport, values) in group.iter().zip(values) {
             add(&mut rows, part, transport, values);
         }
     }
     Ok(rows)
-}
-
-fn join<T>(run: std::thread::ScopedJoinHandle<'_, Result<T, LabError>>) -> Result<T, LabError> {
-    let panicked = |_| LabError::Process { what: "a part".into(), problem: "its thread panicked".into() };
-    run.join().map_err(panicked)?
 }
 
 fn add(rows: &mut Vec<Row>, part: &Part, transport: &str, values: Vec<Value>) {
@@ -306,15 +304,4 @@ fn smaller_files(world: &World) -> Result<(Fetched, Fetched), LabError> {
     }
     short.sort_by(|a, b| a.extrapolated_seconds().total_cmp(&b.extrapolated_seconds()));
     Ok((middle, short.swap_remove(2)))
-}
-
-fn report(summary: &Summary, directory: &Path) -> Result<PathBuf, LabError> {
-    let write = || -> io::Result<PathBuf> {
-        std::fs::create_dir_all(directory)?;
-        std::fs::write(directory.join("result.json"), serde_json::to_vec_pretty(summary)?)?;
-        let page = directory.join("report.html");
-        std::fs::write(&page, page::html(summary))?;
-        Ok(page)
-    };
-    write().map_err(LabError::system(format!("cannot write results into `{}`", directory.display())))
 }

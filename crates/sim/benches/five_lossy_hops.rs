@@ -1,7 +1,7 @@
-//! How fast the simulator is on the chain of `scenarios/five-lossy-hops.toml`: `cargo bench -p starhop-sim`.
+//! Speed of the simulator on the chain of `scenarios/five-lossy-hops.toml`: `cargo bench -p starhop-sim`.
 //!
-//! The protocol without loss and with 1 % both ways, TCP without loss and with 1 %, and constant-rate packets that
-//! no relay touches, which is what the engine itself costs.
+//! The cases are the protocol without loss and with 1 % loss in both directions, TCP without loss and with 1 %, and
+//! constant-rate packets that no relay touches. The last case is the cost of the engine itself.
 
 use starhop_proto::config::{Config, Profile};
 use starhop_proto::name::FlowId;
@@ -50,7 +50,7 @@ fn plan(transport: Transport, loss: f64) -> Plan {
     }
 }
 
-/// The best of a few runs: what else the machine does only ever makes a run slower.
+/// The best of a few runs: other load on the machine only ever makes a run slower.
 fn measure(name: &str, transport: &Transport, loss: f64) {
     let mut best = f64::INFINITY;
     let mut counters = Default::default();

@@ -1,8 +1,8 @@
 //! The simulated world: events, links and hosts. Runs the very code of `starhop-proto` in virtual time.
 //!
-//! From the top down: [`run`] turns a plan into a simulation and directs it. [`engine`] orders the events of
-//! nodes and links. [`host`] are the programs at the nodes, [`record`] is what is measured of them, and [`link`]
-//! says what becomes of a packet; links know nothing of the engine, so that real packets can go through them.
+//! From the top down: [`run`] turns a plan into a simulation and directs it. [`engine`] orders the events of nodes
+//! and links. [`host`] holds the programs at the nodes, [`record`] their measurements, and [`link`] decides the
+//! fate of a packet. Links know nothing of the engine, so that real packets can go through them.
 //!
 //! The crate reads no clock, no file and no randomness of the operating system: same plan, same run.
 

@@ -9,7 +9,7 @@ use starhop_sim::host::tcp::{TcpConfig, TcpSettings};
 use starhop_sim::link::{Disorder, LinkConfig, LossModel, Outage, QueueLimit, XcpOptions};
 use starhop_sim::run::{FlowSpec, Plan, Simulation, Transport};
 
-/// Of a full packet's 1500 bytes what is payload.
+/// Share of payload in a full packet of 1500 bytes.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 
 fn ms(millis: u64) -> Duration {
@@ -228,7 +228,7 @@ fn whatever_happens_windows_stay_sane_and_the_flow_finishes() {
         let outcome = setting.one(name);
         let windows = outcome.windows();
         assert!(!windows.is_empty());
-        // While the sender repairs, its own window may be what is left in flight: nothing.
+        // While the sender repairs, its own window may equal the segments left in flight, which may be none.
         for window in windows {
             assert!(window.is_finite() && (0.0..=20_000.0).contains(&window), "{name}: a window of {window}");
         }

@@ -23,7 +23,7 @@ struct Sky {
     behind: Option<u64>,
     exchange: Option<Exchange>,
     seconds: u64,
-    /// When the first flow stops.
+    /// Time at which the first flow stops.
     first_stop: Option<u64>,
     buffer: Buffer,
 }
@@ -58,7 +58,7 @@ impl Sky {
         let loss = if self.ber > 0.0 { LossModel::BitErrors(self.ber) } else { LossModel::None };
         let down = LinkConfig { loss, ..link(3000, 250) };
         let pairs = [(link(10_000, 20), link(10_000, 20)), (down, link(3000, 250))];
-        // A queue of a second: longer ones would hold back at the end what was sent long before.
+        // A queue of a second: at the end a longer one would hold back bytes that were sent long before.
         let last = LinkConfig { queue: QueueLimit::Packets(100), ..link(self.behind.unwrap_or(100_000), 1) };
         for (index, (down, up)) in pairs.into_iter().chain([(last.clone(), last)]).enumerate() {
             network.add_link(nodes[index], nodes[index + 1], down, 0);
@@ -115,7 +115,7 @@ fn the_satellite_is_filled_whatever_its_bit_errors() {
         let simulation =
             Sky { ber, flows: 4, buffer: Buffer::PeakRate(Rate::from_mbps(2)), ..Sky::default() }.run();
         let sum: u64 = (0..4).map(|flow| delivered(&simulation, flow)).sum();
-        // Two seconds for handshakes, slow starts and what is under way at the end.
+        // Two seconds for handshakes, slow starts and the bytes under way at the end.
         let share = sum as f64 / (bound(ber) * 58.0);
         assert!(share > 0.97 && share < 1.03, "{ber}: {share}");
     }
@@ -168,7 +168,7 @@ fn a_client_behind_a_terminal_is_served_at_its_own_pace() {
     let slow = sky.run();
     let share = delivered(&slow, 0) as f64 / (58.0 * 500_000.0 / 8.0 * 512.0 / 564.0);
     assert!(share > 0.97, "{share}");
-    // Gateway and terminal hold what they may, and the server waits.
+    // Gateway and terminal buffer as much as they may, and the server waits.
     let HostReport::Tcp(stats) = slow.world().report(slow.flows()[0].senders[0]) else { panic!("no TCP") };
     let ahead = stats.segments * MSS - delivered(&slow, 0);
     assert!(ahead < 2000 * MSS + 250_000, "{ahead}");

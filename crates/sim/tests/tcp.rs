@@ -126,7 +126,8 @@ fn a_splice_with_a_small_buffer_holds_the_connection_before_it_back() {
         (stats.segments * 1000 - delivered, mbps(&simulation, 10, 30), simulation)
     };
     let (held, slow, simulation) = behind_a_slow_hop(Some(200_000));
-    // The splice's buffer, one window under way to it, and what the link behind holds, which is part of it.
+    // The splice's buffer, one window under way to it, and the queue of the link behind it, which counts as part of
+    // the buffer.
     assert!(held <= 250_000, "{held}, {slow}");
     assert!(slow > 1.8, "{slow}, {held}");
     assert!(simulation.recorder().borrow().problems().is_empty());

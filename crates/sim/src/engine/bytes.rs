@@ -20,7 +20,7 @@ const HAS_ECHO: u8 = 1 << 5;
 const HAS_XCP: u8 = 1 << 6;
 
 impl Body {
-    /// The IP packet as bytes; `None` for what has no such form.
+    /// The IP packet as bytes; `None` for bodies that have no byte form.
     pub(crate) fn to_bytes(&self) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(self.ip_len() as usize);
         match self {

@@ -4,8 +4,8 @@ use super::packet::Body;
 use starhop_proto::split::Message;
 use starhop_proto::time::Instant;
 
-/// Mixes every event that a host sees: who, when, how long, and the header bytes. Payload is left out: it is
-/// checked where it arrives, and hashing it would cost more than carrying it.
+/// Mixes every event that a host sees: the host, the time, the length, and the header bytes. Payload is left out:
+/// the receiver checks it, and hashing it would cost more than carrying it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceHash(u64);
 

@@ -1,4 +1,4 @@
-//! What the engine runs at the nodes.
+//! The interface of the programs that the engine runs at the nodes.
 
 use super::packet::Body;
 use starhop_proto::consumer::FlowStats;
@@ -28,7 +28,7 @@ impl HostId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Address {
     pub(crate) host: HostId,
-    /// How often the host has moved; it stands in the port.
+    /// Number of times that the host has moved; it is added to the port.
     pub(crate) moves: u16,
 }
 
@@ -66,7 +66,7 @@ pub trait Host {
     /// says in whose name, too.
     fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face>;
 
-    /// When to come back if nothing else happens.
+    /// Next time at which [`Self::handle_timeout`] must be called; `None` while only packets matter.
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// The application wants its transfer to begin.
@@ -86,7 +86,7 @@ pub trait Host {
     /// The program was killed and starts again with nothing in its memory.
     fn restart(&mut self, _now: Instant) {}
 
-    /// What it counted.
+    /// The counters of this host.
     fn report(&self) -> HostReport {
         HostReport::Other
     }
@@ -96,12 +96,12 @@ pub trait Host {
         None
     }
 
-    /// What it holds of a flow, where it ends connections.
+    /// Bytes buffered for a flow, at a host that terminates connections.
     fn backlog(&self, _flow: u32) -> Option<Backlog> {
         None
     }
 
-    /// What it counted of a flow, where it serves several.
+    /// The counters of one flow, at a host that serves several.
     fn flow_report(&self, _flow: u32) -> HostReport {
         self.report()
     }
@@ -110,7 +110,7 @@ pub trait Host {
     fn close(&mut self, _now: Instant, _flow: u32) {}
 }
 
-/// What a TCP sender counted.
+/// Counters of a TCP sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpStats {
     /// Segments with payload that it sent.
@@ -140,7 +140,7 @@ pub struct WindowSample {
     pub in_flight: u32,
 }
 
-/// What a node that ends connections holds of one of them, bytes.
+/// Bytes that a node buffers for one connection that it terminates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Backlog {
     /// Not sent on yet.

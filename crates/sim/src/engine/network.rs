@@ -1,4 +1,4 @@
-//! Nodes, the links between them, and who forwards what where.
+//! Nodes, the links between them, and the forwarding tables.
 
 use super::packet::Packet;
 use crate::link::{Link, LinkConfig};

@@ -1,4 +1,4 @@
-//! What travels over links.
+//! The packets that travel over links.
 
 use super::host::Address;
 use super::segment::{TcpKind, TcpSegment, XCP_HEADER};
@@ -39,7 +39,7 @@ pub struct Segment {
     pub flow: u32,
     /// Bytes of payload that the segment stands for.
     pub len: u32,
-    /// Where in the flow they start.
+    /// Offset of the payload in the flow.
     pub offset: u64,
     /// Bytes of the transport's header on the wire.
     pub header: u32,

@@ -2,7 +2,7 @@
 
 use starhop_proto::time::Instant;
 
-/// What an event is about.
+/// The cause of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// The packet in front of a link's line of packets under way.

@@ -18,7 +18,7 @@ pub(crate) const XCP_HEADER: u32 = 20;
 /// The most blocks that fit beside timestamps (RFC 2018, section 3).
 pub const MOST_SACK_BLOCKS: usize = 3;
 
-/// What a segment is for.
+/// The purpose of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TcpKind {
     /// Opens a connection.
@@ -59,17 +59,17 @@ impl SackBlocks {
 pub struct TcpSegment {
     /// The flow, as the recorder numbers it.
     pub flow: u32,
-    /// What it is for.
+    /// Its purpose.
     pub kind: TcpKind,
     /// Bytes of payload that it stands for.
     pub len: u32,
-    /// Where in the flow they start. The handshake takes no sequence numbers.
+    /// Offset of the payload in the flow. The handshake takes no sequence numbers.
     pub seq: u64,
     /// It carries the flow's last byte.
     pub is_last: bool,
-    /// Everything below arrived.
+    /// All bytes below this offset arrived.
     pub ack: u64,
-    /// What arrived beyond.
+    /// Ranges that arrived beyond `ack`.
     pub sack: SackBlocks,
     /// The first SACK block is a range that arrived twice (RFC 2883).
     pub has_dsack: bool,

@@ -14,13 +14,14 @@ use starhop_proto::time::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// Where every clock stands when a run begins, nanoseconds: an hour, so that one may be that far behind.
+/// Reading of every node's clock when a run begins, nanoseconds: an hour, so that a clock may be up to an hour
+/// behind.
 pub const CLOCK_BASE: i64 = 3_600_000_000_000;
 /// A host whose timeout is due even after it was handled comes back after this long, so that a host that
 /// never gets done slows the run down and does not stop it.
 const LEAST_TIMEOUT: Duration = Duration::from_micros(1);
 
-/// Sees what the hosts cannot: first transmissions and losses.
+/// Sees events that hosts cannot see: first transmissions and losses.
 pub trait Observer {
     /// A host sent a packet.
     fn on_sent(&mut self, now: Instant, host: HostId, body: &Body);
@@ -28,7 +29,7 @@ pub trait Observer {
     fn on_lost(&mut self, now: Instant, body: &Body);
 }
 
-/// What the engine did.
+/// Counters of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EngineCounters {
     /// Events handled: arrivals of packets at nodes and timers.
@@ -54,7 +55,7 @@ struct HostState {
     node: NodeId,
     is_up: bool,
     is_observed: bool,
-    /// How often it got another address.
+    /// Number of times that the host changed its address.
     moves: u16,
     /// It speaks in the names of others.
     is_interceptor: bool,
@@ -72,7 +73,7 @@ pub struct World<O> {
     hosts: Vec<HostState>,
     now: Instant,
     queue: EventQueue,
-    /// What the chance of every link is drawn from.
+    /// The seed of every link's random numbers.
     link_rng: Rng,
     sequence: u64,
     /// By the node on which they are, and the set of hosts whose packets they are given.
@@ -85,7 +86,7 @@ pub struct World<O> {
     observer: O,
     hash: TraceHash,
     counters: EngineCounters,
-    /// Hosts check what arrives as UDP does. Without, they get damaged packets.
+    /// Hosts verify the UDP checksum and drop damaged packets. Otherwise damaged packets are delivered.
     pub udp_checksum: bool,
 }
 
@@ -115,7 +116,7 @@ impl<O: Observer> World<O> {
         }
     }
 
-    /// Puts a program on a node. The observer sees what it sends where `is_observed`.
+    /// Puts a program on a node. With `is_observed` the observer sees the packets that the program sends.
     pub fn add_host(&mut self, node: NodeId, host: Box<dyn Host>, is_observed: bool) -> HostId {
         self.hosts.push(HostState::new(host, node, is_observed));
         HostId(self.hosts.len() as u32 - 1)
@@ -126,7 +127,7 @@ impl<O: Observer> World<O> {
         self.hosts[id.0 as usize].set = Some(set);
     }
 
-    /// Puts a program on a node that is given what passes there between hosts of `set`.
+    /// Puts an interceptor on a node: the packets between hosts of `set` that pass the node are given to it.
     pub fn add_interceptor(&mut self, node: NodeId, host: Box<dyn Host>, set: u32) -> HostId {
         let id = self.add_host(node, host, false);
         self.hosts[id.0 as usize].is_interceptor = true;
@@ -336,7 +337,7 @@ impl<O: Observer> World<O> {
         self.buffers.give(body);
     }
 
-    /// Takes what a host wants to send.
+    /// Sends every packet that a host has ready.
     fn drain(&mut self, id: HostId) {
         let local = local_clock(&self.network, self.hosts[id.0 as usize].node, self.now);
         let mut body = self.buffers.take();
@@ -393,7 +394,7 @@ impl<O: Observer> World<O> {
     }
 }
 
-/// What the director of a world does between events.
+/// The calls by which the director of a world changes it between events.
 impl<O: Observer> World<O> {
     /// The world's time.
     pub fn now(&self) -> Instant {
@@ -453,7 +454,7 @@ impl<O: Observer> World<O> {
         self.with_host(id, |host, now| host.close(now, flow));
     }
 
-    /// Kills a program: what is addressed to it is lost from now on.
+    /// Kills a program: packets addressed to it are lost from now on.
     pub fn kill(&mut self, id: HostId) {
         let state = &mut self.hosts[id.0 as usize];
         state.is_up = false;
@@ -476,7 +477,8 @@ impl<O: Observer> World<O> {
         }
     }
 
-    /// Switches a link on or off. Switched off, it loses what waits and, unless `keep`, what is under way.
+    /// Switches a link on or off. A link that is switched off loses its queue and, unless `keep`, the packets under
+    /// way.
     pub fn set_link_up(&mut self, id: LinkId, is_up: bool, keep: bool) {
         let link = &mut self.network.links[id.0 as usize];
         link.is_up = is_up;
@@ -512,7 +514,7 @@ impl<O: Observer> World<O> {
         self.hosts[id.0 as usize].node
     }
 
-    /// What a host counted.
+    /// The counters of a host.
     pub fn report(&self, id: HostId) -> HostReport {
         self.hosts[id.0 as usize].host.report()
     }
@@ -522,12 +524,12 @@ impl<O: Observer> World<O> {
         self.hosts[id.0 as usize].host.window()
     }
 
-    /// What a host holds of a flow, where it ends connections.
+    /// Bytes that a host buffers for a flow, if it terminates connections.
     pub fn backlog_of(&self, id: HostId, flow: u32) -> Option<Backlog> {
         self.hosts[id.0 as usize].host.backlog(flow)
     }
 
-    /// What a host counted of a flow.
+    /// The counters of one flow at a host.
     pub fn flow_report(&self, id: HostId, flow: u32) -> HostReport {
         self.hosts[id.0 as usize].host.flow_report(flow)
     }
@@ -538,7 +540,7 @@ impl<O: Observer> World<O> {
         (state.sent_packets, state.sent_bytes)
     }
 
-    /// What the engine did.
+    /// The counters of the engine.
     pub fn counters(&self) -> EngineCounters {
         self.counters
     }

@@ -1,7 +1,8 @@
 //! Ideal retransmission: every packet is acknowledged, and sent again exactly when its acknowledgement is overdue.
 //!
-//! This is what the closed forms of LEOTP (equations 2 and 3) describe: a lost packet costs one round trip of the part
-//! of the path that repairs it, and nothing else. There is no window and no congestion control; the rate is given.
+//! The closed forms of LEOTP (equations 2 and 3) describe exactly this: a lost packet costs one round trip of the
+//! part of the path that repairs it, and nothing else. There is no window and no congestion control; the rate is
+//! given.
 
 use crate::engine::{Body, Host, Segment, UDP_HEADER};
 use crate::record::SharedRecorder;
@@ -12,7 +13,7 @@ use starhop_proto::units::Rate;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-/// What all nodes of such a flow agree on.
+/// Settings that all nodes of such a flow share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ArqSpec {
     /// The flow, as the recorder numbers it.
@@ -25,7 +26,7 @@ pub struct ArqSpec {
     pub timeout: Duration,
 }
 
-/// One end of a part of the path: what is sent over it, until it is acknowledged.
+/// The sending end of one part of the path, with the packets that are not acknowledged yet.
 #[derive(Debug)]
 struct Sender {
     spec: ArqSpec,
@@ -82,7 +83,7 @@ fn acknowledgement(flow: u32, offset: u64) -> Body {
     segment(flow, ByteRange::at(offset, 0))
 }
 
-/// Sends new packets at a rate, and again what is overdue.
+/// Sends new packets at a given rate, and repeats packets whose acknowledgement is overdue.
 #[derive(Debug)]
 pub struct ArqSource {
     sender: Sender,
@@ -135,7 +136,7 @@ impl Host for ArqSource {
     }
 }
 
-/// Acknowledges what comes, hands it on at once, in order or not, and repairs its own part of the path.
+/// Acknowledges each packet, forwards it at once, in order or not, and repairs losses on its own part of the path.
 #[derive(Debug)]
 pub struct ArqRelay {
     sender: Sender,

@@ -6,18 +6,18 @@ use starhop_proto::time::{Duration, Instant};
 /// Questions and answers on a connection; the flow is all answers, one behind the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exchange {
-    /// How many.
+    /// Number of questions.
     pub requests: u32,
     /// Bytes of a question.
     pub request: u32,
     /// Bytes of an answer.
     pub response: u64,
-    /// Between an answer and the next question.
+    /// Pause between an answer and the next question.
     pub think: Duration,
 }
 
 impl Exchange {
-    /// What a server that was asked with `asked` bytes has given in all, and whether that is all.
+    /// Bytes of answers that a server owes after `asked` bytes of questions, and whether these are all the answers.
     pub(crate) fn given(&self, asked: u64) -> (u64, bool) {
         let questions = (asked / u64::from(self.request.max(1))).min(u64::from(self.requests));
         (questions * self.response, questions == u64::from(self.requests))
@@ -31,7 +31,7 @@ pub(crate) struct Asker {
     asked: u32,
     answered: u32,
     asked_at: Instant,
-    /// When the next question is due.
+    /// Time at which the next question is due.
     next: Option<Instant>,
     recorder: SharedRecorder,
     record: usize,
@@ -67,7 +67,7 @@ impl Asker {
         Some(self.exchange.request)
     }
 
-    /// When the next question is due.
+    /// Time at which the next question is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.next
     }

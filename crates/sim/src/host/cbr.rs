@@ -54,7 +54,7 @@ impl Host for CbrSource {
     }
 }
 
-/// Receives what a [`CbrSource`] sends.
+/// Receives the packets of a [`CbrSource`].
 #[derive(Debug)]
 pub struct CbrSink {
     recorder: SharedRecorder,

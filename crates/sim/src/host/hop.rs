@@ -1,4 +1,4 @@
-//! What protects the protocol's packets between two simulated hosts.
+//! The protection of the protocol's packets between two simulated hosts.
 
 use crate::engine::{CLOCK_BASE, IP_HEADER, UDP_HEADER};
 use starhop_proto::peer::{Addressee, Face, Opened, Peer, Refusal, Unsealable};
@@ -31,7 +31,7 @@ impl Protection {
         self.overhead() + UDP_HEADER + IP_HEADER
     }
 
-    /// The packet of the protocol in a datagram, protected either way: who watches a simulation can tell.
+    /// The protocol's packet in a datagram. The first bit of a sealed datagram is set, that of a plain one is not.
     pub(crate) fn packet_in(datagram: &[u8]) -> Option<&[u8]> {
         let is_sealed = datagram.first().is_some_and(|first| first & 0x80 != 0);
         let (front, back) = if is_sealed { (HEADER_LEN, TAG_LEN) } else { (0, Plain::TRAILER) };
@@ -42,7 +42,7 @@ impl Protection {
 /// The time of day at the beginning of every run, nanoseconds since 1970: where it stands changes nothing.
 const UNIX: u64 = 1_790_000_000_000_000_000;
 
-/// The hop seals of one host: what it needs to make a [`SimSuite`] at each of its starts.
+/// The hop seals of one host: makes a new [`SimSuite`] at each start of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Seals {
     protection: Protection,

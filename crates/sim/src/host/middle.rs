@@ -1,4 +1,4 @@
-//! Programs through which a flow's packets go on their way: the ends of a tunnel, and of an erasure code.
+//! Programs between the ends of a flow that transform its packets: the ends of a tunnel, and of an erasure code.
 //!
 //! Each knows its neighbours on both sides, and its counterpart is one of them. None of them knows TCP: they turn
 //! packets into bytes and back.
@@ -20,7 +20,7 @@ pub enum Side {
     Far,
 }
 
-/// What a middle program does.
+/// The transformation that a middle program performs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Middle {
     /// One end of a tunnel, IP in IP, whose contents nobody on the way can read.
@@ -29,7 +29,7 @@ pub enum Middle {
     Fec(FecConfig, Side),
 }
 
-/// The program's neighbours: its counterpart, and the one for whom it does what it does.
+/// The program's two neighbours: its counterpart, and the node on the side that sees plain packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Neighbours {
     peer: SocketAddr,
@@ -37,7 +37,7 @@ struct Neighbours {
 }
 
 impl Middle {
-    /// The program between two neighbours; `key` is what both ends of a tunnel share.
+    /// The program between two neighbours; both ends of a tunnel share `key`.
     pub(crate) fn host(self, upstream: SocketAddr, downstream: SocketAddr, key: u64) -> Box<dyn Host> {
         let neighbours = |side| match side {
             Side::Near => Neighbours { peer: downstream, local: upstream },
@@ -50,8 +50,9 @@ impl Middle {
     }
 }
 
-/// An end of a tunnel. Of what it carries only length and XCP's header show: the header is copied outside, and what
-/// routers wrote there is copied back, as RFC 6040 does it with the congestion bits of IP.
+/// An end of a tunnel. Only the length of the contents and XCP's header are visible outside. The header is copied
+/// outside, and the values that routers wrote there are copied back, as RFC 6040 does for the congestion bits of
+/// IP.
 #[derive(Debug)]
 struct Tunnel {
     neighbours: Neighbours,
@@ -62,7 +63,7 @@ struct Tunnel {
 
 /// ESP's header, initialisation vector, trailer and check value with AES-GCM (RFC 4303, RFC 4106), bytes.
 const ESP: u32 = 8 + 8 + 2 + 16;
-/// What of it stands with the contents: a sequence number in front, a check value behind.
+/// The parts of ESP that are carried as bytes with the contents: a sequence number in front, a check value behind.
 const SEQUENCE: usize = 8;
 const CHECK: usize = 8;
 

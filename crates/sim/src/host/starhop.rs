@@ -54,7 +54,7 @@ impl Sink for CheckedSink {
 pub struct ConsumerHost {
     consumer: Consumer<CheckedSink, SimSuite>,
     seals: Seals,
-    /// What it fetches, by the numbers in the recorder.
+    /// Its fetches, by the flow's number in the recorder.
     flows: BTreeMap<u32, Fetch>,
     numbers: BTreeMap<FlowId, u32>,
     recorder: SharedRecorder,
@@ -73,7 +73,7 @@ enum Stage {
     /// It is asked for when the application wants it to begin.
     Pending(Request, CheckedSink),
     Open,
-    /// What it counted.
+    /// The flow is over; its final counters.
     Closed(FlowStats),
 }
 
@@ -212,7 +212,7 @@ pub struct RelayHost {
     before: RelayStats,
 }
 
-/// Where nothing listens: a relay asks there for flows that it was given no route for.
+/// An address at which nothing listens: a relay forwards requests of flows without a route to it.
 const NOWHERE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 255, 255, 255)), 9);
 
@@ -255,7 +255,7 @@ impl Host for RelayHost {
         self.seed = self.seed.wrapping_add(1 << 32);
         let suite = self.seals.suite(now, self.seed);
         self.relay = Relay::new(self.config.clone(), NOWHERE, suite, self.seed);
-        // Routes are what the operator configured, not state of the relay.
+        // Routes come from the operator's configuration, so they survive a restart.
         for (&flow, &upstream) in &self.routes {
             self.relay.set_route(now, flow, upstream);
         }
@@ -266,7 +266,7 @@ impl Host for RelayHost {
     }
 }
 
-/// A relay that its neighbours do not know of: it is given what passes its node.
+/// A relay that its neighbours do not know of: it is given the packets that pass its node.
 pub struct InterceptorHost {
     relay: Interceptor<SimSuite>,
     config: Config,
@@ -277,7 +277,7 @@ pub struct InterceptorHost {
 }
 
 impl InterceptorHost {
-    /// A relay of whatever passes.
+    /// A relay for every flow that passes.
     pub fn new(config: Config, seals: Seals, seed: u64) -> Self {
         let relay = Interceptor::new(config.clone(), seals.first(seed), seed);
         Self { relay, config, seals, seed, before: RelayStats::default() }
@@ -322,7 +322,7 @@ impl Host for InterceptorHost {
     }
 }
 
-/// The counters of two lives; what a relay holds now is what it holds in the second.
+/// The sum of the counters of two lives; gauges are those of the second.
 fn sum(before: RelayStats, now: RelayStats) -> RelayStats {
     RelayStats {
         interests_in: before.interests_in + now.interests_in,

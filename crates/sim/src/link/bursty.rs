@@ -13,7 +13,7 @@ const MOST_PACKETS: u64 = 70;
 /// Share of the distances of 1, 2, … ms between milliseconds that carry something.
 const DISTANCES: [f64; 10] = [0.070, 0.170, 0.357, 0.250, 0.080, 0.035, 0.016, 0.0123, 0.006, 0.003];
 const MEAN_DISTANCE_MS: f64 = 3.41;
-/// Share of distances that are pauses of the link, the mean of what they are longer by, and their bound.
+/// Share of the distances that are pauses of the link, mean extra length of a pause, and its bound.
 const PAUSES: f64 = 0.0007;
 const MEAN_PAUSE_MS: f64 = 25.0;
 const LONGEST_PAUSE_MS: f64 = 135.0;
@@ -21,7 +21,7 @@ const LONGEST_PAUSE_MS: f64 = 135.0;
 const BURST_SPREAD: f64 = 0.5;
 const SLOW_SPREAD: f64 = 0.065;
 const SLOW_MS: f64 = 400.0;
-/// One-way delay: its range, the spread of its points every 100 ms, and how often one is a spike, up to what.
+/// One-way delay: its range, the spread of its points every 100 ms, the share of spikes, and their largest delay.
 const DELAYS_MS: (f64, f64) = (7.0, 20.0);
 const DELAY_SPREAD_MS: f64 = 1.0;
 const SPIKES: f64 = 0.004;
@@ -45,7 +45,7 @@ impl Bursty {
         (self.period.as_nanos() / 1_000_000).max(1_000)
     }
 
-    /// When 1500 bytes may leave.
+    /// The times at which 1500 bytes may leave.
     pub fn opportunities(&self) -> Opportunities {
         let mut rng = Rng::new(self.seed).fork(1);
         let (mut times, mut at, mut slow, mut level) = (Vec::new(), 1, 0.0, 0.0);
@@ -59,7 +59,7 @@ impl Bursty {
             let mean = level * MEAN_DISTANCE_MS * (1.0 + slow);
             carry += mean * libm::exp(BURST_SPREAD * normal(&mut rng) - BURST_SPREAD * BURST_SPREAD / 2.0);
             let packets = (carry as u64).min(MOST_PACKETS);
-            // Fractions of packets are kept, what exceeds the greatest burst is not.
+            // Fractions of packets are carried over, but the excess over the largest burst is not.
             carry = (carry - packets as f64).min(1.0);
             times.extend((0..packets).map(|_| at * 1_000_000));
             at += distance(&mut rng);

@@ -1,4 +1,4 @@
-//! How long a link's signal is under way.
+//! The propagation delay of a link.
 
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub enum DelayModel {
 }
 
 impl DelayModel {
-    /// The delay at `at`, without what is drawn per packet.
+    /// The delay at `at`, without the random part of each packet.
     pub fn at(&self, at: Instant) -> Duration {
         match self {
             Self::Fixed(delay) | Self::Jitter { mean: delay, .. } => *delay,

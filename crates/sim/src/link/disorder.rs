@@ -1,4 +1,4 @@
-//! What else a path may do to packets: swap, double and damage them.
+//! Faults of a path other than loss: swapped, doubled and damaged packets.
 
 use starhop_proto::rng::Rng;
 use starhop_proto::time::Duration;
@@ -16,7 +16,7 @@ pub struct Disorder {
     pub corrupt: f64,
 }
 
-/// What happens to one packet.
+/// The fate of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Fate {
     /// Held back by this long, out of order.

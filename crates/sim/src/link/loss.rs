@@ -1,4 +1,4 @@
-//! What a link loses on its way.
+//! The losses of a link.
 
 use starhop_proto::rng::Rng;
 
@@ -9,7 +9,7 @@ pub enum LossModel {
     None,
     /// Each packet by itself, with this probability.
     Bernoulli(f64),
-    /// Every so many packets, one: what closed forms of congestion controls assume.
+    /// One loss every so many packets, as closed forms of congestion controls assume.
     Periodic(u64),
     /// Gilbert-Elliott: a good and a bad state.
     GilbertElliott(GilbertElliott),

@@ -1,8 +1,8 @@
 //! One direction of a link: rate → queue → loss → delay.
 //!
-//! Sans-IO and without an event queue: [`Link::send`] says at once what becomes of a packet, because nothing
-//! that happens later changes it. So a simulator needs one event per packet and link, and an emulator can put
-//! real packets through the very same model.
+//! Sans-IO and without an event queue: [`Link::send`] returns the fate of a packet at once, because no later event
+//! changes it. So a simulator needs one event per packet and link, and an emulator can put real packets through the
+//! very same model.
 
 mod bursty;
 mod delay;
@@ -26,20 +26,20 @@ use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 
-/// What one direction of a link is made of.
+/// The properties of one direction of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
-    /// How fast it sends.
+    /// Sending rate over time.
     pub rate: RateSchedule,
-    /// How much waits.
+    /// Limit of the queue.
     pub queue: QueueLimit,
-    /// What it loses.
+    /// Losses on the way.
     pub loss: LossModel,
-    /// How long the signal is under way.
+    /// Propagation delay.
     pub delay: DelayModel,
-    /// When it is away.
+    /// Times at which the link is away.
     pub outage: Option<Outage>,
-    /// What else it does to packets.
+    /// Reordering, doubling and damage of packets.
     pub disorder: Disorder,
     /// The router in front of it speaks XCP.
     pub xcp: Option<XcpOptions>,
@@ -59,8 +59,7 @@ impl LinkConfig {
         }
     }
 
-    /// The bits per second that get through in `[from, to)` for packets of `bytes`: mean rate, less what is
-    /// lost and what falls into outages.
+    /// Mean throughput in `[from, to)` for packets of `bytes`, bit/s: mean rate, less losses and outages.
     pub fn mean_bps(&self, from: Instant, to: Instant, bytes: u32) -> f64 {
         let seconds = to.since(from).as_secs_f64();
         let up = 1.0 - self.outage.as_ref().map_or(0.0, |outage| outage.share(from, to));
@@ -68,7 +67,7 @@ impl LinkConfig {
     }
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// It arrives.
@@ -79,10 +78,10 @@ pub enum Verdict {
     Lost,
 }
 
-/// How a packet arrives.
+/// The arrival of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// When its last bit is there.
+    /// Arrival of its last bit.
     pub at: Instant,
     /// Not before any packet sent earlier. Out of order otherwise.
     pub in_order: bool,
@@ -92,7 +91,7 @@ pub struct Arrival {
     pub is_damaged: bool,
 }
 
-/// What one direction did since its start.
+/// Counters of one direction since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinkCounters {
     /// Packets accepted: sent, lost ones included.
@@ -110,7 +109,7 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
-    /// What was added since `earlier`; the longest wait stays that of the whole run.
+    /// Counts since `earlier`; the longest wait stays that of the whole run.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             packets: self.packets - earlier.packets,
@@ -151,7 +150,7 @@ pub struct Link {
     counters: LinkCounters,
 }
 
-/// An outage that the transmitter waits for, or one that loses what is sent.
+/// Splits an outage into one for which the transmitter waits, and one that loses the packets sent during it.
 fn split_outage(outage: Option<Outage>) -> (Option<Outage>, Option<Outage>) {
     match outage {
         Some(outage) if outage.hold => (Some(outage), None),
@@ -183,8 +182,8 @@ impl Link {
 
     /// Lets an XCP router see a packet that is about to be sent, and write into its header if it has one.
     ///
-    /// The router speaks when a packet comes, not when it leaves the queue: what it says is the older by the queue,
-    /// and XCP has none.
+    /// The router acts when a packet arrives, not when it leaves the queue. Its feedback is therefore older by the
+    /// queueing delay, and a link under XCP has almost no queue.
     pub fn route(&mut self, now: Instant, bytes: u32, header: Option<&mut XcpHeader>) {
         let Some(router) = &mut self.xcp else { return };
         let capacity = self.transmitter.schedule().at(now);
@@ -270,14 +269,14 @@ impl Link {
         self.outage = outage;
     }
 
-    /// Bits that get through in `[from, to)` for packets of `bytes`: what the rate allows, less what is lost and what
-    /// falls into outages.
+    /// Bits that get through in `[from, to)` for packets of `bytes`: the integral of the rate, less losses and
+    /// outages.
     pub fn carried_bits(&self, from: Instant, to: Instant, bytes: u32) -> f64 {
         let up = 1.0 - self.outage.as_ref().map_or(0.0, |outage| outage.share(from, to));
         self.transmitter.bits_between(from, to) * (1.0 - self.loss.model().mean(bytes)) * up
     }
 
-    /// Forgets what waits and what is under way: the caller lost it.
+    /// Forgets the packets that wait or are under way: the caller lost them.
     pub fn reset(&mut self, now: Instant) {
         self.transmitter.reset(now);
         self.queue.clear();

@@ -1,4 +1,4 @@
-//! When a link is away.
+//! Outages: the times at which a link is away.
 
 use starhop_proto::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ enum Pattern {
     Times(Vec<(Instant, Instant)>),
 }
 
-/// What an [`Outage`] says about a moment.
+/// The state of an [`Outage`] at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// The end of the outage that covers the moment.
@@ -37,7 +37,7 @@ impl Outage {
         Self { pattern: Pattern::Times(times), hold }
     }
 
-    /// What holds at `at`.
+    /// The state at `at`.
     pub fn window(&self, at: Instant) -> Window {
         match &self.pattern {
             Pattern::Periodic { every, last } => {

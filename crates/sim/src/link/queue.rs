@@ -3,7 +3,7 @@
 use starhop_proto::time::Instant;
 use std::collections::VecDeque;
 
-/// How much may wait. The packet on the transmitter does not wait (as in ns-2 and ns-3).
+/// The limit of the waiting packets. The packet on the transmitter does not wait (as in ns-2 and ns-3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueLimit {
     /// Everything.
@@ -14,7 +14,7 @@ pub enum QueueLimit {
     Bytes(u64),
 }
 
-/// Knows what waits from the moments at which packets stop waiting, so that a packet needs one event, at its
+/// Remembers for each waiting packet the moment at which it stops waiting, so that a packet needs one event, at its
 /// arrival, and none when it leaves the queue.
 #[derive(Clone, Debug)]
 pub struct DropTail {

@@ -1,4 +1,4 @@
-//! How fast a link sends: a schedule of rates, and the transmitter that integrates it exactly.
+//! The sending rate of a link: a schedule of rates, and the transmitter that integrates it exactly.
 
 use super::outage::Outage;
 use starhop_proto::time::{Duration, Instant};
@@ -31,8 +31,8 @@ pub enum RateSchedule {
 
 /// A mahimahi trace: the moments, within a period that repeats, at which 1500 bytes may leave.
 ///
-/// An opportunity serves the bytes that wait at its moment, several small packets or a part of a large one;
-/// what it has left over is lost (mahimahi, `link_queue.cc`).
+/// An opportunity serves the bytes that wait at its moment, several small packets or a part of a large one. Its
+/// unused rest is lost (mahimahi, `link_queue.cc`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opportunities {
     times: Vec<u64>,
@@ -138,7 +138,7 @@ impl RateSchedule {
     }
 }
 
-/// When a packet is on the transmitter.
+/// The time that a packet spends on the transmitter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Service {
     /// Its first bit leaves the queue.
@@ -147,8 +147,8 @@ pub struct Service {
     pub ends: Instant,
 }
 
-/// Sends packets one after the other at the rate of a schedule, exact to the nanosecond over any number of
-/// packets: what one packet leaves over of its last nanosecond is credited to the next.
+/// Sends packets one after the other at the rate of a schedule, exact to the nanosecond over any number of packets:
+/// the unused part of a packet's last nanosecond is credited to the next packet.
 #[derive(Clone, Debug)]
 pub struct Transmitter {
     schedule: RateSchedule,
@@ -166,7 +166,7 @@ impl Transmitter {
         Self { schedule, held, free_at: 0, surplus: 0, opportunity: (0, OPPORTUNITY) }
     }
 
-    /// Sends by another schedule from now on; what it accepted before keeps its times.
+    /// Sends by another schedule from now on; packets accepted before keep their times.
     pub fn set_schedule(&mut self, schedule: RateSchedule, held: Option<Outage>) {
         self.schedule = schedule;
         self.held = held;
@@ -185,7 +185,7 @@ impl Transmitter {
         &self.schedule
     }
 
-    /// When all that was accepted will have been sent.
+    /// Time at which all accepted packets will have been sent.
     pub fn free_at(&self) -> Instant {
         Instant::from_nanos(self.free_at)
     }
@@ -208,7 +208,7 @@ impl Transmitter {
         Service { starts: Instant::from_nanos(starts), ends: Instant::from_nanos(ends) }
     }
 
-    /// Forgets what waits: the link was reset at `now`.
+    /// Forgets the waiting packets: the link was reset at `now`.
     pub fn reset(&mut self, now: Instant) {
         self.free_at = self.free_at.min(now.as_nanos());
         self.surplus = 0;
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(tx.transmit(Instant::ZERO, 700).ends, at(1));
         assert_eq!(tx.transmit(Instant::ZERO, 700).ends, at(1));
         assert_eq!(tx.transmit(Instant::ZERO, 1700).ends, at(3));
-        // Nothing waited at 4: what it could have carried is gone.
+        // Nothing waited at 4, so that opportunity is lost.
         assert_eq!(tx.transmit(at(5), 1500).ends, at(5));
         assert_eq!(tx.transmit(at(5), 1500).ends, at(6));
     }

@@ -1,4 +1,4 @@
-//! The parts together: what a whole link does.
+//! Tests of a whole link, all its parts together.
 
 use super::*;
 

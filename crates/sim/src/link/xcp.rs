@@ -13,8 +13,8 @@ pub struct XcpHeader {
     pub cwnd_bytes: f64,
     /// The sender's estimate of its round trip; zero while it has none, and then routers grant nothing.
     pub rtt: Duration,
-    /// The change of the window that this packet brings, bytes on the wire: first the sender's wish, then at most
-    /// what the tightest router on the way allows.
+    /// The change of the window that this packet brings, bytes on the wire. It starts as the sender's wish, and the
+    /// tightest router on the way reduces it to its own limit.
     pub feedback_bytes: f64,
 }
 
@@ -27,7 +27,7 @@ impl XcpHeader {
     }
 }
 
-/// Constants of the two controllers; the paper's are stable whatever the delay, capacity and number of flows.
+/// Constants of the two controllers; the paper's are stable for any delay, capacity and number of flows.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct XcpOptions {
     /// Share of the spare bandwidth that is handed out per control interval.
@@ -38,14 +38,15 @@ pub struct XcpOptions {
     pub gamma: f64,
     /// The first control interval, before packets told a round trip.
     pub first_interval: Duration,
-    /// What counts as traffic.
+    /// The packets that count as traffic.
     pub traffic: XcpTraffic,
 }
 
-/// What an XCP router takes into account.
+/// The packets that an XCP router takes into account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum XcpTraffic {
-    /// All packets. Flows that speak XCP then yield to those that do not, which take what is left until they lose.
+    /// All packets. Flows that speak XCP then yield to other flows, which grow into the free capacity until they
+    /// lose.
     #[default]
     All,
     /// Packets with XCP's header, as if the rest were not there. Where it takes a share of the link, XCP's windows grow
@@ -65,14 +66,14 @@ impl Default for XcpOptions {
     }
 }
 
-/// A control interval is at least this long: what rounds to nothing in the sums must not divide.
+/// A control interval is at least this long: sums that round to zero must not be divisors.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 /// And at most this long: one sender's word must not put the router to sleep.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 /// The queue is watched over at least this long before it counts as standing.
 const LEAST_QUEUE_WATCH: Duration = Duration::from_millis(2);
 
-/// What the packets of a control interval add up to.
+/// Sums over the packets of a control interval.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Sums {
     /// Bytes that arrived.
@@ -86,8 +87,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// What the controllers are shown of the traffic and of a queue. In a queue that is served in the order of arrival
-    /// every kind of traffic has its share of the arrivals.
+    /// The traffic and the queue as the controllers see them. In a queue that is served in the order of arrival,
+    /// each kind of traffic holds the same share as in the arrivals.
     fn counted(mut self, traffic: XcpTraffic, queue_bytes: f64) -> (Self, f64) {
         if traffic == XcpTraffic::All || self.bytes == 0.0 {
             return (self, queue_bytes);
@@ -98,7 +99,7 @@ impl Sums {
     }
 }
 
-/// What may be handed out until the next control interval.
+/// Allowances for the time until the next control interval.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Grants {
     /// ξp, bytes per second and second.
@@ -164,7 +165,7 @@ impl XcpRouter {
         }
     }
 
-    /// The packet leaves: its header says at most what this router allows.
+    /// The packet leaves: its feedback is reduced to the limit of this router.
     pub fn on_departure(&mut self, header: &mut XcpHeader, bytes: u32) {
         if !has_word(header) {
             header.feedback_bytes = header.feedback_bytes.min(0.0);
@@ -178,7 +179,8 @@ impl XcpRouter {
             header.feedback_bytes = allowed;
             self.grants.take(positive / rtt, negative / rtt);
         } else {
-            // Another router, or the sender itself, allows less: what it did not take counts as taken back.
+            // Another router, or the sender itself, allows less: the allowance that it did not take counts as taken
+            // back.
             self.grants.take(asked.max(0.0) / rtt, (allowed.max(0.0) - asked) / rtt);
         }
     }
@@ -222,7 +224,7 @@ impl Grants {
         let shuffled = (options.gamma * input * interval - aggregate.abs()).max(0.0);
         let positive_left = (shuffled + aggregate.max(0.0)) / interval;
         let negative_left = (shuffled + (-aggregate).max(0.0)) / interval;
-        // The sums are those of `lasted`; what is handed out is spread over the packets of an interval like it.
+        // The sums are those of `lasted`; the allowances are spread over the packets of an equally long interval.
         Self {
             positive_scale: if sums.rtt_by_cwnd > 0.0 { positive_left / sums.rtt_by_cwnd } else { 0.0 },
             negative_scale: if sums.bytes > 0.0 { negative_left / sums.bytes } else { 0.0 },
@@ -231,7 +233,7 @@ impl Grants {
         }
     }
 
-    /// Uses up rates; what is used up is granted no more in this interval (the paper's residue terms).
+    /// Uses up allowances; used allowances are not granted again in this interval (the paper's residue terms).
     fn take(&mut self, positive: f64, negative: f64) {
         self.positive_left -= positive;
         self.negative_left -= negative;
@@ -358,7 +360,8 @@ mod tests {
         assert!(granted < 0.4 * 0.8e6 * 0.1 * 1.1, "{granted}");
     }
 
-    /// Half of the traffic has no header: what is the window's change of a flow of 40 kB that makes up the other half?
+    /// Half of the traffic has no header. Returns the change of the window of a flow of 40 kB that makes up the
+    /// other half.
     fn beside_others(traffic: XcpTraffic, queue: f64) -> f64 {
         let mut router = XcpRouter::new(XcpOptions { first_interval: RTT, traffic, ..XcpOptions::default() });
         let mut change = 0.0;
@@ -381,8 +384,9 @@ mod tests {
             (all - 0.4 * 20_000.0).abs() < 900.0 && (own - 0.4 * 60_000.0).abs() < 1_500.0,
             "{all} {own}"
         );
-        // Half of the queue is theirs. Where all traffic counts, what is left is shuffled: 4520 bytes come back to this
-        // flow, and of what all pay for it, packets without a header pay their half to nobody.
+        // Half of the queue belongs to the other traffic. Where all traffic counts, the rest of the rate is
+        // shuffled: 4520 bytes come back to this flow. Everyone pays for shuffling, but the half that packets
+        // without a header pay goes to nobody.
         let (all, own) = (beside_others(XcpTraffic::All, 20_000.0), beside_others(XcpTraffic::Own, 20_000.0));
         assert!((all - (8_000.0 - 4_520.0 / 2.0)).abs() < 900.0, "{all}");
         assert!((own - (24_000.0 - 2_260.0)).abs() < 1_500.0, "{own}");

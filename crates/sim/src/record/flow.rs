@@ -1,4 +1,4 @@
-//! What is measured of one flow.
+//! The measurements of one flow.
 
 use super::histogram::Histogram;
 use super::sent::Sent;
@@ -60,9 +60,9 @@ pub struct FlowRecord {
     last_owd: Option<u64>,
     /// Propagation and serialisation of a full packet, from each instant on.
     base: Vec<(Instant, Duration)>,
-    /// When its application began.
+    /// Time at which its application began.
     pub started: Option<Instant>,
-    /// When its last byte was handed over.
+    /// Time at which its last byte was handed over.
     pub finished: Option<Instant>,
     /// Delays since the end of the warm-up; several flows may have them in common.
     pub(super) delays: Rc<RefCell<Delays>>,

@@ -1,4 +1,4 @@
-//! The recorder: what an ideal observer of all nodes, with one clock, measures.
+//! The recorder: the measurements of an ideal observer who sees all nodes and has one clock.
 
 mod flow;
 mod histogram;
@@ -18,7 +18,7 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What is measured of a piece of content, however many flows carry it.
+/// The measurements of a piece of content, shared by all flows that carry it.
 #[derive(Debug, Default)]
 struct ContentRecord {
     sent: SentLog,
@@ -41,7 +41,7 @@ pub struct Recorder {
     scratch: Vec<Sent>,
 }
 
-/// How far back a late packet of a flow without repairs is still recognised, bytes.
+/// Distance behind the newest byte within which a late packet of a flow without repairs is recognised, bytes.
 const REORDERING: u64 = 1 << 20;
 
 /// More problems than this tell nothing new.
@@ -82,7 +82,7 @@ impl Recorder {
         self.contents[self.flows[flow].content].source_bytes
     }
 
-    /// What must not have happened, in words.
+    /// Violations of the rules that every run must keep, in words.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -140,8 +140,8 @@ impl Recorder {
         self.forget(self.flows[flow].content);
     }
 
-    /// Forgets what no reader still waits for. Readers that have not started will find old content in caches,
-    /// and have no delay since its first transmission that means anything.
+    /// Forgets transmissions for which no reader waits any more. A reader that starts later finds old content in
+    /// caches, and its delay since the first transmission means nothing.
     fn forget(&mut self, content: usize) {
         let content = &mut self.contents[content];
         let waiting = content.readers.iter().map(|&reader| &self.flows[reader]);

@@ -1,4 +1,4 @@
-//! When each byte of a flow first left its source.
+//! The times at which each byte of a flow first left its source.
 
 use starhop_proto::name::ByteRange;
 use starhop_proto::time::Instant;
@@ -13,7 +13,7 @@ pub(crate) struct Sent {
     pub(crate) is_lost: bool,
 }
 
-/// The first transmissions of what is still under way, ascending and disjoint.
+/// The first transmissions of the bytes that are still under way, ascending and disjoint.
 #[derive(Debug, Default)]
 pub(crate) struct SentLog {
     entries: VecDeque<Sent>,
@@ -25,7 +25,7 @@ pub(crate) struct SentLog {
 const MOST_ENTRIES: usize = 100_000;
 
 impl SentLog {
-    /// The source sent `range`: what it had not sent before was first sent now.
+    /// The source sent `range`: the bytes that it had not sent before get this time.
     pub(crate) fn on_sent(&mut self, now: Instant, range: ByteRange) {
         let range = ByteRange::new(range.start.max(self.floor), range.end);
         if range.is_empty() {
@@ -72,7 +72,7 @@ impl SentLog {
         overlapping.map(move |entry| Sent { range: entry.range.intersect(range), ..*entry })
     }
 
-    /// Nobody will ask for what lies below `floor`.
+    /// No reader will ask for bytes below `floor`.
     pub(crate) fn forget_below(&mut self, floor: u64) {
         self.floor = self.floor.max(floor);
         while self.entries.front().is_some_and(|first| first.range.end <= floor) {

@@ -19,10 +19,10 @@ use starhop_proto::units::Rate;
 use starhop_proto::wire::DataHeader;
 use std::collections::BTreeMap;
 
-/// Header bytes of a full Data packet of the protocol below an offset of 256 GiB, without what protects it.
+/// Header bytes of a full Data packet of the protocol below an offset of 256 GiB, without its protection.
 const DATA_HEADER: u32 = DataHeader::MAX_USUAL_LEN as u32;
 
-/// How a flow travels.
+/// The transport of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Transport {
     /// The protocol, with these settings at all its nodes, so protected on every hop.
@@ -86,17 +86,17 @@ impl Transport {
 pub struct FlowSpec {
     /// Its content: flows of the same name carry the same bytes.
     pub content: FlowId,
-    /// Where the content is.
+    /// Node that has the content.
     pub from: NodeId,
-    /// Where it is wanted.
+    /// Node that wants the content.
     pub to: NodeId,
     /// Its length; `None` is a stream without an end.
     pub length: Option<u64>,
-    /// When it begins.
+    /// Time at which it begins.
     pub start: Instant,
-    /// When it ends if it is not done.
+    /// Time at which it ends if it is not complete.
     pub stop: Instant,
-    /// How it travels.
+    /// Its transport.
     pub transport: Transport,
     /// The nodes that split its TCP connection, from the source on.
     pub splits: Vec<NodeId>,
@@ -114,7 +114,8 @@ pub struct Plan {
     pub network: Network,
     /// The nodes that run relays.
     pub relays: Vec<NodeId>,
-    /// Relays intercept what passes, and nobody is told of them. Otherwise each node asks the next relay on the way.
+    /// Relays intercept the flows that pass, and no node is told of them. Otherwise each node sends its requests to
+    /// the next relay on the way.
     pub transparent: bool,
     /// Nodes that control the hop above them by another controller than their flows' settings name.
     pub controllers: BTreeMap<NodeId, Controller>,
@@ -124,7 +125,7 @@ pub struct Plan {
     pub middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
     /// The sky that finds the ways between the hosts; without one, ways are those of the least delay.
     pub sky: Option<SkyPlan>,
-    /// What happens to the world.
+    /// Changes of the world during the run.
     pub actions: Vec<(Instant, Action)>,
     /// Same plan, same seed: same run.
     pub seed: u64,
@@ -134,7 +135,7 @@ pub struct Plan {
     pub end: Instant,
     /// The step of the time series.
     pub step: Duration,
-    /// Hosts check what arrives as UDP does.
+    /// Hosts verify the UDP checksum of each packet.
     pub udp_checksum: bool,
 }
 
@@ -214,7 +215,7 @@ fn members(flows: &[FlowSpec]) -> BTreeMap<u32, Vec<(usize, FlowId)>> {
     members
 }
 
-/// What is to be done, latest first; what is to be done at the same time in the order given.
+/// The steps of the run, latest first; steps of the same time keep the given order.
 fn steps(flows: &[FlowHandle], actions: Vec<(Instant, Action)>, warm_up: Instant) -> Vec<(Instant, Step)> {
     let mut steps: Vec<(Instant, Step)> = vec![(warm_up, Step::WarmedUp)];
     steps.extend(actions.into_iter().map(|(at, action)| (at, Step::Do(action))));
@@ -227,7 +228,7 @@ fn steps(flows: &[FlowHandle], actions: Vec<(Instant, Action)>, warm_up: Instant
     steps
 }
 
-/// What the sky has to know of a flow.
+/// The facts that the sky needs about a flow.
 fn account(flow: &FlowSpec, sky: &SkyPlan, warm_up: Instant, end: Instant) -> FlowAccount {
     let pair = sky.pairs.iter().position(|pair| (pair.server, pair.client) == (flow.from, flow.to));
     let window = (flow.start.max(warm_up), flow.stop.min(end));
@@ -256,8 +257,8 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// One set of relays and producers for all flows that speak with the same settings. `cache`: what the relays keep
-    /// in place of what the settings say, bytes.
+    /// Adds one set of relays and producers for all flows with the same settings. `cache` replaces the cache size
+    /// of the settings at the relays, bytes.
     fn add_stacks(&mut self, flows: &[FlowSpec], relays: &[NodeId], cache: Option<u64>) {
         for flow in flows {
             let Transport::Starhop(config, protection) = &flow.transport else { continue };
@@ -434,7 +435,7 @@ impl Builder {
 
 /// The programs of a flow.
 pub(super) struct Ends {
-    /// Who asks, or who sends where nobody asks.
+    /// The host that drives the flow: the requester, or the sender where nobody sends requests.
     pub(super) driver: HostId,
     pub(super) client: HostId,
     /// TCP senders, the source first.

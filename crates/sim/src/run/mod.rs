@@ -41,7 +41,7 @@ pub enum Action {
     Links {
         /// Which, and whether up.
         states: Vec<(LinkId, bool)>,
-        /// What is under way on a link that goes down still arrives.
+        /// Packets under way on a link that goes down still arrive.
         keep: bool,
     },
     /// The programs of the node get other addresses in place of those that they had. Nobody is told.
@@ -50,7 +50,7 @@ pub enum Action {
     StepClock(NodeId, i64),
 }
 
-/// What the director knows of a flow.
+/// The director's view of a flow.
 #[derive(Clone, Debug)]
 pub struct FlowHandle {
     /// Its number in the recorder.
@@ -65,13 +65,13 @@ pub struct FlowHandle {
     pub gateway: Option<HostId>,
     /// Its TCP connections are open from the start, and their programs start with it.
     is_connected: bool,
-    /// Where its content is.
+    /// Node that has its content.
     pub from: NodeId,
-    /// Where it is wanted.
+    /// Node that wants the content.
     pub to: NodeId,
-    /// When it begins.
+    /// Time at which it begins.
     pub start: Instant,
-    /// When it ends if it is not done.
+    /// Time at which it ends if it is not complete.
     pub stop: Instant,
     full_packet: u32,
     /// It has a time series.
@@ -105,10 +105,10 @@ pub struct Simulation {
     recorder: SharedRecorder,
     overlay: Overlay,
     sky: Option<Sky>,
-    /// What the sky did, where somebody wants to know.
+    /// The changes that the sky made, if the caller wants to know them.
     deeds: Option<Vec<(Instant, Deed)>>,
     flows: Vec<FlowHandle>,
-    /// What is to be done, latest first.
+    /// The remaining steps, latest first.
     steps: Vec<(Instant, Step)>,
     end: Instant,
     series: Series,
@@ -120,7 +120,7 @@ pub struct Simulation {
 /// Counters of a link and the bits that it sent.
 type LinkState = (LinkCounters, f64);
 
-/// What a link did since the end of the warm-up.
+/// Counters of a link since the end of the warm-up.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkResult {
     /// Its counters.
@@ -143,8 +143,8 @@ impl Simulation {
         }
     }
 
-    /// Lets the sky pass over a network in which no flow ever starts, and returns what it does and when. Nodes, links,
-    /// paths and what those could carry are known from then on, as after a run.
+    /// Lets the sky pass over a network in which no flow ever starts, and returns its changes with their times.
+    /// Nodes, links, paths and the capacity of the paths are known from then on, as after a run.
     pub fn rehearse(&mut self) -> Vec<(Instant, Deed)> {
         self.deeds = Some(Vec::new());
         self.steps.retain(|(_, step)| matches!(step, Step::WarmedUp));
@@ -198,7 +198,7 @@ impl Simulation {
                 self.recorder.borrow_mut().flow_mut(handle.record).started = Some(self.world.now());
                 let (driver, senders) = (handle.driver, handle.senders.clone());
                 self.world.begin(driver, self.flows[flow].record as u32);
-                // The source last: what it sends finds the others ready.
+                // The source starts last, so that its first packets find the other hosts ready.
                 for sender in senders.into_iter().rev().filter(|_| self.flows[flow].is_connected) {
                     self.world.start(sender);
                 }
@@ -355,7 +355,7 @@ impl Simulation {
     }
 }
 
-/// What a simulation measured.
+/// The measurements of a simulation.
 impl Simulation {
     /// The world.
     pub fn world(&self) -> &World<SharedRecorder> {
@@ -379,19 +379,19 @@ impl Simulation {
         stacks.flat_map(|(index, stack)| stack.relays.iter().map(relay(index))).collect()
     }
 
-    /// What the path of a flow through the sky was like; `None` without a sky.
+    /// The path of a flow through the sky; `None` without a sky.
     pub fn flow_path(&self, flow: usize) -> Option<FlowPath> {
         self.sky.as_ref().map(|sky| sky.flow_path(flow))
     }
 
-    /// What the links of the sky did since the end of the warm-up, by kind.
+    /// Counters of the links of the sky since the end of the warm-up, by kind.
     pub fn sky_links(&self) -> Vec<GroupResult> {
         let groups = |sky: &Sky| sky.groups(|link| sky.done(link, &self.world));
         self.sky.as_ref().map(groups).unwrap_or_default()
     }
 
-    /// The links of the sky by kind, with what they could have carried since the end of the warm-up, and what `done`
-    /// says that each did, counters and bits.
+    /// The links of the sky by kind, with their capacity since the end of the warm-up. `done` gives the counters
+    /// and the sent bits of each link.
     pub fn sky_links_elsewhere(&self, done: impl Fn(LinkId) -> (LinkCounters, f64)) -> Vec<GroupResult> {
         self.sky.as_ref().map(|sky| sky.groups(done)).unwrap_or_default()
     }
@@ -406,7 +406,7 @@ impl Simulation {
         self.sky.as_ref().map(Sky::names).unwrap_or_default()
     }
 
-    /// When paths through the sky changed.
+    /// Times at which paths through the sky changed.
     pub fn sky_changes(&self) -> Vec<Instant> {
         self.sky.as_ref().map(Sky::change_times).unwrap_or_default()
     }
@@ -416,7 +416,7 @@ impl Simulation {
         &self.series
     }
 
-    /// What each link did since the end of the warm-up.
+    /// Counters of each link since the end of the warm-up.
     pub fn link_results(&self) -> Vec<LinkResult> {
         let (since, before) = &self.at_warm_up;
         let (network, now) = (self.world.network(), self.world.now());

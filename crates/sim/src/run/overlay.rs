@@ -1,4 +1,4 @@
-//! Who asks whom: the relays on each flow's path, told hop by hop.
+//! The upstream of each node: the relays on each flow's path, told hop by hop.
 
 use crate::engine::{HostId, NodeId, Observer, World};
 use crate::host::{InterceptorHost, Protection, RelayHost, Seals};

@@ -7,9 +7,9 @@ use starhop_proto::time::Duration;
 pub struct FlowSample {
     /// Goodput: bytes handed over in order, Mbit/s.
     pub goodput_mbps: f64,
-    /// Mean delay of what arrived, milliseconds; NaN when nothing did.
+    /// Mean delay of arriving bytes, milliseconds; NaN if nothing arrived.
     pub owd_ms: f64,
-    /// Mean delay of what was handed over in order, milliseconds; NaN when nothing was.
+    /// Mean delay of bytes handed over in order, milliseconds; NaN if nothing was handed over.
     pub in_order_owd_ms: f64,
     /// Congestion window of a TCP source at the end of the step, segments; NaN for other transports.
     pub cwnd: f64,
@@ -43,7 +43,7 @@ pub struct LinkSample {
     pub queue_ms: f64,
     /// Bits sent in the step, Mbit/s.
     pub sent_mbps: f64,
-    /// What the schedule could have carried, Mbit/s; infinite for an unlimited link.
+    /// Capacity by the schedule, Mbit/s; infinite for an unlimited link.
     pub capacity_mbps: f64,
 }
 

@@ -8,7 +8,7 @@ use starhop_proto::split::{HEADER, SplitConfig};
 use starhop_proto::units::Rate;
 use std::collections::BTreeMap;
 
-/// TCP to the gateway, and what is beyond it.
+/// TCP to the gateway, and the connection beyond it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SplitTransport {
     /// Between the server and the gateway.

@@ -9,7 +9,7 @@ use starhop_proto::split::{ConnectionId, Receiver, Segment, SplitConfig};
 use starhop_proto::time::Instant;
 use std::net::SocketAddr;
 
-/// The client: it opens the connection over the satellite and tells the recorder what arrives.
+/// The client: it opens the connection over the satellite and reports arriving bytes to the recorder.
 #[derive(Debug)]
 pub struct SplitSink {
     receiver: Receiver,

@@ -16,11 +16,11 @@ use std::net::SocketAddr;
 pub struct Upstream {
     /// The flow, as the recorder numbers it.
     pub flow: u32,
-    /// Where its server is.
+    /// Address of its server.
     pub server: SocketAddr,
     /// TCP towards the server.
     pub terrestrial: TcpConfig,
-    /// The other side.
+    /// The connection over the satellite.
     pub satellite: SplitConfig,
 }
 
@@ -38,7 +38,7 @@ struct Terrestrial {
 pub struct GatewayHost {
     gateway: Gateway,
     connections: BTreeMap<u32, Terrestrial>,
-    /// What connections that are over had counted.
+    /// Final counters of connections that are over.
     counted: BTreeMap<u32, SenderStats>,
     released: Vec<ByteRange>,
 }

@@ -12,7 +12,7 @@ pub use terminal::TerminalHost;
 use starhop_proto::split::{Buffer, SplitConfig};
 use starhop_proto::time::Duration;
 
-/// Longer than both round trips of any gateway: what bounds a buffer before they are known.
+/// Bounds the buffer before the round trips are known: longer than both round trips of any gateway.
 const LONGEST_TRIPS: Duration = Duration::from_secs(4);
 
 /// The largest buffer that a connection may get.

@@ -31,7 +31,8 @@ impl TerminalHost {
         Self { receiver, sender, flow, gateway, client: None, is_asking: false }
     }
 
-    /// Hands what has arrived to the client's connection, and takes what that holds off the satellite's window.
+    /// Hands the bytes that have arrived to the client's connection, and reduces the satellite's window by the
+    /// bytes that the client's connection buffers.
     fn pass_on(&mut self) {
         self.sender.provide(self.receiver.next(), self.receiver.is_complete());
         self.receiver.keep(self.held());

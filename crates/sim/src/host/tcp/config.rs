@@ -3,10 +3,10 @@
 use super::congestion::{Control, Tuning};
 use starhop_proto::time::Duration;
 
-/// How losses are found.
+/// Method of loss detection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LossDetection {
-    /// By time: whatever was sent sufficiently before something that arrived is lost (RACK-TLP, RFC 8985).
+    /// By time: a segment is lost if one that was sent sufficiently later has arrived (RACK-TLP, RFC 8985).
     Rack,
     /// By three later segments that arrived (RFC 6675). Lost retransmissions wait for the timer.
     DupAck,
@@ -15,7 +15,7 @@ pub enum LossDetection {
     NoSack,
 }
 
-/// What makes a window grow.
+/// The unit in which acknowledgements make a window grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
     /// The segments that an acknowledgement covers (RFC 3465).
@@ -25,7 +25,7 @@ pub enum Count {
     Acks,
 }
 
-/// What a connection is set to. [`TcpConfig::new`] checks it.
+/// The settings of a connection. [`TcpConfig::new`] checks them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TcpSettings {
     /// The congestion control.
@@ -44,11 +44,11 @@ pub struct TcpSettings {
     pub min_rto: Duration,
     /// Segments leave at a rate where the control sets none, instead of as acknowledgements come.
     pub pacing: bool,
-    /// How losses are found.
+    /// Method of loss detection.
     pub loss_detection: LossDetection,
-    /// What makes windows grow.
+    /// The unit in which acknowledgements make windows grow.
     pub count: Count,
-    /// Where the first slow start ends, segments; `None` is at the first loss.
+    /// Threshold at which the first slow start ends, segments; with `None` it ends at the first loss.
     pub initial_ssthresh: Option<u32>,
     /// Slow start ends when the round trip grows, in controls that know HyStart.
     pub hystart: bool,
@@ -63,7 +63,7 @@ pub struct TcpSettings {
 }
 
 impl TcpSettings {
-    /// What the Linux kernel does by default, but for what [`Self::linux`] says.
+    /// The defaults of the Linux kernel, except for the differences that [`Self::linux`] lists.
     pub fn new(control: Control) -> Self {
         Self {
             control,
@@ -115,7 +115,7 @@ impl TcpSettings {
 pub struct TcpConfigError {
     /// Its name.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// The rule that the setting breaks.
     pub problem: &'static str,
 }
 

@@ -17,7 +17,7 @@ fn put(segment: Option<TcpSegment>, to: Option<SocketAddr>, out: &mut Body) -> O
     Some(to.into())
 }
 
-/// The server: it has the content, and sends it to whoever opens the connection.
+/// The server: it has the content, and sends it to every client that opens the connection.
 #[derive(Debug)]
 pub struct TcpSource {
     sender: Sender,
@@ -33,7 +33,7 @@ impl TcpSource {
         Self { sender, peer: None, exchange: None }
     }
 
-    /// It gives what it is asked for, one thing after the other.
+    /// The server answers the questions of `exchange`, one after the other, instead of sending everything at once.
     #[must_use]
     pub fn answering(mut self, exchange: Option<Exchange>) -> Self {
         self.exchange = exchange;
@@ -88,7 +88,7 @@ impl Host for TcpSource {
     }
 }
 
-/// The client: it opens the connection and tells the recorder what arrives.
+/// The client: it opens the connection and reports arriving bytes to the recorder.
 #[derive(Debug)]
 pub struct TcpSink {
     receiver: Receiver,
@@ -205,7 +205,8 @@ impl TcpSplice {
         self
     }
 
-    /// Hands what has arrived to the next connection, and tells the one before what room is left.
+    /// Hands the bytes that have arrived to the next connection, and tells the previous connection the room that is
+    /// left.
     fn pass_on(&mut self) {
         let arrived = self.receiver.next();
         self.sender.provide(arrived, self.receiver.is_complete());

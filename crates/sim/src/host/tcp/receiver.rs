@@ -21,7 +21,7 @@ enum Link {
     Closed,
     /// Sends SYN, again at this time.
     Opens(Instant),
-    /// Sends the request, again at this time, until data beyond what had come before is there.
+    /// Sends the request, and repeats it at this time, until data beyond `beyond` has come.
     Requests {
         at: Instant,
         beyond: u64,
@@ -29,7 +29,7 @@ enum Link {
     Open,
 }
 
-/// When an acknowledgement is due.
+/// The time at which an acknowledgement is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Due {
     Nothing,
@@ -49,9 +49,9 @@ pub(in crate::host) struct Receiver {
     /// Ranges of `beyond`, those that changed last first.
     recent: Vec<ByteRange>,
     duplicate: Option<ByteRange>,
-    /// Where the flow ends, once its last segment has come.
+    /// Length of the flow; known once its last segment has come.
     end: Option<u64>,
-    /// What the owner has taken, or has room for beyond `next`.
+    /// Bytes beyond `next` for which the owner has room.
     room: u64,
     advertised: u64,
     shift: u32,
@@ -226,7 +226,7 @@ impl Receiver {
         }
     }
 
-    /// The owner has room for `room` bytes beyond what has arrived in order.
+    /// The owner has room for `room` bytes beyond those that arrived in order.
     pub(in crate::host) fn set_room(&mut self, room: u64) {
         self.room = room;
         // A window that was nearly shut and opens is worth a segment (RFC 9293, section 3.8.6.2.2).
@@ -246,7 +246,7 @@ impl Receiver {
         }
     }
 
-    /// When to come back if nothing else happens.
+    /// Time of the next timer.
     pub(in crate::host) fn poll_timeout(&self) -> Option<Instant> {
         let handshake = match self.link {
             Link::Opens(at) | Link::Requests { at, .. } => Some(at),

@@ -49,7 +49,7 @@ impl Path {
     }
 }
 
-/// Transfers `bytes`; what the application got, and when.
+/// Transfers `bytes`; returns the ranges that the application got, and the time of the end.
 fn transfer(config: &TcpConfig, bytes: u64, faults: Faults, seed: u64) -> (RangeSet, Instant) {
     let mut sender = Sender::new(config, 0, seed);
     sender.provide(bytes, true);
@@ -193,7 +193,7 @@ fn what_is_out_of_order_is_reported_at_once_the_latest_first() {
     assert_eq!(arrive(36), (32, false, vec![(36, 37), (33, 34)]));
     assert_eq!(arrive(34), (32, false, vec![(33, 35), (36, 37)]));
     assert_eq!(arrive(36), (32, true, vec![(36, 37), (33, 35), (36, 37)]));
-    // A hole that is filled is told at once, and so is what arrived twice.
+    // A filled hole is acknowledged at once, and so is a segment that arrived twice.
     assert_eq!(arrive(32), (35, false, vec![(36, 37)]));
     assert_eq!(arrive(3), (35, true, vec![(3, 4), (36, 37)]));
 }
@@ -210,7 +210,7 @@ fn a_window_that_was_shut_is_opened_without_being_asked() {
             last = ack.ack + ack.window;
         }
     }
-    // It took what it had promised, and not a byte more.
+    // The receiver took the window that it had promised, and not a byte more.
     assert!(receiver.next() <= last && last - receiver.next() < MSS, "{} of {last}", receiver.next());
     receiver.set_room(MSS);
     assert!(receiver.poll_transmit(Instant::ZERO).is_none());

@@ -1,4 +1,4 @@
-//! What paths were like, and what they could have carried.
+//! The paths of pairs over time, and their capacity.
 
 use super::plan::SkyPlan;
 use crate::engine::{LinkId, World};
@@ -8,7 +8,7 @@ use starhop_proto::time::{Duration, Instant};
 /// The path of a pair over the run, time by time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathResult {
-    /// When it changed, its first route not counted.
+    /// Times of its changes, without the first route.
     pub changes: Vec<Instant>,
     /// Mean number of links while there was a path.
     pub mean_hops: f64,
@@ -99,8 +99,9 @@ impl PathAccount {
     }
 }
 
-/// What the path of a flow could have carried: per kind of hop, because relays store what a hop cannot take yet. The
-/// kinds are the server's and the client's access, their ground links, and all between, of which the narrowest counts.
+/// The capacity of a flow's path, per kind of hop, because relays store the bytes that a hop cannot take yet. The
+/// kinds are the server's access, the client's access, their two ground links, and all links between, of which the
+/// narrowest counts.
 #[derive(Clone, Debug)]
 pub(crate) struct FlowAccount {
     pub(super) pair: usize,
@@ -120,7 +121,7 @@ impl FlowAccount {
         Self { pair, window, packet, closed: Instant::ZERO, bits: [0.0; KINDS] }
     }
 
-    /// Adds what `path`, from server to client, could carry since the last time.
+    /// Adds the capacity of `path`, from server to client, since the last call.
     pub(super) fn close(&mut self, plan: &SkyPlan, path: &[LinkId], world: &World<SharedRecorder>) {
         let (from, to) = (self.closed.max(self.window.0), world.now().min(self.window.1));
         self.closed = world.now();

@@ -1,5 +1,5 @@
-//! What a sky does to a network, one change after the other: to that of the simulation, and to any other that shall
-//! go through the same.
+//! The changes that a sky makes to a network, one by one: to the network of the simulation, and to any other
+//! network that must go through the same changes.
 
 use crate::engine::{LinkId, Network, NodeId, World};
 use crate::link::{Link, LinkConfig, LossModel, Outage, RateSchedule};
@@ -18,25 +18,26 @@ pub enum Deed {
         /// Bytes of link-layer header per packet.
         header: u32,
     },
-    /// A link is switched on or off; off, it loses what waits and, unless `keep`, what is under way.
+    /// A link is switched on or off. A link that goes off loses its queue and, unless `keep`, the packets under
+    /// way.
     Switch {
         /// Which.
         link: LinkId,
         /// On.
         is_up: bool,
-        /// What is under way still arrives.
+        /// Packets under way still arrive.
         keep: bool,
     },
     /// The model of a link changes.
     Tune {
         /// Which.
         link: LinkId,
-        /// How.
+        /// The new values.
         tuning: Tuning,
     },
     /// Packets for `to` leave `node` by `link` from now on.
     Hop {
-        /// Where.
+        /// The node.
         node: NodeId,
         /// Their destination.
         to: NodeId,
@@ -70,7 +71,7 @@ impl Tuning {
     }
 }
 
-/// The world as a sky changes it, and the list of what it did where somebody keeps one.
+/// The world that a sky changes, and the list of its changes if the caller keeps one.
 pub(crate) struct Stage<'a> {
     pub(crate) world: &'a mut World<SharedRecorder>,
     pub(crate) log: Option<&'a mut Vec<(Instant, Deed)>>,

@@ -1,4 +1,4 @@
-//! What the constellation does, read ahead as far as needed and no further.
+//! The events of the constellation, read ahead as far as needed and no further.
 
 use starhop_orbit::elements::OrbitError;
 use starhop_orbit::schedule::{Change, Changes, Ends, Event};
@@ -34,7 +34,7 @@ impl<'a> Feed<'a> {
         self.ahead.pop_front().map(|change| change.event)
     }
 
-    /// When a link will go down that is up now; the end of the plan where it stays.
+    /// Time at which a link that is up will go down; the end of the plan if it stays up.
     pub(super) fn down_at(&mut self, ends: Ends) -> Option<Instant> {
         let mut index = 0;
         loop {

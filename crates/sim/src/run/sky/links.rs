@@ -13,10 +13,10 @@ use starhop_proto::units::Rate;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-/// For how long a link that paths have left still forwards what reaches it: longer than anything is under way.
+/// Time for which a link outside every path still forwards packets: longer than any packet is under way.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What links of one kind did since the end of the warm-up.
+/// Counters of the links of one kind since the end of the warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupResult {
     /// "Beijing-sky" or "isl".
@@ -37,12 +37,12 @@ struct SkyLink {
     ids: [LinkId; 2],
     /// Since when a path uses it.
     used_since: Option<Instant>,
-    /// When it was left.
+    /// Time at which the last path left it.
     left_at: Instant,
     counted: [Counted; 2],
 }
 
-/// What is counted of one direction.
+/// Counts of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     /// At the end of the warm-up.
@@ -66,7 +66,7 @@ fn ordered(a: Body, b: Body) -> Ends {
     (a.min(b), a.max(b))
 }
 
-/// What direction `index` of a link is.
+/// The configuration of direction `index` of a link.
 fn kind(plan: &SkyPlan, ends: Ends, index: usize) -> &SkyLinkConfig {
     match (ends.1 >= plan.network.satellite_count(), index) {
         (false, _) => &plan.isl,
@@ -213,7 +213,7 @@ impl Links {
         }
     }
 
-    /// What a link of the sky did in the simulation since the end of the warm-up.
+    /// Counters of a link of the sky in the simulation since the end of the warm-up.
     pub(super) fn done(&self, link: LinkId, world: &World<SharedRecorder>) -> (LinkCounters, f64) {
         let of = self.by_id.get(&link).and_then(|(ends, index)| Some(self.links.get(ends)?.counted[*index]));
         let before = of.unwrap_or_default().before;
@@ -221,7 +221,7 @@ impl Links {
         (model.counters().since(before.0), model.bits_sent(world.now()) - before.1)
     }
 
-    /// The links by kind; `done` says what each did since the end of the warm-up.
+    /// The links by kind; `done` gives the counters of each since the end of the warm-up.
     pub(super) fn groups(
         &self,
         plan: &SkyPlan,
@@ -257,7 +257,7 @@ impl Links {
 }
 
 impl SkyLink {
-    /// Adds what it could have sent while it was used.
+    /// Adds the bits that the link could have sent while it was used.
     fn count_capacity(&mut self, warm_up: Instant, world: &World<SharedRecorder>) {
         let Some(since) = self.used_since.replace(world.now()) else { return };
         for (id, counted) in self.ids.iter().zip(&mut self.counted) {

@@ -1,7 +1,7 @@
 //! A sky over the ground: satellites, their links and relays, made when a path first uses them.
 //!
-//! [`Feed`] yields what the constellation does, [`Sky`] does it to the world. Only what paths touch exists: a day
-//! over Beijing and New York passes hundreds of satellites, but holds two dozen links at a time.
+//! [`Feed`] yields the events of the constellation, [`Sky`] applies them to the world. Only satellites and links on
+//! paths exist: a day over Beijing and New York passes hundreds of satellites, but holds two dozen links at a time.
 
 mod account;
 mod deed;
@@ -31,11 +31,11 @@ use starhop_proto::time::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// A satellite that has been off every path for so long forgets what its relays remember: the memory of a day's
+/// A satellite that has been off every path for so long loses the memory of its relays: the memory of a day's
 /// satellites together would be a hundred times that of those in use.
 const RELAY_MEMORY: Duration = Duration::from_secs(60);
 
-/// How far beyond the run's end its last passes are followed.
+/// Time beyond the run's end for which its last passes are followed.
 const LOOK_AHEAD: Duration = Duration::from_secs(1_200);
 
 /// The sky of a running simulation.
@@ -80,8 +80,8 @@ impl Sky {
         }
     }
 
-    /// What the run looks at: the network, shared because the feed reads it while the sky changes, and the pairs'
-    /// stations from the run's beginning until every pass that it sees has ended.
+    /// The network, and the schedule of the pairs' stations from the run's beginning until every pass that the run
+    /// sees has ended. The network is shared because the feed reads it while the sky changes.
     pub(super) fn sight(&self, end: Instant) -> (Arc<Network>, Schedule) {
         let stations =
             self.plan.pairs.iter().map(|pair| (pair.client_station, pair.server_station)).collect();
@@ -151,7 +151,7 @@ impl Sky {
         let hops = route.bodies.len().max(1) - 1 + self.access_hops(pair);
         self.paths[pair].set_route(now, hops);
         self.routes[pair] = route;
-        // Last, so that what another pair lost with a cut is there again.
+        // Last, so that routes that another pair lost through a cut are installed again.
         if self.routes[pair].chain.is_empty() {
             self.routes.iter().for_each(|route| install(route, stage));
         } else {
@@ -216,7 +216,7 @@ impl Sky {
         }
     }
 
-    /// Adds what the paths of flows could have carried until now.
+    /// Adds the capacity of the flows' paths until now.
     fn close_flows(&mut self, pair: Option<usize>, world: &World<SharedRecorder>) {
         for flow in self.flows.iter_mut().filter(|flow| pair.is_none_or(|pair| flow.pair == pair)) {
             flow.close(&self.plan, &self.routes[flow.pair].to_client, world);
@@ -240,7 +240,7 @@ impl Sky {
         self.paths[self.flows[flow].pair].now()
     }
 
-    /// What the path of a flow was like.
+    /// The path of a flow.
     pub(super) fn flow_path(&self, flow: usize) -> FlowPath {
         let account = &self.flows[flow];
         FlowPath { ideal_bps: account.ideal_bps(), path: self.paths[account.pair].result() }
@@ -251,12 +251,12 @@ impl Sky {
         self.links.best_rate(&self.plan, link)
     }
 
-    /// What the links did since the end of the warm-up, by kind: `done` says it of each.
+    /// Counters of the links since the end of the warm-up, by kind: `done` gives those of each link.
     pub(super) fn groups(&self, done: impl Fn(LinkId) -> (LinkCounters, f64)) -> Vec<GroupResult> {
         self.links.groups(&self.plan, done)
     }
 
-    /// What a link did in the simulation since the end of the warm-up.
+    /// Counters of a link in the simulation since the end of the warm-up.
     pub(super) fn done(&self, link: LinkId, world: &World<SharedRecorder>) -> (LinkCounters, f64) {
         self.links.done(link, world)
     }
@@ -267,7 +267,7 @@ impl Sky {
         self.nodes.iter().map(name).collect()
     }
 
-    /// When any path changed.
+    /// Times at which any path changed.
     pub(super) fn change_times(&self) -> Vec<Instant> {
         let times: BTreeSet<Instant> =
             self.paths.iter().flat_map(|path| path.changes().iter().copied()).collect();

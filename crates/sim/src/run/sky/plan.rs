@@ -1,4 +1,4 @@
-//! What a sky is made of.
+//! The parts of a sky.
 
 use crate::engine::{LinkId, NodeId};
 use crate::link::{LinkConfig, RateSchedule};
@@ -16,15 +16,15 @@ use std::sync::Arc;
 pub struct SkyPlan {
     /// Satellites and stations.
     pub network: Arc<Network>,
-    /// Who forwards.
+    /// The nodes that forward.
     pub relaying: Relaying,
-    /// When the run begins, s since the constellation's epoch; a multiple of 10 ms.
+    /// Start of the run, s since the constellation's epoch; a multiple of 10 ms.
     pub from_s: f64,
     /// The node of each station, in the order of [`Network::stations`].
     pub gateways: Vec<NodeId>,
     /// Links between a host and its gateway, up and down, by host; a host that is its own gateway has none.
     pub access: BTreeMap<NodeId, (LinkId, LinkId)>,
-    /// Who talks.
+    /// The pairs of hosts that talk.
     pub pairs: Vec<SkyPair>,
     /// Inter-satellite links.
     pub isl: SkyLinkConfig,
@@ -36,7 +36,7 @@ pub struct SkyPlan {
     pub relays: Vec<bool>,
     /// Bytes that relays on the ground keep, where not as much as those in the sky.
     pub station_cache: Option<u64>,
-    /// What happens when a station changes its satellite.
+    /// The behaviour when a station changes its satellite.
     pub handover: Handover,
 }
 
@@ -65,7 +65,7 @@ pub struct SkyPair {
 pub struct SkyLinkConfig {
     /// Rate, queue, loss.
     pub config: LinkConfig,
-    /// Loses only what goes from servers to clients.
+    /// Loses only packets from servers to clients.
     pub is_lossy_for_data_only: bool,
     /// Bytes of link-layer header per packet.
     pub header: u32,
@@ -73,14 +73,14 @@ pub struct SkyLinkConfig {
     pub curve: Option<VCurve>,
 }
 
-/// What happens when a station changes its satellite.
+/// The behaviour when a station changes its satellite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
     /// For how long the new link carries nothing.
     pub outage: Duration,
     /// Packets wait meanwhile; otherwise they are lost.
     pub hold: bool,
-    /// A link that no path uses any more still carries what is on its way over it.
+    /// A link that no path uses any more still delivers the packets under way.
     pub keep: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct VCurve {
     pub max: Rate,
     /// At its ends.
     pub floor: Rate,
-    /// What is added or taken away, drawn evenly every second.
+    /// Largest noise that is added or subtracted, drawn uniformly every second.
     pub noise: Rate,
 }
 

@@ -1,4 +1,4 @@
-//! How much of a window waits in queues: the estimate that Vegas, Veno and Hybla-Veno share.
+//! The part of a window that waits in queues: the estimate that Vegas, Veno and Hybla-Veno share.
 
 use super::Ack;
 use starhop_proto::time::Duration;

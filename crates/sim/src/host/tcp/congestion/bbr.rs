@@ -11,9 +11,9 @@ use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 
-/// 2/ln 2: the least gain that doubles what is delivered every round.
+/// 2/ln 2: the least gain that doubles the delivered rate every round.
 const HIGH_GAIN: f64 = 2.885;
-/// In a round this drains what startup queued.
+/// With this gain a round drains the queue that startup built.
 const DRAIN_GAIN: f64 = 1.0 / HIGH_GAIN;
 /// Twice the product: acknowledgements may be delayed.
 const CWND_GAIN: f64 = 2.0;
@@ -21,9 +21,9 @@ const CWND_GAIN: f64 = 2.0;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 /// Rounds for which a bandwidth counts: a cycle and two.
 const BANDWIDTH_ROUNDS: u64 = 10;
-/// How long a shortest round trip counts.
+/// Lifetime of the estimate of the shortest round trip.
 const MIN_RTT_LASTS: Duration = Duration::from_secs(10);
-/// How long the window stays small to see one.
+/// Time for which the window stays small, so that a round trip without queueing is seen.
 const PROBE_RTT_LASTS: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -11,17 +11,17 @@ use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 
-/// 4·ln 2: doubles what is delivered every round.
+/// 4·ln 2: doubles the delivered rate every round.
 const STARTUP_PACING: f64 = 2.77;
 const STARTUP_CWND: f64 = 2.0;
-/// Drains in a round what a window of twice the product queued.
+/// Drains in one round the queue of a window of twice the bandwidth-delay product.
 const DRAIN_PACING: f64 = 0.5;
 const UP_PACING: f64 = 1.25;
 const UP_CWND: f64 = 2.25;
 const DOWN_PACING: f64 = 0.9;
 const CWND_GAIN: f64 = 2.0;
 const PROBE_RTT_CWND: f64 = 0.5;
-/// How long a shortest round trip counts, and how often one is looked for.
+/// Lifetime of the estimate of the shortest round trip, interval of its probes, and length of a probe.
 const MIN_RTT_LASTS: Duration = Duration::from_secs(10);
 const PROBE_RTT_EVERY: Duration = Duration::from_secs(5);
 const PROBE_RTT_LASTS: Duration = Duration::from_millis(200);
@@ -51,7 +51,7 @@ enum Mode {
     },
 }
 
-/// Which acknowledgements come: of what was sent before, during or after a probe.
+/// The phase of a probe whose segments the present acknowledgements cover.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Acks {
     Settled,
@@ -107,7 +107,8 @@ impl MinRtt {
     }
 }
 
-/// When the next probe is due.
+/// The schedule of bandwidth probes: the next one is due `wait` after `since`, or after as many rounds as Reno would
+/// need to use the path.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Cycle {
     since: Instant,
@@ -278,7 +279,7 @@ impl Bbr3 {
 
     fn check_up(&mut self, ack: &Ack, rate: Option<f64>) {
         if ack.is_cwnd_limited && self.cwnd >= self.bounds.inflight_hi {
-            // The bound, not the path, is what stops the bandwidth from growing.
+            // The bound, not the path, stops the bandwidth from growing.
             self.pipe.reset(rate.unwrap_or(0.0));
         } else if self.pipe.is_full_now {
             self.begin_down(ack);
@@ -360,7 +361,7 @@ impl Bbr3 {
     }
 
     fn set_cwnd(&mut self, ack: &Ack, gain: f64) {
-        // Losses bound the window by what they teach the model, and in no other way.
+        // Losses bound the window only through the bounds that the model learned from them.
         let most = self.inflight(self.bandwidth(), gain);
         if self.pipe.was_full {
             self.cwnd = (self.cwnd + ack.acked).min(most);

@@ -1,12 +1,12 @@
-//! What BBRv3 learns from losses (draft-ietf-ccwg-bbr): short-term bounds that a loss
-//! lowers and the next probe lifts, and a long-term bound of what fits into the path.
+//! Bounds that BBRv3 learns from losses (draft-ietf-ccwg-bbr): short-term bounds that a loss lowers and the next
+//! probe lifts, and a long-term bound of the data that fits into the path.
 
 use super::bbr_parts::LEAST_WINDOW;
 use super::{Ack, RateSample};
 
 /// Share of a flight that may be lost before it was too large.
 const LOSS_THRESHOLD: f64 = 0.02;
-/// What is left of a bound after a round with losses.
+/// Factor by which a round with losses reduces a bound.
 pub(super) const BETA: f64 = 0.7;
 /// Share of the long-term bound left free for other flows.
 const HEADROOM: f64 = 0.15;
@@ -20,7 +20,7 @@ pub(super) fn is_too_high(sample: &RateSample) -> bool {
     sample.lost > LOSS_THRESHOLD * sample.tx_in_flight
 }
 
-/// What the acknowledgements of the present round showed.
+/// Measurements of the present round's acknowledgements.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Signals {
     ends_at_delivered: f64,
@@ -53,7 +53,7 @@ impl Signals {
         self.is_round_end && self.bursts >= STARTUP_LOSS_BURSTS && is_too_high(sample)
     }
 
-    /// At the end of an acknowledgement's handling: the next round begins with what this one showed last.
+    /// Called last for each acknowledgement: a new round starts with the values of the present acknowledgement.
     pub(super) fn advance(&mut self, ack: &Ack, rate: Option<f64>) {
         if self.is_round_end {
             self.best_rate = rate.unwrap_or(0.0);
@@ -113,7 +113,7 @@ impl Bounds {
         (self.bw_lo, self.inflight_lo) = (f64::INFINITY, f64::INFINITY);
     }
 
-    /// The long-term bound less what is left to others.
+    /// The long-term bound less the share that is left to other flows.
     pub(super) fn with_headroom(&self) -> f64 {
         let headroom = (HEADROOM * self.inflight_hi).max(1.0);
         if self.inflight_hi.is_finite() {

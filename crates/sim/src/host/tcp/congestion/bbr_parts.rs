@@ -1,4 +1,4 @@
-//! What both BBRs are made of.
+//! The parts that both BBRs share.
 
 use super::{Ack, Loss, LossKind, RateSample, Setup};
 use starhop_proto::time::Duration;
@@ -11,7 +11,7 @@ pub(super) const LEAST_WINDOW: f64 = 4.0;
 const PACING_MARGIN: f64 = 0.99;
 /// At lower wire rates a host hands single segments to its network card, otherwise two or more.
 const SLOW_PACING: Rate = Rate::from_bps(1_200_000);
-/// What is handed over at once is a millisecond's worth.
+/// The sender hands over one millisecond's worth of segments at once.
 const BURST: Duration = Duration::from_millis(1);
 
 /// Segments per second of a rate sample; none if it is too short to mean anything.
@@ -210,8 +210,8 @@ impl Pace {
         self.rate
     }
 
-    /// Room for what hosts hand over at once, at both ends and between (tcp_bbr.c: three bursts), and an even
-    /// number, because every second segment is acknowledged.
+    /// Adds room for the bursts that hosts hand over at once, at both ends and between (tcp_bbr.c: three bursts),
+    /// and rounds up to an even number, because every second segment is acknowledged.
     pub(super) fn with_bursts(&self, segments: f64) -> f64 {
         let least = if self.rate < SLOW_PACING { 1.0 } else { 2.0 };
         let burst = self.rate.bytes_in(BURST) as f64 * 8.0 / self.packet_bits;

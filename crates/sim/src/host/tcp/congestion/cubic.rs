@@ -1,12 +1,12 @@
-//! Cubic (RFC 9438), with what the Linux kernel does where the RFC leaves a choice: HyStart in slow start, and an
+//! Cubic (RFC 9438). Where the RFC leaves a choice, it follows the Linux kernel: HyStart in slow start, and an
 //! epoch that begins at the first acknowledgement after a repair.
 
 use super::{Ack, HyStart, LEAST_SSTHRESH, Loss, LossKind, Setup, Window, WindowControl, hystart};
 use starhop_proto::time::{Duration, Instant};
 
-/// How steep the cubic is, segments per second cubed (RFC 9438, section 5.1).
+/// Steepness of the cubic, segments per second cubed (RFC 9438, section 5.1).
 const C: f64 = 0.4;
-/// What is left of the window after a loss (RFC 9438, section 4.6).
+/// Factor by which a loss reduces the window (RFC 9438, section 4.6).
 const BETA: f64 = 0.7;
 /// The window grows at most by half a segment per acknowledged segment, so that a burst of late growth does
 /// not overrun the path, and at least by this share of a segment per window (both as in the kernel, whose count of

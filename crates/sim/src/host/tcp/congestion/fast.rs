@@ -5,13 +5,13 @@
 use super::{Ack, LEAST_SSTHRESH, Loss, LossKind, Setup, Tuning, Window, WindowControl};
 use starhop_proto::time::Duration;
 
-/// What FAST can be told.
+/// Options of FAST.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FastOptions {
     /// Segments that the flow keeps in queues. The paper has 200 for Gbit/s; here a tenth of it, for the tens of
     /// Mbit/s and queues of some hundred packets of satellite paths.
     pub alpha: f64,
-    /// How far a round trip moves the window towards its target, in (0, 1].
+    /// Share of the distance to its target by which the window moves in a round trip, in (0, 1].
     pub gamma: f64,
 }
 
@@ -22,7 +22,7 @@ impl Default for FastOptions {
 }
 
 impl FastOptions {
-    /// What the user set, over the defaults.
+    /// The user's settings, and the defaults for the rest.
     pub fn of(tuning: &Tuning) -> Self {
         let defaults = Self::default();
         Self { alpha: tuning.alpha.unwrap_or(defaults.alpha), gamma: tuning.gamma.unwrap_or(defaults.gamma) }
@@ -38,7 +38,7 @@ pub struct Fast {
     base_rtt: Duration,
     /// Window change of this round per acknowledged segment.
     step: f64,
-    /// Where the change ends.
+    /// Window at which the change ends.
     target: f64,
 }
 

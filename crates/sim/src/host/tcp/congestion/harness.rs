@@ -1,5 +1,5 @@
-//! What the controls are tested with: hand-made acknowledgements, and flows over one bottleneck with a sender
-//! that does nothing but count. Losses are found when their acknowledgement would have come.
+//! The test harness of the controls: hand-made acknowledgements, and flows over one bottleneck with a sender that
+//! does nothing but count. A loss is found at the time at which its acknowledgement would have come.
 
 use super::{Ack, CongestionControl, Loss, LossKind, RateSample, Setup, Tuning};
 use crate::link::{XcpHeader, XcpOptions, XcpRouter};
@@ -200,7 +200,7 @@ impl Pipe {
         delivered.map(|delivered| delivered / span.as_secs_f64()).collect()
     }
 
-    /// What the bottleneck carries, packets per second.
+    /// Capacity of the bottleneck, packets per second.
     pub(crate) fn capacity(&self) -> f64 {
         self.bottleneck.rate.as_bps() as f64 / f64::from(PACKET) / 8.0
     }

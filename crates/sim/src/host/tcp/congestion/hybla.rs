@@ -5,7 +5,7 @@
 use super::{Ack, Loss, LossKind, Setup, Tuning, Window, WindowControl};
 use starhop_proto::time::Duration;
 
-/// What Hybla can be told.
+/// Options of Hybla.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HyblaOptions {
     /// Round trip of the reference connection; 25 ms in the paper.
@@ -19,7 +19,7 @@ impl Default for HyblaOptions {
 }
 
 impl HyblaOptions {
-    /// What the user set, over the defaults.
+    /// The user's settings, and the defaults for the rest.
     pub fn of(tuning: &Tuning) -> Self {
         let defaults = Self::default();
         Self { rtt0: tuning.rtt0.unwrap_or(defaults.rtt0) }

@@ -1,12 +1,12 @@
-//! Hybla-Veno (the enhanced TCP mechanism for 5G-IoT over GEO satellites, section 3): Hybla's growth with RTT0 =
-//! 75 ms, a slow start in three sub-phases, and reductions by Veno's estimate of what waits in queues.
+//! Hybla-Veno (the enhanced TCP mechanism for 5G-IoT over GEO satellites, section 3): Hybla's growth with RTT0 = 75
+//! ms, a slow start in three sub-phases, and reductions by Veno's estimate of the queue.
 
 use super::backlog::Backlog;
 use super::hybla::{HyblaOptions, Rho};
 use super::{Ack, Loss, LossKind, Setup, Tuning, Window, WindowControl};
 use starhop_proto::time::Duration;
 
-/// What Hybla-Veno can be told.
+/// Options of Hybla-Veno.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HyblaVenoOptions {
     /// Round trip of the reference connection.
@@ -24,7 +24,7 @@ impl Default for HyblaVenoOptions {
 }
 
 impl HyblaVenoOptions {
-    /// What the user set, over the defaults.
+    /// The user's settings, and the defaults for the rest.
     pub fn of(tuning: &Tuning) -> Self {
         let defaults = Self::default();
         Self {
@@ -46,7 +46,7 @@ pub struct HyblaVeno {
     options: HyblaVenoOptions,
 }
 
-/// What is left of the window when a loss is taken for random, for either, for congestion (section 3.2).
+/// Factors by which a loss reduces the window when it seems random, unclear, or due to congestion (section 3.2).
 const AFTER_RANDOM_LOSS: f64 = 4.0 / 5.0;
 const AFTER_UNCLEAR_LOSS: f64 = 3.0 / 5.0;
 const AFTER_CONGESTION: f64 = 2.0 / 5.0;

@@ -1,8 +1,8 @@
 //! Congestion controls: one file each, behind one trait.
 //!
-//! The sender owns the scoreboard, loss detection, recovery and timers, and tells its control what happened. The
-//! control owns the window. Windows are counted in segments of MSS bytes and may be fractions, as in the papers
-//! and RFCs that define the controls; the sender rounds down when it sends.
+//! The sender owns the scoreboard, loss detection, recovery and timers, and reports events to its control. The
+//! control owns the window. Windows are counted in segments of MSS bytes and may be fractions, as in the papers and
+//! RFCs that define the controls; the sender rounds down when it sends.
 
 mod backlog;
 mod bbr;
@@ -97,7 +97,8 @@ impl Control {
     }
 }
 
-/// Parameters of controls; what is not given is the control's default, and what a control does not know it ignores.
+/// Parameters of controls. A control uses its default for a parameter that is not given, and ignores the parameters
+/// of other controls.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Tuning {
     /// The round trip of the reference connection (Hybla, Hybla-Veno).
@@ -110,7 +111,7 @@ pub struct Tuning {
     pub gamma: Option<f64>,
 }
 
-/// What a connection tells its control when it begins.
+/// The facts that a connection gives its control at the start.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Setup {
     /// Payload bytes of a full segment.
@@ -119,15 +120,15 @@ pub struct Setup {
     pub overhead: u32,
     /// The window that it begins with, segments (RFC 6928).
     pub initial_window: f64,
-    /// Where its first slow start ends, segments; infinite for at the first loss.
+    /// Threshold at which its first slow start ends, segments; infinite if the first loss ends it.
     pub initial_ssthresh: f64,
     /// The peer's receive window, segments.
     pub receive_window: f64,
-    /// What the user set in place of the control's defaults.
+    /// The user's settings in place of the control's defaults.
     pub tuning: Tuning,
     /// Slow start ends when the round trip grows, in controls that know HyStart.
     pub hystart: bool,
-    /// For controls that draw lots.
+    /// Seed of controls that draw random numbers.
     pub seed: u64,
 }
 
@@ -151,7 +152,7 @@ pub struct RateSample {
 /// An acknowledgement that covers something new, in the sender's words.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ack {
-    /// When it came.
+    /// Time of its arrival.
     pub now: Instant,
     /// Segments newly covered, cumulatively or selectively.
     pub acked: f64,
@@ -185,7 +186,7 @@ pub struct Ack {
     pub xcp_feedback: Option<f64>,
 }
 
-/// How a loss was found.
+/// Cause by which a loss was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LossKind {
     /// From acknowledgements (three duplicates, SACK, RACK): fast recovery begins.
@@ -199,9 +200,9 @@ pub enum LossKind {
 /// The beginning of a loss episode: at most one per window of data, and every timeout.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Loss {
-    /// When it was found.
+    /// Time at which the loss was found.
     pub now: Instant,
-    /// How it was found.
+    /// Cause by which it was found.
     pub kind: LossKind,
     /// Segments in flight before it was found.
     pub in_flight: f64,
@@ -211,12 +212,12 @@ pub struct Loss {
     pub min_rtt: Duration,
 }
 
-/// Who decides what is sent while losses are repaired.
+/// The rule that decides which segments may leave during a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recovery {
     /// Proportional rate reduction towards `ssthresh` (RFC 6937), then `cwnd = ssthresh`.
     Proportional,
-    /// No fast recovery: the window is what the control says, at once (Tahoe).
+    /// No fast recovery: the control's window applies at once (Tahoe).
     Immediate,
     /// The control counts losses itself and its window holds at all times (BBR, Vivace, XCP).
     Own,
@@ -234,8 +235,8 @@ pub trait CongestionControl: std::fmt::Debug {
     /// A loss episode begins.
     fn on_loss(&mut self, loss: &Loss);
 
-    /// The timer ran out again before what it repaired was covered, or in the middle of a repair: the threshold was
-    /// lowered already (RFC 5681, section 3.1), the window begins anew.
+    /// The timer ran out a second time before the repaired segments were covered, or in the middle of a repair. The
+    /// threshold was lowered already (RFC 5681, section 3.1); only the window starts again.
     fn on_repeated_timeout(&mut self, loss: &Loss) {
         self.on_loss(loss);
     }
@@ -252,7 +253,7 @@ pub trait CongestionControl: std::fmt::Debug {
     /// The time of [`Self::poll_timeout`] has come.
     fn on_timer(&mut self, _now: Instant) {}
 
-    /// When to be called back if nothing else happens (monitor intervals, probes).
+    /// Time of the next call of [`Self::on_timer`], for monitor intervals and probes.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
@@ -271,7 +272,7 @@ pub trait CongestionControl: std::fmt::Debug {
         None
     }
 
-    /// Who decides what is sent while losses are repaired.
+    /// The rule that decides which segments may leave during a repair.
     fn recovery(&self) -> Recovery {
         Recovery::Proportional
     }

@@ -8,7 +8,7 @@ pub struct NewReno {
     window: Window,
 }
 
-/// What is left of the window after a loss (RFC 5681, equation 4).
+/// Factor by which a loss reduces the window (RFC 5681, equation 4).
 const BETA: f64 = 0.5;
 
 impl NewReno {

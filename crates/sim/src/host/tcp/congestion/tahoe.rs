@@ -9,7 +9,7 @@ pub struct Tahoe {
     window: Window,
 }
 
-/// The threshold is half of what was in flight.
+/// The threshold becomes half of the segments in flight.
 const BETA: f64 = 0.5;
 
 impl Tahoe {

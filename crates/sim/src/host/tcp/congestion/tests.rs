@@ -1,4 +1,4 @@
-//! What holds for every control, whatever it is told.
+//! Properties that every control has, whatever its input.
 
 use super::harness::setup;
 use super::{Ack, CongestionControl, Control, Loss, LossKind, RateSample, Tuning};

@@ -4,7 +4,7 @@
 use super::backlog::Backlog;
 use super::{Ack, LEAST_SSTHRESH, Loss, Setup, Tuning, Window, WindowControl};
 
-/// What Vegas can be told: bounds of the queued segments.
+/// Options of Vegas: bounds of the queued segments.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct VegasOptions {
     /// With fewer the window grows; 2 in the paper's Vegas-2,4.
@@ -22,7 +22,7 @@ impl Default for VegasOptions {
 }
 
 impl VegasOptions {
-    /// What the user set, over the defaults.
+    /// The user's settings, and the defaults for the rest.
     pub fn of(tuning: &Tuning) -> Self {
         let defaults = Self::default();
         Self {
@@ -72,7 +72,7 @@ impl Vegas {
         self.backlog.begin_round();
     }
 
-    /// The window falls to what is under way, and the queue drains.
+    /// The window falls to the segments under way, and the queue drains.
     fn leave_slow_start(&mut self) {
         let under_way = self.window.cwnd * self.backlog.base_by_rtt();
         self.window.cwnd = (under_way + 1.0).min(self.window.cwnd).max(LEAST_SSTHRESH);

@@ -4,7 +4,7 @@
 use super::backlog::Backlog;
 use super::{Ack, Loss, LossKind, Setup, Tuning, Window, WindowControl};
 
-/// What Veno can be told.
+/// Options of Veno.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct VenoOptions {
     /// Queued segments from which a loss is taken for congestion; 3 in the paper.
@@ -18,7 +18,7 @@ impl Default for VenoOptions {
 }
 
 impl VenoOptions {
-    /// What the user set, over the defaults.
+    /// The user's settings, and the defaults for the rest.
     pub fn of(tuning: &Tuning) -> Self {
         let defaults = Self::default();
         Self { beta: tuning.beta.unwrap_or(defaults.beta) }
@@ -35,7 +35,7 @@ pub struct Veno {
     options: VenoOptions,
 }
 
-/// What is left of the window after a random loss, and after congestion.
+/// Factors by which a random loss, and congestion, reduce the window.
 const AFTER_RANDOM_LOSS: f64 = 0.8;
 const AFTER_CONGESTION: f64 = 0.5;
 /// With a full queue the window grows by one every other round trip.

@@ -1,5 +1,5 @@
-//! PCC Vivace (Dong, Meng, Zarchy, Arslan, Gilad, Godfrey, Schapira: PCC Vivace: online-learning congestion control,
-//! NSDI 2018): tries rates, measures what each was worth, and climbs the gradient.
+//! PCC Vivace (Dong, Meng, Zarchy, Arslan, Gilad, Godfrey, Schapira: PCC Vivace: online-learning congestion
+//! control, NSDI 2018): tries rates, measures the utility of each, and climbs the gradient.
 
 use super::vivace_interval::{Interval, Purpose, Utility};
 use super::{Ack, CongestionControl, Loss, LossKind, Recovery, Setup};
@@ -8,14 +8,14 @@ use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use std::collections::VecDeque;
 
-/// What Vivace can be told: coefficients of the utility.
+/// Options of Vivace: coefficients of the utility.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct VivaceOptions {
     /// t: how much more rate is worth.
     pub exponent: f64,
-    /// b: what growing round trips cost.
+    /// b: cost of growing round trips.
     pub latency: f64,
-    /// c: what losses cost.
+    /// c: cost of losses.
     pub loss: f64,
 }
 
@@ -29,7 +29,8 @@ impl Default for VivaceOptions {
 const EPSILON: f64 = 0.05;
 /// θ0: Mbit/s of change per unit of gradient.
 const STEP: f64 = 1.0;
-/// ω0 and δ: the first bound of a change, and what each change that hits it adds, shares of the rate.
+/// ω0 and δ: the first bound of a change, and the growth of the bound at each change that hits it, shares of the
+/// rate.
 const FIRST_BOUND: f64 = 0.05;
 const BOUND_STEP: f64 = 0.1;
 /// Two pairs of a higher and a lower rate, in random order; both must agree, as in the authors' code: one pair
@@ -37,7 +38,7 @@ const BOUND_STEP: f64 = 0.1;
 const PROBES: usize = 4;
 /// An interval holds at least this many segments: fewer say nothing about losses.
 const LEAST_SEGMENTS: f64 = 20.0;
-/// The window only keeps a silent path from being flooded: this many times what the rate needs.
+/// The window only keeps a silent path from being flooded: it is this multiple of the window that the rate needs.
 const WINDOW_GAIN: f64 = 2.0;
 /// Segments per round trip at the least.
 const LEAST_PER_RTT: f64 = 2.0;
@@ -48,7 +49,7 @@ const MOST_OPEN: usize = 64;
 enum Mode {
     /// Doubles the rate every interval while that pays; the last one's rate and worth.
     Starting { last: Option<(f64, f64)> },
-    /// Probes around the rate: how many were begun, in which order, and what they were worth.
+    /// Probes around the rate: the number begun, their order, and the utility of each.
     Probing { begun: usize, higher_first: [bool; 2], worth: [Option<f64>; PROBES] },
 }
 

@@ -1,4 +1,4 @@
-//! A monitor interval of Vivace: what became of the segments that were sent at one rate, and what that was worth.
+//! A monitor interval of Vivace: the outcomes of the segments sent at one rate, and their utility.
 
 use starhop_proto::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ impl Line {
     }
 }
 
-/// What an interval is for.
+/// The purpose of an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     /// Finding the first rate.
@@ -77,7 +77,7 @@ impl Interval {
         }
     }
 
-    /// Whether anything became of what it sent.
+    /// Whether the outcome of any of its segments is known.
     pub(super) fn is_known(&self) -> bool {
         self.acked + self.lost > 0.0
     }

@@ -1,6 +1,6 @@
 //! Westwood+ (Grieco, Mascolo: Performance evaluation and comparison of Westwood+, New Reno, and Vegas TCP
-//! congestion control, ACM SIGCOMM Computer Communication Review 34(2), 2004): after a loss the window is what the
-//! path was seen to carry.
+//! congestion control, ACM SIGCOMM Computer Communication Review 34(2), 2004): a loss sets the window from the
+//! measured bandwidth of the path.
 
 use super::{Ack, LEAST_SSTHRESH, Loss, LossKind, Setup, Window, WindowControl};
 use starhop_proto::time::{Duration, Instant};
@@ -13,7 +13,7 @@ pub struct Westwood {
     min_rtt: Option<Duration>,
 }
 
-/// The estimate: what was acknowledged in a round trip over its length, smoothed.
+/// The bandwidth estimate: bytes acknowledged in a round trip, divided by its length, smoothed.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Bandwidth {
     /// Segments per second.

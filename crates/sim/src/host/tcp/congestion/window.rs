@@ -1,4 +1,4 @@
-//! What loss-based controls share: the window, and the rules of RFC 5681 around it.
+//! The parts that loss-based controls share: the window, and the rules of RFC 5681 around it.
 
 use super::{Ack, CongestionControl, LEAST_SSTHRESH, Loss, LossKind, Recovery, Setup};
 use starhop_proto::time::Instant;
@@ -23,8 +23,8 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
-    /// One segment per acknowledged segment up to the threshold (RFC 3465 without its limit, as kernels do); what
-    /// of `acked` is left for congestion avoidance.
+    /// Grows the window by one segment per acknowledged segment up to the threshold (RFC 3465 without its limit, as
+    /// kernels do). Returns the part of `acked` that is left for congestion avoidance.
     pub fn slow_start(&mut self, acked: f64) -> f64 {
         let grown = (self.cwnd + acked).min(self.ssthresh);
         let left = acked - (grown - self.cwnd);
@@ -45,7 +45,7 @@ impl Window {
     }
 }
 
-/// A control that is a window and two rules: how it grows, and what a loss leaves of it.
+/// A control made of a window and two rules: its growth, and its reduction at a loss.
 pub trait WindowControl: std::fmt::Debug {
     /// The window and the threshold.
     fn window(&self) -> &Window;
@@ -69,7 +69,7 @@ pub trait WindowControl: std::fmt::Debug {
         self.window_mut().undo(cwnd, ssthresh);
     }
 
-    /// Who decides what is sent while losses are repaired.
+    /// The rule that decides which segments may leave during a repair.
     fn repairs(&self) -> Recovery {
         Recovery::Proportional
     }

@@ -5,7 +5,7 @@ use super::{Ack, CongestionControl, Loss, LossKind, Recovery, Setup};
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 
-/// The window is what routers allow: cwnd ← max(cwnd + H_feedback, one segment).
+/// The window follows the routers: cwnd ← max(cwnd + H_feedback, one segment).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Xcp {
     cwnd: f64,

@@ -1,4 +1,4 @@
-//! What an acknowledgement does to a sender.
+//! The effects of an acknowledgement on a sender.
 
 use super::super::config::{Count, LossDetection};
 use super::super::congestion::{Ack, LossKind};

@@ -46,7 +46,7 @@ enum Link {
     Open,
 }
 
-/// Where the connection is between losses and their repair.
+/// The state of the connection with respect to losses and their repair.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
     Open,
@@ -92,7 +92,7 @@ impl Timers {
     }
 }
 
-/// What the application gave.
+/// The bytes that the application has provided.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Data {
     /// Bytes, from the first on.
@@ -117,7 +117,7 @@ pub(in crate::host) struct Sender {
     phase: Phase,
     undo: Option<Undo>,
     probe: Option<Probe>,
-    /// A segment leaves whatever the window says: after a timeout, or a probe.
+    /// The next segment leaves in spite of the window: after a timeout, or as a probe.
     must_send: bool,
     /// The segment that a probe repeats.
     repeat: Option<u64>,
@@ -209,7 +209,7 @@ impl Sender {
         (self.board.first() * u64::from(self.config.mss)).min(self.data.bytes)
     }
 
-    /// What it counted.
+    /// The counters of the sender.
     pub(in crate::host) fn stats(&self) -> TcpStats {
         self.stats
     }
@@ -270,7 +270,7 @@ impl Sender {
         }
     }
 
-    /// When to come back if nothing else happens.
+    /// Time of the next timer.
     pub(in crate::host) fn poll_timeout(&self) -> Option<Instant> {
         match self.link {
             Link::Listens => None,

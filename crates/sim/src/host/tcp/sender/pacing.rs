@@ -1,12 +1,12 @@
-//! When the next segment may leave, where segments leave at a rate.
+//! Pacing: the time at which the next segment may leave.
 
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 
-/// How much faster than a window per round trip segments leave: in slow start, and after it (as in Linux).
+/// Factor of the pacing rate over a window per round trip: in slow start, and after it (as in Linux).
 const SLOW_START: f64 = 2.0;
 const AVOIDANCE: f64 = 1.2;
-/// Between two segments, whatever the rate.
+/// The longest gap between two segments, at any rate.
 const LONGEST_GAP: Duration = Duration::from_secs(1);
 
 /// Spaces segments.
@@ -16,7 +16,7 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// When the next segment may leave.
+    /// The time at which the next segment may leave.
     pub(crate) fn next(&self) -> Instant {
         self.next
     }

@@ -40,7 +40,7 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// Sends what the window allows after each of `acks` acknowledgements of one segment.
+    /// Sends the segments that the window allows after each of `acks` acknowledgements of one segment.
     fn sent(prr: &mut Prr, mut in_flight: f64, ssthresh: f64, acks: usize) -> (f64, f64) {
         let mut total = 0.0;
         for _ in 0..acks {

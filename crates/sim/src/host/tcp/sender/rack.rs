@@ -25,7 +25,7 @@ impl Rack {
         Self { newest: 0, rtt: Duration::ZERO, has_reordering: false, quarters: 1, recoveries_left: 0 }
     }
 
-    /// Takes note of what an acknowledgement delivered (RFC 8985, section 6.2, steps 2 and 3).
+    /// Records the segments that an acknowledgement delivered (RFC 8985, section 6.2, steps 2 and 3).
     pub(crate) fn on_delivery(&mut self, now: Instant, delivery: &Delivery, min_rtt: Duration) {
         self.has_reordering |= delivery.is_reordered;
         let Some(Transmission { at, serial, repeats, .. }) = delivery.newest else { return };

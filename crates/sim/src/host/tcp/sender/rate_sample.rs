@@ -4,7 +4,7 @@ use super::super::congestion::RateSample;
 use super::scoreboard::{Delivery, Snapshot};
 use starhop_proto::time::{Duration, Instant};
 
-/// What the connection achieved so far.
+/// Progress of the connection, from which rate samples are made.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct RateMeter {
     delivered: u64,
@@ -22,7 +22,7 @@ impl RateMeter {
         self.delivered
     }
 
-    /// What a segment that is sent now is to remember.
+    /// The progress to be stored with a segment that is sent now.
     pub(crate) fn snapshot(&mut self, now: Instant, in_flight: u32, lost: u64) -> Snapshot {
         if in_flight == 0 {
             (self.first_sent_at, self.delivered_at) = (now, now);

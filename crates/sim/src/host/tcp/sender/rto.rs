@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 pub(crate) const INITIAL_RTO: Duration = Duration::from_secs(1);
 /// The longest that it backs off to (as in Linux).
 const MOST_RTO: Duration = Duration::from_secs(120);
-/// How long the shortest round trip is remembered, for reordering windows (as in Linux).
+/// Time for which the shortest round trip is remembered, for reordering windows (as in Linux).
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
 /// Smoothed round trip, its variation, and the timeout that follows.

@@ -1,4 +1,4 @@
-//! What is known of every segment between the cumulative acknowledgement and the newest one sent.
+//! The state of every segment between the cumulative acknowledgement and the newest one sent.
 //!
 //! Segments are numbered from 0. Every operation is O(1) per segment that changes its state, or O(log n) in the
 //! number of runs of SACKed segments: a long SACK block that is repeated in every acknowledgement costs nothing.
@@ -7,7 +7,7 @@ use super::super::runs::Runs;
 use starhop_proto::time::{Duration, Instant};
 use std::collections::{BTreeSet, VecDeque};
 
-/// What the connection had achieved when a segment was sent; from it comes its delivery rate sample
+/// Progress of the connection when a segment was sent; the segment's delivery rate sample is computed from it
 /// (draft-ietf-ccwg-bbr, section 4.1.2).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Snapshot {
@@ -25,7 +25,7 @@ pub(crate) struct Transmission {
     pub(crate) at: Instant,
     /// Its place in the order of all transmissions.
     pub(crate) serial: u64,
-    /// How often the segment was sent before.
+    /// Number of earlier transmissions of the segment.
     pub(crate) repeats: u32,
     pub(crate) snapshot: Snapshot,
 }
@@ -46,26 +46,27 @@ struct Slot {
     state: State,
 }
 
-/// What an acknowledgement delivered.
+/// The segments that an acknowledgement delivered.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Delivery {
-    /// Segments.
+    /// Number of segments.
     pub(crate) count: u32,
-    /// The one of them that was sent last.
+    /// The one that was sent last.
     pub(crate) newest: Option<Transmission>,
-    /// When the first of them that were never repeated was sent, if the cumulative acknowledgement covers it.
+    /// Send time of the first delivered segment that was never repeated, if the cumulative acknowledgement covers
+    /// it.
     pub(crate) first_sent: Option<Instant>,
-    /// The same of those that SACK covers.
+    /// Send time of the first delivered segment that was never repeated, if SACK covers it.
     pub(crate) first_sacked: Option<Instant>,
-    /// When the last of them that were never repeated was sent.
+    /// Send time of the last delivered segment that was never repeated.
     pub(crate) last_sent: Option<Instant>,
     /// A segment that was sent once arrived after a later one.
     pub(crate) is_reordered: bool,
-    /// When the first of the repetitions was sent that it covered.
+    /// Send time of the first delivered segment that was repeated.
     pub(crate) first_repeat: Option<Instant>,
     /// The cumulative acknowledgement did not move.
     pub(crate) is_sacked_only: bool,
-    /// The cumulative acknowledgement covered one that was sent again.
+    /// The cumulative acknowledgement covered a segment that was repeated.
     pub(crate) has_repeated: bool,
 }
 
@@ -175,7 +176,7 @@ impl Scoreboard {
                 continue;
             }
             if slot.sent.repeats > 0 {
-                // Of what was sent more than twice, an acknowledgement does not tell which copy arrived.
+                // If a segment was sent more than twice, the acknowledgement does not tell which copy arrived.
                 let at = if slot.sent.repeats == 1 { slot.sent.at } else { Instant::ZERO };
                 delivery.first_repeat = Some(delivery.first_repeat.map_or(at, |first| first.min(at)));
             }
@@ -249,7 +250,8 @@ impl Scoreboard {
         }
     }
 
-    /// What arrived beyond a hole counts as under way again: nobody knows which segments those were.
+    /// Counts segments that arrived beyond a hole as under way again: the acknowledgement does not say which they
+    /// were.
     pub(crate) fn forget_sacked(&mut self) {
         for slot in self.slots.iter_mut().filter(|slot| slot.state == State::Sacked) {
             slot.state = State::InFlight;
@@ -286,8 +288,8 @@ impl Scoreboard {
         }
     }
 
-    /// Deems lost what was sent before the transmission `serial` and longer than `patience` ago, in the order in
-    /// which it was sent. When the next one will have been waited for long enough.
+    /// Deems lost the segments that were sent before the transmission `serial` and longer than `patience` ago, in
+    /// the order in which they were sent. Returns the time at which the next one will be deemed lost.
     pub(crate) fn lose_older(&mut self, serial: u64, patience: Duration, now: Instant) -> Option<Instant> {
         loop {
             self.skip_stale();
@@ -304,7 +306,8 @@ impl Scoreboard {
         }
     }
 
-    /// Deems lost what has at least three SACKed segments above it (RFC 6675, IsLost), each segment once.
+    /// Deems lost the segments with at least three SACKed segments above them (RFC 6675, IsLost), each segment
+    /// once.
     pub(crate) fn lose_below_three(&mut self) {
         let mut needed = 3;
         let mut bound = None;

@@ -109,7 +109,7 @@ fn a_recovery_ends_with_half_the_window_and_begins_once_per_window() {
 
 #[test]
 fn the_timer_repeats_the_first_segment_and_backs_off() {
-    // Without probes: what is in flight is all that there is.
+    // Without probes no segments are sent beyond those in flight.
     let mut sender = sender(5, 10, |s| s.loss_detection = LossDetection::DupAck);
     assert_eq!(sent(&mut sender, at(0)).len(), 5);
     assert_eq!(due(&sender), at(1000));
@@ -121,7 +121,7 @@ fn the_timer_repeats_the_first_segment_and_backs_off() {
     assert_eq!((due(&sender), sender.stats().timeouts), (at(7000), 2));
     // The threshold was halved once: the second timeout was of a repair.
     assert_eq!(sender.window().ssthresh, 5.0);
-    // Karn: the answer to a repeated segment is timed by its timestamp, and the timeout is what it was.
+    // Karn: the answer to a repeated segment is timed by its timestamp, and the timeout keeps its value.
     sender.on_segment(at(3100), &ack(1, at(3000), &[]));
     assert_eq!(sender.window().srtt, Some(Duration::from_millis(100)));
     assert_eq!(due(&sender), at(3100 + 300));
@@ -160,7 +160,7 @@ fn the_receivers_window_holds_the_sender_and_is_probed() {
     let mut sender = sender(100, 10, |_| ());
     sent(&mut sender, at(0));
     let shut = TcpSegment { window: 0, ..ack(10, at(0), &[]) };
-    // The edge never moves back: what was promised before may be used.
+    // The edge never moves back: the window that was promised before may be used.
     sender.right_edge = 12 * MSS;
     sender.on_segment(at(100), &shut);
     assert_eq!(sent(&mut sender, at(100)), [10, 11]);

@@ -16,7 +16,7 @@ pub fn load(_: &'static Control, _: &Options, _: Lifetime) -> Result<Loaded, Ker
     Err(KernelError::NotBuilt)
 }
 
-/// Would say what is loaded.
+/// Would list the loaded controls.
 ///
 /// # Errors
 /// [`KernelError::NotBuilt`].
@@ -45,7 +45,7 @@ impl Router {
         Err(KernelError::NotBuilt)
     }
 
-    /// Would say what it has seen.
+    /// Would return the router's counters.
     ///
     /// # Errors
     /// None: there is no router.

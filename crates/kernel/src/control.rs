@@ -1,4 +1,4 @@
-//! The congestion controls by name, and what each can be told.
+//! The congestion controls by name, with their options.
 
 use crate::error::KernelError;
 
@@ -28,7 +28,7 @@ pub struct OptionSpec {
     pub unit: &'static str,
     /// The program's units in one of these.
     scale: u64,
-    /// What it is unless told otherwise, in `unit`.
+    /// Its default, in `unit`.
     pub default: u64,
     /// The least and the greatest that make sense, in `unit`.
     pub range: (u64, u64),
@@ -154,7 +154,7 @@ impl Control {
     }
 }
 
-/// What the user set, by name.
+/// The user's settings, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options(Vec<(String, u64)>);
 
@@ -162,7 +162,7 @@ impl Options {
     /// From `name=value` each, checked against `controls`, of which at least one must know the name.
     ///
     /// # Errors
-    /// [`KernelError::BadOption`] says what would be right.
+    /// [`KernelError::BadOption`] names the right form.
     pub fn parse(texts: &[String], controls: &[&Control]) -> Result<Self, KernelError> {
         texts.iter().map(|text| parse_one(text, controls)).collect::<Result<_, _>>().map(Self)
     }

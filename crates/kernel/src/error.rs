@@ -1,24 +1,24 @@
-//! Why something could not be done in the kernel, and what to do.
+//! Failures in the kernel: the cause, and the remedy.
 
 use std::io;
 
-/// What went wrong, and what to do about it.
+/// The cause of a failure, and the remedy.
 #[derive(thiserror::Error, Debug)]
 pub enum KernelError {
     /// No such control.
     #[error("there is no control `{name}` to load; known: {known}")]
     UnknownControl {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
     /// An option that no control has, or a value out of range.
     #[error("option `{option}`: {problem}")]
     BadOption {
-        /// As it was given.
+        /// The option as it was given.
         option: String,
-        /// What would be right.
+        /// The right form.
         problem: String,
     },
     /// The process may not load programs.
@@ -36,9 +36,9 @@ pub enum KernelError {
     /// The kernel lacks a feature.
     #[error("kernel {release} is too old: {what} needs Linux {needs}")]
     TooOld {
-        /// What `uname -r` says.
+        /// The output of `uname -r`.
         release: String,
-        /// What is missing.
+        /// The missing feature.
         what: &'static str,
         /// The first version that has it.
         needs: &'static str,
@@ -50,7 +50,7 @@ pub enum KernelError {
     Refused {
         /// Which control.
         name: &'static str,
-        /// What `uname -r` says.
+        /// The output of `uname -r`.
         release: String,
         /// The last lines of libbpf's and the verifier's log.
         log: String,
@@ -110,7 +110,7 @@ pub enum KernelError {
     /// No such device.
     #[error("there is no network device `{name}` in this namespace: `ip link` shows those that there are")]
     NoDevice {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// Built without libbpf.
@@ -122,7 +122,7 @@ pub enum KernelError {
     /// A file or call failed.
     #[error("{what}: {cause}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: String,
         /// Why it failed.
         cause: io::Error,
@@ -130,7 +130,7 @@ pub enum KernelError {
     /// A call to libbpf failed.
     #[error("{what}: {cause}")]
     Bpf {
-        /// What was tried.
+        /// The action that failed.
         what: String,
         /// libbpf's words.
         cause: String,

@@ -1,4 +1,4 @@
-//! What this kernel offers, by its files.
+//! The offers of this kernel, read from its files.
 
 use crate::error::KernelError;
 use std::fs;
@@ -14,7 +14,7 @@ fn read(path: &str) -> Result<String, KernelError> {
 /// Every control that a socket of this namespace may choose: built in, modules in use, and loaded.
 ///
 /// # Errors
-/// Where /proc/sys is missing.
+/// /proc/sys is missing.
 pub fn offered() -> Result<Vec<String>, KernelError> {
     Ok(read(AVAILABLE)?.split_whitespace().map(str::to_owned).collect())
 }
@@ -22,7 +22,7 @@ pub fn offered() -> Result<Vec<String>, KernelError> {
 /// The control of new sockets in this network namespace.
 ///
 /// # Errors
-/// Where /proc/sys is missing.
+/// /proc/sys is missing.
 pub fn default_control() -> Result<String, KernelError> {
     Ok(read(DEFAULT)?.trim().to_owned())
 }
@@ -42,7 +42,7 @@ pub fn set_default(kernel_name: &str) -> Result<(), KernelError> {
     })
 }
 
-/// What `uname -r` says.
+/// The output of `uname -r`.
 #[cfg(feature = "loader")]
 pub(crate) fn release() -> String {
     nix::sys::utsname::uname()
@@ -70,7 +70,7 @@ pub(crate) fn control_groups() -> Result<fs::File, KernelError> {
     fs::File::open(root).map_err(KernelError::system(format!("cannot open {root}")))
 }
 
-/// Where loaded controls are pinned: bpffs, mounted where it is not.
+/// The directory in which loaded controls are pinned, on a bpffs that is mounted if necessary.
 #[cfg(feature = "loader")]
 pub(crate) fn pin_directory() -> Result<std::path::PathBuf, KernelError> {
     use nix::mount::{MsFlags, mount};

@@ -9,8 +9,8 @@
 //! | `load` | loading a control, keeping it, taking it away |
 //! | `option` | the program that writes XCP's header into segments, shared by all controls that speak XCP |
 //! | `router` | XCP's router at the egress of a device |
-//! | `registry` | what is loaded now, by whom, and how many sockets use it |
-//! | `host` | what the kernel offers, by its files; where things are pinned |
+//! | `registry` | the controls that are loaded now, their loaders, and the number of sockets that use each |
+//! | `host` | the offers of the kernel, read from its files; the directory of pins |
 //!
 //! `load`, `option`, `router` and `registry` need libbpf (feature `loader`).
 

@@ -51,7 +51,7 @@ impl Loaded {
 /// Loads a control. Any user's sockets in any namespace can choose it as soon as this returns.
 ///
 /// # Errors
-/// Says what is missing, and what to do.
+/// Names the missing condition, and the remedy.
 pub fn load(control: &'static Control, options: &Options, lifetime: Lifetime) -> Result<Loaded, KernelError> {
     require_types()?;
     if host::offered()?.iter().any(|name| name == control.kernel_name) {
@@ -100,7 +100,7 @@ pub fn unload(control: &'static Control) -> Result<u64, KernelError> {
     Ok(loaded.counters.sockets)
 }
 
-/// Where a persistent control is pinned.
+/// The path at which a persistent control is pinned.
 pub(crate) fn pin_of(control: &Control) -> Result<PathBuf, KernelError> {
     Ok(host::pin_directory()?.join(control.kernel_name))
 }
@@ -171,7 +171,8 @@ fn in_use(control: &'static Control) -> KernelError {
 
 pub(crate) fn refused(name: &'static str, error: &libbpf_rs::Error, log: &Log) -> KernelError {
     let mut lines = log.last_lines();
-    // The verifier refuses with the same number as the kernel does whoever may not load; but it says why.
+    // The verifier refuses with the same error number as the kernel does for a caller without the capabilities; but
+    // the verifier also gives a reason.
     let has_reason = lines.iter().any(|line| line.starts_with("processed "));
     if error.kind() == ErrorKind::PermissionDenied && !has_reason {
         return KernelError::NotPermitted;

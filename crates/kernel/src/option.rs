@@ -12,15 +12,16 @@ use std::os::fd::{AsFd, AsRawFd};
 
 /// The program, and the file it is pinned as.
 const PROGRAM: &str = "xcp_option";
-/// The map of what connections remember, and the file it is pinned as.
+/// The map of the connections' state, and the file it is pinned as.
 const FLOWS: &str = "sh_xcp";
 const OBJECT: &[u8] = include_bytes!("../objects/xcp_option.o");
 
-/// XCP's option in this kernel. Attached by the first who needs it, for every socket of every control group.
+/// XCP's option in this kernel. The first control that needs it attaches it, for every socket of every control
+/// group.
 #[derive(Debug)]
 pub(crate) struct XcpOption {
     flows: MapHandle,
-    /// Where it was attached by this value.
+    /// The attachment, if this value made it.
     _attached: Option<(Object, Link)>,
 }
 

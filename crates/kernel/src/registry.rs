@@ -1,4 +1,4 @@
-//! What is loaded now: the kernel's own lists of links and maps are the only record.
+//! The loaded controls: the kernel's own lists of links and maps are the only record.
 
 use crate::control::{CONTROLS, Control};
 use crate::error::KernelError;
@@ -11,7 +11,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 /// The controls of ours that the kernel offers now.
 ///
 /// # Errors
-/// [`KernelError::NotPermitted`]: only a privileged process sees who has loaded what.
+/// [`KernelError::NotPermitted`]: only a privileged process sees the loader of each control.
 pub fn registered() -> Result<Vec<Registered>, KernelError> {
     if !nix::unistd::geteuid().is_root() && LinkInfoIter::default().next().is_none() {
         return Err(KernelError::NotPermitted);

@@ -23,7 +23,7 @@ impl Router {
     /// Attaches a router to a device of the caller's network namespace.
     ///
     /// # Errors
-    /// Says what is missing, and what to do.
+    /// Names the missing condition, and the remedy.
     pub fn attach(device: &str, settings: &RouterSettings) -> Result<Self, KernelError> {
         require_types()?;
         if !host::is_at_least(6, 6) {
@@ -47,7 +47,7 @@ impl Router {
         Ok(Self { object, _link: link })
     }
 
-    /// What it has seen.
+    /// Its counters.
     ///
     /// # Errors
     /// [`KernelError::Bpf`].

@@ -1,9 +1,9 @@
-//! What is loaded, as a value.
+//! The loaded controls and routers, as values.
 
 use crate::control::Control;
 use std::path::PathBuf;
 
-/// How long a control stays.
+/// Lifetime of a control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lifetime {
     /// As long as the process that loads it.
@@ -17,17 +17,17 @@ pub enum Lifetime {
 pub struct Registered {
     /// Which control.
     pub control: &'static Control,
-    /// Where it is pinned, if it outlives its loader.
+    /// The path at which it is pinned, if it outlives its loader.
     pub pinned: Option<PathBuf>,
     /// Processes that hold it.
     pub holders: Vec<u32>,
-    /// What it has counted.
+    /// Its counters.
     pub counters: Counters,
     /// Connections that go on with an earlier, unloaded instance.
     pub sockets_of_earlier: u64,
 }
 
-/// What a control has counted since it was loaded, over all sockets and namespaces.
+/// Counters of a control since it was loaded, over all sockets and namespaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Connections that use it now.
@@ -55,10 +55,10 @@ impl Counters {
     }
 }
 
-/// What an XCP router is told.
+/// Settings of an XCP router.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RouterSettings {
-    /// What the link behind the device carries, bits per second of IP packets and `overhead`.
+    /// Rate of the link behind the device, bits per second of IP packets and `overhead`.
     pub rate_bps: u64,
     /// Share of the spare bandwidth that is handed out per control interval.
     pub alpha: f64,
@@ -91,7 +91,7 @@ impl RouterSettings {
     }
 }
 
-/// What an XCP router has seen.
+/// Counters of an XCP router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RouterState {
     /// The control interval, µs: the mean round trip of the traffic.

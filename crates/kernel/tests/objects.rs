@@ -1,4 +1,4 @@
-//! The programs that are checked in belong to their sources, and their arithmetic is what it says.
+//! The checked-in programs match their sources, and their arithmetic is right.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -138,7 +138,7 @@ fn the_rest_is_right_within_its_rounding() {
         1_110.0,
     ];
     for (answer, right) in answers.iter().zip(right) {
-        // One unit of the result, and what a rounded ρ adds to its square.
+        // One unit of the result, and the square's error from a rounded ρ.
         assert!((*answer as f64 - right).abs() <= 1.0 + right * 1e-4, "{answer} and not {right}");
     }
 }

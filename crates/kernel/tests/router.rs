@@ -100,7 +100,7 @@ impl Frame {
         ]
     }
 
-    /// What comes out of the router.
+    /// The packet as it leaves the router.
     fn through(&self, router: &Object) -> Self {
         let mut out = vec![0; 2_000];
         let program = router.progs_mut().find(|program| program.name() == "xcp_router").expect("the program");
@@ -165,7 +165,7 @@ fn another_experiment_of_the_same_kind_is_left_alone() {
     let tcp = segment(0x1234);
     let frame = Frame::new(0x0800, None, ipv4(TCP, tcp.len()), tcp);
     assert_eq!(frame.through(&router).bytes, frame.bytes);
-    // Nor is what only looks like a header: cut short in the middle of the option.
+    // A truncated header, cut short in the middle of the option, is not changed either.
     let mut cut = frame;
     cut.bytes.truncate(cut.tcp + 34);
     assert_eq!(cut.through(&router).bytes, cut.bytes);
@@ -178,7 +178,7 @@ fn a_fragment_is_left_alone() {
         Err(why) => return skipped(&why),
     };
     let mut fragment = Frame::kinds().into_iter().next().expect("IPv4").1;
-    // A later fragment: what follows the IP header is no TCP header.
+    // A later fragment: no TCP header follows its IP header.
     fragment.bytes[14 + 6..14 + 8].copy_from_slice(&[0, 0x10]);
     assert_eq!(fragment.through(&router).bytes, fragment.bytes);
 }

@@ -1,5 +1,6 @@
-//! How long routes take, against the bounds the project set itself:
-//! `cargo bench -p starhop-orbit` prints the times and fails if a bound is broken; `-- --day` adds 24 h of 1 s steps.
+//! The time that routes take, against the bounds that the project set itself:
+//! `cargo bench -p starhop-orbit` prints the times and fails if a bound is broken; `-- --day` adds 24 h of 1 s
+//! steps.
 //!
 //! A step is everything: places of 1584 satellites, all links, the trees to 100 stations, and the next hops of all pairs.
 
@@ -19,7 +20,7 @@ fn network(name: &str) -> Network {
 
 /// Times of a step, ms.
 struct Times {
-    /// The fastest tenth: what a step costs with a core to itself.
+    /// The fastest tenth: the cost of a step that has a core to itself.
     best: f64,
     median: f64,
     mean: f64,
@@ -64,7 +65,7 @@ fn peak_memory_mb() -> f64 {
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
 }
 
-/// What a simulator pays for one pair's schedule.
+/// The time in which one pair's schedule is made for a simulator.
 fn plan() {
     let mut network = network("starlink-550");
     network.stations.retain(|s| ["Beijing", "New York"].contains(&s.name.as_str()));

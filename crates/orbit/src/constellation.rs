@@ -31,7 +31,7 @@ pub struct Isl {
 /// Satellites, their epoch and their inter-satellite links.
 #[derive(Clone, Debug)]
 pub struct Constellation {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// From when seconds are counted.
     pub epoch: Epoch,

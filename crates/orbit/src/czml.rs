@@ -58,7 +58,7 @@ fn interval(epoch: Epoch, from_s: f64, until_s: f64) -> String {
     format!("{}/{}", epoch.after(from_s), epoch.after(until_s))
 }
 
-/// When each pair uses each link: (pair, ends) to spells, s since the epoch.
+/// The times at which each pair uses each link: (pair, ends) to spells, s since the epoch.
 type UsedLinks = BTreeMap<(usize, [NodeId; 2]), Vec<(f64, f64)>>;
 
 fn used_links(network: &Network, schedule: &Schedule) -> UsedLinks {

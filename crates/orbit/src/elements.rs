@@ -28,7 +28,7 @@ impl Kepler {
     }
 }
 
-/// What bends a Kepler orbit.
+/// The force that perturbs a Kepler orbit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Perturbation {
     /// Nothing: the two-body problem.
@@ -45,7 +45,7 @@ pub enum OrbitError {
     Elements {
         /// The satellite's name.
         satellite: String,
-        /// What is wrong, in words.
+        /// The fault, in words.
         reason: String,
     },
     /// SGP4 left its domain, as it does when an orbit has decayed.
@@ -57,7 +57,7 @@ pub enum OrbitError {
         satellite: String,
         /// Seconds since the constellation's epoch.
         t_s: f64,
-        /// What SGP4 said.
+        /// The message of SGP4.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Where all satellites are at a given time, in ECEF.
+//! Positions of all satellites at a given time, in ECEF.
 //!
 //! Orbits are evaluated on knots [`KNOT_S`] apart and interpolated between them in the inertial frame by the cubic
 //! through four knots. Its error is 9/384·h⁴·|r''''| = 2.4 mm at h = 10 s on a circle at 550 km (0.01 ns of light),

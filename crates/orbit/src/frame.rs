@@ -1,4 +1,4 @@
-//! Frames: inertial (ECI), Earth-fixed (ECEF), geodetic (WGS 84), and what a station sees.
+//! Frames: inertial (ECI), Earth-fixed (ECEF), geodetic (WGS 84), and a station's view of a satellite.
 //!
 //! ECI is the true-equator mean-equinox frame that SGP4 uses. It is turned into ECEF by Greenwich mean sidereal
 //! time alone: polar motion (below 15 m on the ground) is left out. All vectors are in metres.
@@ -117,7 +117,7 @@ pub fn eci_to_ecef(p: Vec3, sidereal_rad: f64) -> Vec3 {
     [cos * p[0] + sin * p[1], cos * p[1] - sin * p[0], p[2]]
 }
 
-/// Where a station sees a satellite.
+/// The direction and distance at which a station sees a satellite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LookAngle {
     /// Height over the horizon, degrees.
@@ -128,7 +128,7 @@ pub struct LookAngle {
     pub range_m: f64,
 }
 
-/// Where the ECEF point `target` stands in the sky of `station`. Refraction is left out.
+/// Direction and distance of the ECEF point `target` from `station`. Refraction is left out.
 pub fn look(station: Geodetic, target: Vec3) -> LookAngle {
     let line = sub(target, station.to_ecef());
     let range_m = norm(line);

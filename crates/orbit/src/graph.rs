@@ -16,7 +16,7 @@ pub const UNIT_M: f64 = 0.125;
 /// No way: longer than any path (268 435 km), and twice it still fits.
 pub(crate) const FAR: u32 = (1 << 31) - 1;
 
-/// A length in units; what is down or longer than 134 000 km is no link.
+/// A length in units; a link that is down or longer than 134 000 km does not exist.
 pub(crate) fn units(length_m: f64) -> u32 {
     let whole = length_m / UNIT_M;
     if whole < f64::from(FAR / 2) { (whole + 0.5) as u32 } else { FAR }

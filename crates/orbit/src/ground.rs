@@ -7,11 +7,11 @@ use crate::frame::Geodetic;
 pub struct Station {
     /// Its name, unique among the stations used together.
     pub name: String,
-    /// Where it stands.
+    /// Its place.
     pub place: Geodetic,
     /// Lowest elevation at which it can use a satellite, degrees; `None` leaves it to the constellation.
     pub min_elevation_deg: Option<f64>,
-    /// How many satellites it can use at a time; `None` for as many as it sees.
+    /// Number of satellites that it can use at a time; `None` for all that it sees.
     pub antennas: Option<u32>,
 }
 
@@ -21,7 +21,7 @@ pub struct Station {
 pub struct StationError {
     /// 1-based line of the file.
     pub line: u64,
-    /// What is wrong and what was expected.
+    /// The fault, and the expected form.
     pub reason: String,
 }
 

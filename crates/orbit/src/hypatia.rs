@@ -24,7 +24,7 @@ pub enum HypatiaError {
         file: &'static str,
         /// 1-based line.
         line: usize,
-        /// What is wrong and what was expected.
+        /// The fault, and the expected form.
         reason: String,
     },
     /// Elements that SGP4 refuses.

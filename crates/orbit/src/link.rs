@@ -1,4 +1,4 @@
-//! Links: when they are up, and what they carry.
+//! Links: the times at which they are up, and the rate that they carry.
 
 pub mod budget;
 pub mod ground;
@@ -12,7 +12,7 @@ pub use isl::IslRule;
 pub use loss::{GilbertElliott, LossPolicy};
 pub use rate::RatePolicy;
 
-/// What a ground link looks like at one moment: the input of rate and loss policies.
+/// The state of a ground link at one moment: the input of rate and loss policies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkView {
     /// Seconds since the link was taken into use (the handover before).

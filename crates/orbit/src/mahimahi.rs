@@ -12,7 +12,7 @@ pub const PACKET_BYTES: u64 = 1_500;
 pub struct TraceError {
     /// 1-based line; 0 if the trace as a whole is unusable.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub reason: String,
 }
 
@@ -73,7 +73,7 @@ impl Trace {
         let end = self.at_ms.last().copied().unwrap_or(0);
         let rate = |from: u64| {
             let to = (from + window_ms).min(end);
-            // A line at t delivers what the millisecond before t carried.
+            // A line at t delivers the packets of the millisecond before t.
             let place =
                 |ms: u64| self.at_ms.partition_point(|&t| t <= ms) - if ms == 0 { self.at_zero() } else { 0 };
             let first = if from == 0 { 0 } else { place(from) };

@@ -22,9 +22,9 @@ pub struct Network {
     pub sky: Constellation,
     /// The stations.
     pub stations: Vec<Station>,
-    /// When inter-satellite links are up.
+    /// Condition under which inter-satellite links are up.
     pub isl_rule: IslRule,
-    /// When ground links are possible.
+    /// Condition under which ground links are possible.
     pub ground_rule: GroundRule,
     /// Which of the possible ground links a station uses.
     pub selection: Selection,
@@ -114,7 +114,7 @@ pub struct Snapshot {
     pub isl_m: Vec<f64>,
     /// Ground links of all stations in order.
     sights: Vec<Sight>,
-    /// Where each station's links begin in `sights`, and the end.
+    /// Index in `sights` of each station's first link, and the length of `sights` as the last entry.
     offsets: Vec<u32>,
 }
 

@@ -9,7 +9,7 @@ use sgp4::Elements;
 pub struct OmmError {
     /// 1-based record; 0 if the file as a whole is malformed.
     pub record: usize,
-    /// What is wrong.
+    /// The fault.
     pub reason: String,
 }
 

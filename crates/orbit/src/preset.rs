@@ -10,17 +10,17 @@ use crate::walker::{Motion, Phasing, Shell, Spread};
 /// A named constellation: its shells and the rules of its links.
 #[derive(Clone, Debug)]
 pub struct Preset {
-    /// The name it is asked for by.
+    /// The name by which users select it.
     pub name: &'static str,
-    /// One sentence: what it is and where the numbers come from.
+    /// One sentence: a description, and the source of the numbers.
     pub about: &'static str,
     /// Its shells.
     pub shells: Vec<Shell>,
     /// Whether it has inter-satellite links (+Grid).
     pub plus_grid: bool,
-    /// When an inter-satellite link is up.
+    /// Condition under which an inter-satellite link is up.
     pub isl_rule: IslRule,
-    /// When a ground link is possible.
+    /// Condition under which a ground link is possible.
     pub ground_rule: GroundRule,
 }
 

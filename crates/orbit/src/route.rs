@@ -5,7 +5,7 @@ use crate::frame::light_time_s;
 use crate::graph::{FAR, Graph, NONE, Search, Tree, UNIT_M, units};
 use crate::network::{Network, NodeId, Observer, Snapshot};
 
-/// Who forwards.
+/// The nodes that forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relaying {
     /// Satellites only: stations are ends.
@@ -191,7 +191,7 @@ impl Router {
         })
     }
 
-    /// Where `node` sends what is meant for station `to`.
+    /// The next node on the way from `node` to station `to`.
     pub fn next_hop(&self, node: NodeId, to: usize) -> Option<NodeId> {
         if let Some(station) = node.checked_sub(self.satellites) {
             let (_, cell) = self.cell(station as usize, to)?;
@@ -216,7 +216,7 @@ pub struct Steps {
     pub from_s: f64,
     /// Distance between moments, s.
     pub step_s: f64,
-    /// How many moments.
+    /// Number of moments.
     pub count: u64,
 }
 

@@ -1,8 +1,9 @@
-//! What changes and when: the form in which a simulator or an emulator consumes the sky.
+//! Changes of the sky with their times: the form in which a simulator or an emulator consumes the sky.
 //!
-//! A [`Plan`] says which pairs of stations talk and for how long. [`Plan::changes`] walks through that time and yields
-//! [`Change`]s one by one; [`Schedule`] holds them all. Between two steps in which something differs the moment of the
-//! change is searched by bisection down to [`RESOLUTION`]; what appears and disappears again within one step is missed.
+//! A [`Plan`] names the pairs of stations that talk, and the time for which they do. [`Plan::changes`] walks
+//! through that time and yields [`Change`]s one by one; [`Schedule`] holds them all. If two steps differ, bisection
+//! finds the moment of the change between them, down to [`RESOLUTION`]. A change that appears and disappears again
+//! within one step is missed.
 //!
 //! A consumer may rely on this:
 //! - Changes come in order of time. All times are multiples of [`RESOLUTION`].
@@ -36,13 +37,13 @@ pub type Ends = (NodeId, NodeId);
 /// Something that happens at a moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// When, since the constellation's epoch.
+    /// Its time, since the constellation's epoch.
     pub at: Duration,
-    /// What.
+    /// Its content.
     pub event: Event,
 }
 
-/// What happens.
+/// A change of a link or a route.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A link can be used from now on.
@@ -97,17 +98,17 @@ pub enum PlanError {
         from: usize,
         /// Its second station.
         to: usize,
-        /// How many stations there are.
+        /// Number of stations.
         stations: usize,
     },
 }
 
-/// Who talks to whom, and for how long.
+/// The pairs that talk, and the time for which they do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Pairs of places in [`Network::stations`].
     pub pairs: Vec<(usize, usize)>,
-    /// Who forwards.
+    /// The nodes that forward.
     pub relaying: Relaying,
     /// From when, s since the epoch.
     pub from_s: f64,
@@ -192,19 +193,19 @@ struct View<'a> {
     paths: Vec<Option<Path>>,
     /// Delays of all links that are used or announced.
     delays: BTreeMap<Ends, f64>,
-    /// Where to go on from, if choices of satellites depend on those before.
+    /// The observer from which the next view continues, if choices of satellites depend on earlier choices.
     observer: Option<Box<Observer<'a>>>,
 }
 
 impl View<'_> {
-    /// Whether the same links and ways are there, whatever their lengths.
+    /// Whether both views have the same links and ways; lengths may differ.
     fn like(&self, other: &Self) -> bool {
         let ways = |v: &Self| v.paths.iter().map(|p| p.as_ref().map(|p| p.nodes.clone())).collect::<Vec<_>>();
         self.delays.keys().eq(other.delays.keys()) && ways(self) == ways(other)
     }
 }
 
-/// What has been told of a pair.
+/// The last announced state of a pair.
 #[derive(Clone, Debug, Default)]
 struct Pair {
     told: Option<Vec<NodeId>>,
@@ -275,7 +276,7 @@ impl<'a> Changes<'a> {
         Ok(true)
     }
 
-    /// Tells what happens after `before` up to and at `after`, each at its moment. Gives back the last view.
+    /// Announces the changes after `before` up to and at `after`, each at its moment. Returns the last view.
     fn refine(&mut self, mut before: View<'a>, after: View<'a>) -> Result<View<'a>, OrbitError> {
         while let Some(&wake) = self.wake.range(before.at + 1..after.at).next() {
             self.wake.remove(&wake);
@@ -318,7 +319,7 @@ impl<'a> Changes<'a> {
         Ok(View { at, paths, delays, observer })
     }
 
-    /// Queues the changes that lead from what has been told to `view`.
+    /// Queues the changes that lead from the announced state to `view`.
     fn tell(&mut self, view: &View<'a>) {
         let at = Duration::from_millis(view.at);
         let mut routes = Vec::new();

@@ -8,7 +8,7 @@ use sgp4::Elements;
 pub struct TleError {
     /// 1-based line of the file.
     pub line: usize,
-    /// What is wrong and what was expected.
+    /// The fault, and the expected form.
     pub reason: String,
 }
 

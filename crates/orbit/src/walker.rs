@@ -5,7 +5,7 @@ use crate::frame::{EARTH_RADIUS_M, MU};
 use crate::time::Epoch;
 use std::f64::consts::TAU;
 
-/// How the ascending nodes of the planes are spread.
+/// Spread of the ascending nodes of the planes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
     /// Around the whole equator: all planes cross each other, and the last neighbours the first (Walker delta).
@@ -15,7 +15,7 @@ pub enum Spread {
     Star(f64),
 }
 
-/// How the satellites of one plane are shifted against those of the plane before.
+/// Shift of the satellites of one plane against those of the plane before.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Phasing {
     /// Walker's F: plane i is shifted by i·F·360/(planes·satellites per plane) degrees.
@@ -24,12 +24,12 @@ pub enum Phasing {
     Alternate,
 }
 
-/// What moves the satellites of a shell.
+/// Model of the motion of a shell's satellites.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Motion {
     /// Circles that drift under J2; the radius follows from the altitude.
     Drift,
-    /// Circles in the two-body problem: what a satellite that keeps its station looks like.
+    /// Circles in the two-body problem: the motion of a satellite that keeps its station.
     Kept,
     /// SGP4 with this mean motion, rev/day, or the one that follows from the altitude.
     Sgp4(Option<f64>),
@@ -48,13 +48,13 @@ pub struct Shell {
     pub inclination_deg: f64,
     /// Height over the equatorial radius, m.
     pub altitude_m: f64,
-    /// How the planes are spread.
+    /// Spread of the planes.
     pub spread: Spread,
-    /// How the planes are shifted against each other.
+    /// Shift of the planes against each other.
     pub phasing: Phasing,
     /// Right ascension of plane 0, degrees.
     pub first_node_deg: f64,
-    /// What moves the satellites.
+    /// Model of the satellites' motion.
     pub motion: Motion,
 }
 

@@ -1,4 +1,4 @@
-//! What the LEOTP traces show (their shell, their stations, 600 s at 1 s) and what we find.
+//! Numbers of the LEOTP traces (their shell, their stations, 600 s at 1 s) beside our own.
 
 use starhop_orbit::ground::{self, Station};
 use starhop_orbit::network::Network;

@@ -34,7 +34,7 @@ pub struct RadioBudget {
     pub noise_k: f64,
     /// Everything else that is lost: pointing, gases, implementation, dB.
     pub other_loss_db: f64,
-    /// What the best modulation and coding carry, bit/s/Hz: DVB-S2X (ETSI EN 302 307-2) ends at 5.9.
+    /// Spectral efficiency of the best modulation and coding, bit/s/Hz: DVB-S2X (ETSI EN 302 307-2) ends at 5.9.
     pub max_bit_s_hz: f64,
 }
 

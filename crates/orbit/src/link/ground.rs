@@ -1,4 +1,4 @@
-//! When a station can use a satellite, and which one it does use.
+//! The rule by which a station can use a satellite, and the choice among the usable ones.
 
 use crate::frame::{Vec3, dot, norm, slant_range_m, sub};
 use crate::ground::Station;
@@ -31,7 +31,7 @@ impl GroundRule {
     }
 }
 
-/// What one station can see.
+/// The part of the sky that one station can see.
 #[derive(Clone, Copy, Debug)]
 pub struct Horizon {
     place: Vec3,
@@ -89,9 +89,9 @@ pub enum GroundPolicy {
 pub struct Selection {
     /// The policy.
     pub policy: GroundPolicy,
-    /// Apply it at multiples of this many seconds only, and in between just replace satellites that were lost.
-    /// Starlink re-assigns its satellites every 15 s. `None`: at any time, except that
-    /// [`GroundPolicy::LongestVisible`] keeps what it has.
+    /// Times at which the policy is applied, as multiples of this many seconds; in between only lost satellites are
+    /// replaced. Starlink re-assigns its satellites every 15 s. `None`: at any time, except that
+    /// [`GroundPolicy::LongestVisible`] keeps its satellites.
     pub every_s: Option<f64>,
 }
 

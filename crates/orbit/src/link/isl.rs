@@ -1,4 +1,4 @@
-//! When an inter-satellite link is up.
+//! The rule by which an inter-satellite link is up.
 
 use crate::constellation::Isl;
 use crate::frame::{EARTH_RADIUS_M, Vec3, closest_approach_m, dot, norm, sub};

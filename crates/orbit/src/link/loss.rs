@@ -1,4 +1,4 @@
-//! Loss of a ground link. Time, not packets, is the axis: whoever sends packets asks for the loss of a moment.
+//! Loss of a ground link. Time, not packets, is the axis: the sender of packets looks up the loss of a moment.
 
 use crate::link::LinkView;
 

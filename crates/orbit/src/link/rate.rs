@@ -2,7 +2,7 @@
 
 use crate::link::{LinkView, RadioBudget, Rain};
 
-/// What a ground link carries.
+/// The rate of a ground link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RatePolicy {
     /// Always the same, bit/s.

@@ -1,4 +1,4 @@
-//! A plan's changes in a list, and what can be read off it.
+//! A plan's changes in a list, and values computed from them.
 
 use super::{Change, Ends, Event, Plan, PlanError};
 use crate::elements::OrbitError;
@@ -50,7 +50,7 @@ impl Schedule {
         self.changes.iter()
     }
 
-    /// When a pair has which way, the first entry at the plan's beginning.
+    /// The ways of a pair with the times at which they begin, the first at the plan's beginning.
     pub fn routes(&self, pair: usize) -> impl Iterator<Item = (Duration, &[NodeId])> {
         self.changes.iter().filter_map(move |change| match &change.event {
             Event::Route { pair: index, nodes } if *index == pair => Some((change.at, nodes.as_slice())),
@@ -58,8 +58,8 @@ impl Schedule {
         })
     }
 
-    /// Which satellites serve the first station of a pair (or the second, if `far_end`), and when: what
-    /// [`crate::link::RatePolicy::VCurve`] needs to know.
+    /// The satellites that serve the first station of a pair (or the second, if `far_end`), with their times: the
+    /// input of [`crate::link::RatePolicy::VCurve`].
     pub fn passes(&self, pair: usize, far_end: bool) -> Vec<Pass> {
         let mut passes: Vec<Pass> = Vec::new();
         for (at, nodes) in self.routes(pair) {

@@ -1,4 +1,4 @@
-//! The lagged bound: what a sender reaches on a link of changing capacity that knows all of it, one lag late.
+//! The lagged bound: the throughput of a sender that knows the link's changing capacity fully, but one lag late.
 
 use crate::scenario::{Scenario, blueprint, link_configs};
 use starhop_proto::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const GAIN: f64 = 1.0 / 300.0;
 /// The queues aimed at, milliseconds of the expected capacity.
 const TARGETS_MS: [f64; 10] = [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 17.0, 20.0, 25.0];
 
-/// What one queue target gives.
+/// The result of one queue target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     /// Queue aimed at, milliseconds.
@@ -28,8 +28,9 @@ pub struct Bound {
 
 /// The bounds of a schedule over `span` for several targets.
 ///
-/// At every moment the sender has in flight and queued what the link is expected to carry within the lag, and the target:
-/// it sends as much as the link served one lag ago. The less is aimed at, the more often the link runs dry.
+/// At every moment the sender keeps in flight and queued the bits that the link is expected to carry within the
+/// lag, plus the target: it sends as much as the link served one lag ago. The smaller the target, the more often
+/// the link runs dry.
 pub fn lagged(schedule: &RateSchedule, lag: Duration, span: Duration) -> Vec<Bound> {
     let steps = span.as_nanos() / STEP.as_nanos();
     let at = |step| Instant::ZERO + STEP.scaled(step, 1);

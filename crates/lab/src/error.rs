@@ -9,23 +9,23 @@ pub enum LabError {
     /// No emulated network.
     #[error(transparent)]
     Emulation(#[from] EmuError),
-    /// The scenario asks for what is not to be had here.
+    /// The scenario needs a feature that this machine or the emulator lacks.
     #[error("the scenario cannot be emulated: {0}")]
     Scenario(String),
     /// A process of ours failed.
     #[error("{what} failed: {problem}")]
     Process {
-        /// Which.
+        /// Name of the process.
         what: String,
-        /// What it said.
+        /// Its message.
         problem: String,
     },
     /// Something of the system failed.
     #[error("{action}: {cause}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         action: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Experiments: scenario files, their runs, and reports of the results; and what is measured with real processes.
+//! Experiments: scenario files, their runs, and reports of the results; and measurements of real processes.
 //!
 //! [`scenario`] reads a file into a checked scenario and builds its world; [`run`] runs it; [`result`] is the
 //! document that simulator and emulator both write. [`bound`] computes what a link of changing capacity allows. [`emulate`] runs a scenario with real processes. [`demo`] shows the main job on emulated links, [`bench`]

@@ -1,8 +1,8 @@
 //! A scenario as a program for ns-3, so that somebody else's TCP may be asked the same question.
 //!
-//! What ns-3 has is written: nodes, links with constant rate and delay, losses of packets or bits, queues, and TCP flows of a
-//! control that both know. Everything else is refused by name. The program prints a line of JSON per flow with the
-//! names of the result document.
+//! The program contains the features that ns-3 has: nodes, links with constant rate and delay, losses of packets or
+//! bits, queues, and TCP flows of a control that both know. Any other feature of a scenario is refused by name. The
+//! program prints a line of JSON per flow with the names of the result document.
 
 use crate::scenario::{Flow, Scenario, Split, link_configs};
 use starhop_proto::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use starhop_sim::link::{DelayModel, LinkConfig, LossModel, QueueLimit, RateSched
 use starhop_sim::run::Transport;
 use std::fmt::Write;
 
-/// What stands behind ns-3's name for a control that both know.
+/// Controls that both know, by our name and by ns-3's type.
 const CONTROLS: [(&str, &str); 6] = [
     ("newreno", "ns3::TcpNewReno"),
     ("cubic", "ns3::TcpCubic"),
@@ -62,7 +62,7 @@ static NetDeviceContainer Connect(Ptr<Node> a, Ptr<Node> b, const char* forth, c
 /// The program.
 ///
 /// # Errors
-/// What of the scenario ns-3 does not have, by the name of the link or the flow.
+/// The features of the scenario that ns-3 lacks, by the name of the link or the flow.
 pub fn program(scenario: &Scenario) -> Result<String, String> {
     let topology = &scenario.topology;
     if topology.sky.is_some() || topology.switching.is_some() || !scenario.events.is_empty() {
@@ -157,7 +157,7 @@ fn queue(config: &LinkConfig) -> String {
     }
 }
 
-/// The share of what is lost, and of what.
+/// The share of lost units, and the unit.
 fn errors(config: &LinkConfig) -> Result<Option<(f64, &'static str)>, String> {
     match config.loss {
         LossModel::None => Ok(None),

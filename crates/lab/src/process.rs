@@ -14,10 +14,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-/// How long a process may take to say that it is ready, hashing included.
+/// Longest time until a process reports that it is ready, hashing included.
 const READY: Duration = Duration::from_secs(60);
 
-/// What protects the packets between the processes of one run.
+/// The protection of the packets between the processes of one run.
 #[derive(Clone, Debug)]
 pub(crate) enum Sealing {
     /// Packets are plain.
@@ -30,7 +30,7 @@ impl Sealing {
     /// Packets sealed with a key that is made for this run, in `directory`; plain if so wished.
     ///
     /// # Errors
-    /// When the key cannot be made or written.
+    /// The key cannot be made or written.
     pub(crate) fn throw_away(insecure: bool, directory: &Path) -> Result<Self, LabError> {
         if insecure {
             return Ok(Self::Insecure);
@@ -161,7 +161,7 @@ pub(crate) fn make_file(path: &Path, size: u64, seed: u64) -> io::Result<()> {
     io::Write::flush(&mut file)
 }
 
-/// When which bytes of a flow passed, as a process noted it; the flow in hexadecimal digits.
+/// The times at which bytes of a flow passed, as a process noted them; the flow in hexadecimal digits.
 pub(crate) fn passings(path: &Path, flow: &str) -> Result<Vec<(Instant, ByteRange)>, LabError> {
     let trace = Trace::read(path).map_err(LabError::system("cannot read a trace"))?;
     Ok(trace.into_iter().filter(|(_, of, _)| of == flow).map(|(at, _, range)| (at, range)).collect())

@@ -1,4 +1,4 @@
-//! The result document: what a run, simulated or emulated, says about its flows, links and relays.
+//! The result document: the measurements of flows, links and relays in a run, simulated or emulated.
 
 mod group;
 mod level;
@@ -45,9 +45,9 @@ pub struct RunResult {
     pub events: u64,
     /// Peak resident memory of the process.
     pub peak_rss_bytes: u64,
-    /// What went wrong that must not; empty in a good run.
+    /// Violations of rules that every run must keep; empty in a good run.
     pub problems: Vec<String>,
-    /// When paths changed, seconds.
+    /// Times at which paths changed, seconds.
     pub path_changes_s: Vec<f64>,
     /// One per flow, but for those of groups of more than 1000.
     pub flows: Vec<FlowResult>,
@@ -68,7 +68,7 @@ pub struct RunResult {
     pub series: Option<SeriesResult>,
 }
 
-/// How true the links of an emulated run were to the scenario.
+/// Accuracy of the links of an emulated run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AccuracyResult {
     /// Packets came out this much later than the scenario says: half of them.
@@ -122,10 +122,10 @@ pub struct FlowResult {
     pub name: String,
     /// Its transport.
     pub transport: String,
-    /// When it began.
+    /// Time of its beginning.
     #[serde(default)]
     pub start_s: f64,
-    /// When it ends if it is not done.
+    /// Time of its end if it is not complete by then.
     #[serde(default)]
     pub stop_s: f64,
     /// Every byte was handed over.
@@ -166,7 +166,7 @@ pub struct FlowResult {
     /// Bytes at the client that wait for others before them.
     #[serde(default)]
     pub out_of_order_bytes: Level,
-    /// Where the client asks for one thing after the other.
+    /// Answers to a client that asks for one thing after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub responses: Option<Responses>,
     /// Payload bytes that the source sent, repairs included; flows of equal content share them.
@@ -186,7 +186,7 @@ pub struct FlowResult {
 /// The path of a flow over a constellation, in the whole run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathResult {
-    /// How often it changed.
+    /// Number of changes of the path.
     pub changes: u64,
     /// Mean number of links, those between hosts and stations included.
     pub mean_hops: f64,
@@ -266,7 +266,7 @@ pub struct RelayResult {
     /// Data packets sent.
     #[serde(default)]
     pub data_out: u64,
-    /// Emulated only: what its process costs.
+    /// Emulated only: CPU time of its process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<RelayCpu>,
 }
@@ -377,27 +377,27 @@ fn flow(scenario: &Scenario, built: &Built, index: usize) -> FlowResult {
     }
 }
 
-/// What a recorder does not know of a flow.
+/// Facts about a flow that a recorder does not know.
 pub(crate) struct FlowFacts {
     /// Its number in the recorder.
     pub(crate) record: usize,
     pub(crate) transport: String,
     pub(crate) start: Instant,
-    /// When it stops if it is not done before.
+    /// Time at which it stops if it is not complete before.
     pub(crate) stop: Instant,
-    /// When it ends if it is not done before.
+    /// Time at which its measurement ends: `stop`, or the end of the run if that is earlier.
     pub(crate) end: Instant,
     pub(crate) ideal_mbps: f64,
     /// In the mean over the run.
     pub(crate) propagation_ms: f64,
-    /// How its path changed, over a constellation.
+    /// Changes of its path, over a constellation.
     pub(crate) path: Option<PathResult>,
     pub(crate) return_bytes: u64,
     pub(crate) repairs: u64,
     pub(crate) timeouts: u64,
 }
 
-/// What came of a flow of the scenario.
+/// The result of a flow of the scenario.
 pub(crate) fn flow_result(
     scenario: &Scenario,
     index: usize,

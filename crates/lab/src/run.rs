@@ -13,7 +13,7 @@ pub enum LoadError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         problem: std::io::Error,
     },
     /// The file says something impossible.
@@ -21,7 +21,7 @@ pub enum LoadError {
     Wrong {
         /// The file.
         file: PathBuf,
-        /// What.
+        /// The fault.
         error: ScenarioError,
     },
 }

@@ -213,13 +213,13 @@ fn packets_may_be_doubled_swapped_and_damaged() {
     let disorder =
         "loss = \"0.5%\"\nduplicate = \"5%\"\nreorder = \"5%\"\nreorder_by = \"5ms\"\ncorrupt = \"1%\"";
     let topology = CHAIN.replace("loss = \"0.5%\"", disorder);
-    // Without UDP's checksum the seal finds what is damaged.
+    // Without UDP's checksum the seal detects damaged packets.
     for fields in ["", "udp_checksum = false"] {
         seeds().for_each(|seed| drop(run(fields, seed, &|_| (topology.clone(), String::new()))));
     }
 }
 
-/// A relay whose clock is far off opens nothing more, and lets pass what it does not open.
+/// A relay whose clock is far off opens no sealed packets any more, and passes them on unopened.
 #[test]
 fn the_clock_of_a_relay_may_jump() {
     for by in ["3600s", "-3600s", "20s", "-20s"] {

@@ -17,7 +17,8 @@ fn p99(flow: &FlowResult) -> f64 {
     flow.in_order_owd_ms.p99
 }
 
-/// Holds the delay in order (ms beyond propagation) and the share of parity. Returns the goodput by what loss and parity leave.
+/// Checks the delay in order (ms beyond propagation) and the share of parity. Returns the goodput divided by the
+/// rate that loss and parity leave.
 fn rest(loss: &str, seed: u64, (most_p99, most_parity): (f64, f64)) -> f64 {
     let result = long_hop(loss, &[&format!("seed={seed}")]);
     let flow = &result.flows[0];

@@ -1,5 +1,5 @@
-//! What README and guides say: each number of the README has a test or a table of measurements behind it, and every
-//! link and every test that a document names is there. `make docs` runs this.
+//! The claims of README and guides: each number of the README has a test or a table of measurements behind it, and
+//! every link and every test that a document names exists. `make docs` runs this.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn asserts(body: &str, number: &str) -> bool {
     numbers(body).iter().any(|found| found.parse() == Ok(value) || *found == as_share)
 }
 
-/// What stands in backticks.
+/// The texts in backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }

@@ -16,7 +16,7 @@ const CODE: &str = r#"flow.a.fec={ from = "server", to = "gateway" }"#;
 
 #[test]
 fn a_gateway_that_sees_ciphertext_and_xcp_only_holds_the_window() {
-    // The first seconds are those in which the gateway learns what comes.
+    // In the first seconds the gateway learns the path.
     let plain = run("satern.toml", &["warmup=20s"]);
     let sealed = run("satern.toml", &["warmup=20s", TUNNEL]);
     // Without XCP at the gateway the very same tunnel fills its queue and loses.

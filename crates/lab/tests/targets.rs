@@ -1,5 +1,5 @@
-//! What the project promises of its own scenarios, in virtual time and therefore exactly: bounds, printed beside
-//! the numbers. Shorter than the files say where that changes nothing.
+//! The promises of the project about its own scenarios, in virtual time and therefore exact: bounds, printed beside
+//! the numbers. Runs are shorter than the files say where that changes nothing.
 
 mod support;
 
@@ -101,13 +101,14 @@ fn the_server_sends_shared_content_once() {
 fn a_path_that_is_used_again_does_not_fetch_what_was_asked_of_it_before() {
     let result = run("parallel-switching.toml", &["duration=30s"]);
     show("switching every 2 s, what is under way is lost", &result.flows[0]);
-    // 75 % where the relay still fetches, on the client's return, what it had been asked before.
+    // 75 % if, on the client's return, the relay still fetches the ranges that it had been asked before.
     assert!(result.flows[0].efficiency >= 0.85, "{}", result.flows[0].efficiency);
 }
 
-/// A satellite hop that loses 5 % behind a ground hop of the same rate: its repairs come on top of what the ground
-/// brings, so a queue grows although no sender is ever held by its grant. The bound is a tenth above the delay when the
-/// lossy hop alone repairs, ground delay + d (1 + p) / (1 - p), of packets that take 0.57 ms per hop.
+/// A satellite hop that loses 5 % behind a ground hop of the same rate: its repairs are sent in addition to the
+/// packets of the ground hop, so a queue grows although no sender is ever held by its grant. The bound is a fifth
+/// above the delay when the lossy hop alone repairs, ground delay + d (1 + p) / (1 - p), of packets that take 0.57
+/// ms per hop.
 #[test]
 fn repairs_on_top_of_a_full_link_do_not_leave_a_standing_queue() {
     for (delay, d) in [("10ms", 10.0), ("50ms", 50.0), ("100ms", 100.0), ("150ms", 150.0)] {

@@ -1,4 +1,4 @@
-//! Whole transfers through the simulator: whatever the path does, the bytes arrive once, whole and right.
+//! Whole transfers through the simulator: on every path the bytes arrive once, whole and right.
 
 use starhop_lab::result::RunResult;
 use starhop_lab::run::{load, simulate};
@@ -160,7 +160,7 @@ fn a_path_may_change_twice_a_second() {
 
 #[test]
 fn wrong_bytes_are_never_silently_ignored() {
-    // Without UDP's checksum nothing guards plain packets: what is damaged on the way must fail the run.
+    // Without UDP's checksum nothing guards plain packets: a damaged packet must fail the run.
     let result =
         run(BASE, &["flow.a.plain=true", "udp_checksum=false", "topology.link.corrupt=5%", "duration=5s"]);
     assert!(result.problems.iter().any(|problem| problem.contains("wrong bytes")), "{:?}", result.problems);

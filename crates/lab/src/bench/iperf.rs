@@ -38,7 +38,7 @@ pub(super) fn run(
 fn measured(tool: &str, result: &Value) -> Measured {
     let end = &result["end"];
     let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-    // UDP has one sum, in which what got lost counts as received.
+    // UDP has one sum, and it counts lost packets as received.
     let received = if end["sum_received"].is_null() { &end["sum"] } else { &end["sum_received"] };
     let lost = end["sum"]["lost_percent"].as_f64().unwrap_or(0.0);
     let seconds = number(&received["seconds"]);

@@ -1,5 +1,5 @@
-//! How fast a real relay is on a plain path, and what it costs: server, relay and client in three namespaces
-//! joined by veth pairs, one flow, beside iperf3 on the same path.
+//! Speed and cost of a real relay on a plain path: server, relay and client in three namespaces joined by veth
+//! pairs, one flow, beside iperf3 on the same path.
 
 mod iperf;
 
@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-/// What to measure.
+/// Options of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of the object.
@@ -25,7 +25,7 @@ pub struct Options {
     pub insecure_only: bool,
     /// Sealed and plain, in turns.
     pub compare: bool,
-    /// How often each is measured; the median counts.
+    /// Number of measurements of each kind; the median counts.
     pub rounds: NonZeroU32,
     /// The `starhop` binary.
     pub program: PathBuf,
@@ -57,7 +57,7 @@ pub struct Measured {
     pub rounds: Vec<f64>,
     /// Its processes; of iperf3 only the two ends, the kernel forwards between them.
     pub parts: Vec<Part>,
-    /// What else is worth knowing.
+    /// A remark on the measurement.
     pub note: String,
 }
 
@@ -83,7 +83,8 @@ pub fn run(options: &Options) -> Result<Vec<Measured>, LabError> {
     Ok(all)
 }
 
-/// The kinds in turns, so that what else the machine does meets all alike; the median round of each.
+/// Measures the kinds in turns, so that other load on the machine meets all alike. Returns the median round of
+/// each.
 fn starhops(options: &Options, path: &Path) -> Result<Vec<Measured>, LabError> {
     let is_wanted = |insecure: bool| options.compare || insecure == options.insecure_only;
     let kinds: Vec<bool> = [false, true].into_iter().filter(|&insecure| is_wanted(insecure)).collect();

@@ -31,7 +31,7 @@ impl Delays {
     }
 }
 
-/// When which bytes passed one end.
+/// The times at which ranges of bytes passed one end.
 pub(super) type Passings = Vec<(Instant, ByteRange)>;
 
 /// One piece, delivered in order: when, how many bytes, how long after it was first sent.
@@ -42,7 +42,7 @@ pub(super) struct Delivery {
     pub(super) delay_ms: f64,
 }
 
-/// Joins what was sent with what arrived; both in the order of time, on one clock.
+/// Joins transmissions with arrivals; both in the order of time, on one clock.
 pub(super) fn deliveries(sent: &Passings, arrived: &Passings) -> Vec<Delivery> {
     let mut first_sent = BTreeMap::new();
     let mut seen = RangeSet::new();

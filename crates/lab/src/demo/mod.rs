@@ -19,16 +19,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What the demonstration is to show.
+/// Options of the demonstration.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of the file.
     pub size: u64,
     /// Every hop.
     pub hop: Hop,
-    /// How many.
+    /// Number of hops.
     pub hops: usize,
-    /// How long a TCP may take.
+    /// Longest time that a TCP may take.
     pub tcp_limit: Duration,
     /// Congestion controls to compare with.
     pub controls: Vec<String>,
@@ -36,30 +36,30 @@ pub struct Options {
     pub seed: u64,
     /// Starhop's packets are plain.
     pub insecure: bool,
-    /// Where results go.
+    /// Directory of the results.
     pub results: PathBuf,
     /// The `starhop` binary.
     pub program: PathBuf,
 }
 
-/// What came of one transport.
+/// The result of one transport.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FlowResult {
-    /// What carried it.
+    /// Name of the transport.
     pub transport: String,
     /// The whole file arrived.
     pub completed: bool,
     /// The whole file arrived and its hash is right.
     pub verified: bool,
-    /// When it was whole, or when it was given up.
+    /// Time until the file was complete, or until the transfer was given up.
     pub seconds: f64,
-    /// When it would have been whole at the rate seen; equals `seconds` where it was.
+    /// Time to completion at the measured rate; equals `seconds` if the file was complete.
     pub extrapolated_seconds: f64,
     /// Bytes of the file that arrived in order.
     pub delivered_bytes: u64,
     /// 10^6 bit/s of them.
     pub goodput_mbps: f64,
-    /// What a perfect transport could do here.
+    /// Goodput of a perfect transport on this path.
     pub ideal_mbps: f64,
     /// From first transmission to delivery in order.
     pub in_order_owd_ms: Delays,
@@ -69,16 +69,16 @@ pub struct FlowResult {
     pub return_bytes: u64,
     /// Bytes delivered by each tenth of a second.
     pub series: Vec<u64>,
-    /// How true the links were.
+    /// Accuracy of the emulated links.
     pub accuracy: Accuracy,
 }
 
-/// What came of all.
+/// The results of all transports.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Summary {
     /// Of this document.
     pub version: u32,
-    /// What it is.
+    /// Its title.
     pub title: String,
     /// Real processes on emulated links.
     pub engine: &'static str,
@@ -92,7 +92,7 @@ pub struct Summary {
     pub flows: Vec<FlowResult>,
 }
 
-/// What one transport has done so far.
+/// Progress of one transport.
 #[derive(Debug, Default)]
 struct Live {
     /// Bytes of packets that reached the client.
@@ -110,7 +110,7 @@ impl Live {
     }
 }
 
-/// How far one transport is, for a live view.
+/// Progress of one transport, for a live view.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Line {
     /// Which.
@@ -172,7 +172,7 @@ impl Demo {
         Ok(Self { options, runs })
     }
 
-    /// How far everyone is.
+    /// Progress of every transport.
     pub fn lines(&self) -> Vec<Line> {
         let line = |(transport, live, run): &(String, Arc<Live>, Run)| {
             let counters = live.chain.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -239,12 +239,12 @@ fn ended<T>(joined: std::thread::Result<Result<T, LabError>>, transport: &str) -
     })?
 }
 
-/// Payload per full packet of 1500 bytes or less, times what the losses leave.
+/// Payload per full packet of 1500 bytes or less, times the share that is not lost.
 fn ideal_mbps(hop: Hop, payload: f64, packet: f64) -> f64 {
     hop.rate.as_mbps() * (1.0 - hop.loss) * payload / packet
 }
 
-/// Ends the links and reads off what they carried.
+/// Ends the links and reads their counters.
 fn read_links(chain: &mut Chain) -> Result<(u64, u64, Accuracy), LabError> {
     let links = chain.take_links().ok_or_else(|| io::Error::other("they ended before"));
     let report = links.and_then(Running::stop).map_err(LabError::system("the links failed"))?;

@@ -1,4 +1,4 @@
-//! What a scenario and the user's options come to on this machine.
+//! Resolves a scenario and the user's options to a run on this machine.
 
 use super::Options;
 use super::kernel::Programs;
@@ -50,7 +50,7 @@ pub(super) fn controls(
     }
 }
 
-/// How relays are deployed. In an overlay, routes of which relays know nothing are a problem of the run.
+/// The deployment of relays. In an overlay, routes of which relays know nothing are a problem of the run.
 pub(super) fn deployment(
     blueprint: &Blueprint,
     options: &Options,

@@ -9,7 +9,7 @@ use starhop_net::emu::Process;
 use std::path::Path;
 use std::process::Command;
 
-/// What to run in a node.
+/// A command that runs in a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Guest {
     /// A command; the run lasts as long as it does, and no longer than the scenario.
@@ -71,7 +71,7 @@ impl Guest {
     }
 }
 
-/// Where programs look names up.
+/// The file in which programs look names up.
 pub(super) const HOSTS: &str = "/etc/hosts";
 
 /// Gives every node a name that programs can resolve, for the processes of this run only.

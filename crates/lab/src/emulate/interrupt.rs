@@ -11,10 +11,10 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Holds them back, in this thread and in those that it starts from now on.
+    /// Holds back both signals, in this thread and in the threads that it starts from now on.
     ///
     /// # Errors
-    /// When the kernel has no descriptor to give.
+    /// The kernel has no descriptor to give.
     pub fn hold_back() -> io::Result<Self> {
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGINT);

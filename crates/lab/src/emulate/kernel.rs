@@ -11,7 +11,7 @@ use starhop_sim::link::{LinkConfig, QueueLimit, XcpTraffic};
 /// Bytes of a full IP packet, for queues that are counted in packets.
 const PACKET: u64 = 1500;
 
-/// What is loaded for a run.
+/// The kernel programs that are loaded for a run.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     controls: Vec<Loaded>,

@@ -1,12 +1,12 @@
-//! Processes of earlier runs. Namespaces, devices and files of a run go with its processes, whatever ends it; a
-//! process that a user's own command has started, and that left its parent, can outlive them all.
+//! Processes of earlier runs. Namespaces, devices and files of a run end with its processes, however these end.
+//! Only a process that a user's own command has started, and that left its parent, can outlive them all.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fs;
 
-/// The variable in the environment of every process of a run: who runs it.
+/// The variable in the environment of every process of a run that names the run's owner.
 pub(super) const MARKER: &str = "STARHOP_EMULATE";
 
 /// This process as the value of [`MARKER`]: number and start time, which no other process shares.
@@ -15,14 +15,14 @@ pub(super) fn marker() -> OsString {
     format!("{pid}.{}", start_of(pid).unwrap_or(0)).into()
 }
 
-/// When a process started, in clock ticks since the machine did.
+/// Start time of a process, in clock ticks since the machine's start.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Field 22; the name before it, in parentheses, may hold anything.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Kills what is left of runs whose own process is gone; how many processes.
+/// Kills processes of runs whose own process is gone. Returns their number.
 pub(crate) fn remove() -> usize {
     kill_where(|owner| {
         let Some((pid, start)) = owner.split_once('.') else { return false };
@@ -31,7 +31,7 @@ pub(crate) fn remove() -> usize {
     })
 }
 
-/// Kills what this run has left.
+/// Kills the remaining processes of this run.
 pub(super) fn remove_own() -> usize {
     let own = marker();
     kill_where(|owner| *own == *owner)

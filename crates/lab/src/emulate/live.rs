@@ -1,4 +1,4 @@
-//! What a run looks like while it runs.
+//! A live view of a run.
 
 use super::pace::WINDOW;
 use super::run::Run;
@@ -22,16 +22,16 @@ pub struct Snapshot {
 pub struct FlowNow {
     /// Its name.
     pub name: String,
-    /// What carries it.
+    /// Name of its transport.
     pub transport: String,
     /// Bytes that its client has.
     pub bytes: u64,
-    /// How many it wants, if that is known.
+    /// Bytes that its client wants, if known.
     pub size: Option<u64>,
-    /// What its client received, over the last second.
+    /// Rate at which its client received, over the last second.
     pub mbps: f64,
-    /// What a packet needs now from the source to the client: propagation, serialisation and queues, ms. None while
-    /// there is no way.
+    /// Present delay of a packet from the source to the client: propagation, serialisation and queues, ms. None
+    /// while there is no way.
     pub delay_ms: Option<f64>,
     /// Waiting, running, done or stopped.
     pub state: &'static str,
@@ -44,11 +44,11 @@ pub struct LinkNow {
     pub name: String,
     /// It takes packets.
     pub is_up: bool,
-    /// What it sent, over the last second.
+    /// Rate at which it sent, over the last second.
     pub mbps: f64,
-    /// Its share of what it could have sent.
+    /// Share of its capacity that it used.
     pub used: f64,
-    /// How long a packet that enters now waits.
+    /// Waiting time of a packet that enters now.
     pub queue_ms: f64,
     /// Lost on the way, since the beginning.
     pub lost: u64,
@@ -63,7 +63,7 @@ pub struct LinkNow {
 pub struct NodeNow {
     /// Its name.
     pub name: String,
-    /// What runs there: "server", "relay", "relay, dead", "client", "router".
+    /// The program that runs there: "server", "relay", "relay, dead", "client", "router".
     pub role: String,
     /// It is switched on.
     pub is_up: bool,

@@ -30,22 +30,23 @@ use starhop_proto::time::Duration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What is not in the scenario.
+/// Options of a run beside its scenario.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The `starhop` binary.
     pub program: PathBuf,
-    /// Flows, by name, that the kernel's TCP carries with this congestion control, whatever the scenario says.
+    /// Flows, by name, that the kernel's TCP carries with this congestion control instead of the scenario's
+    /// transport.
     pub kernel: BTreeMap<String, String>,
-    /// How relays are deployed; transparently, where that is possible, unless it is said.
+    /// Deployment of relays; by default transparent where the machine can.
     pub deployment: Option<Deployment>,
     /// A command of the user's.
     pub guest: Option<Guest>,
     /// Nodes speak IPv6 with each other.
     pub is_v6: bool,
-    /// Where every link's packets are captured.
+    /// Directory into which every link's packets are captured.
     pub captures: Option<PathBuf>,
-    /// Starhop's packets are plain, so that captures show what is in them; otherwise sealed with a key of the run.
+    /// Starhop's packets are plain, so that captures show their contents; otherwise sealed with a key of the run.
     pub insecure: bool,
 }
 
@@ -57,18 +58,18 @@ impl Options {
     }
 }
 
-/// How a run is going.
+/// Progress of a run.
 #[derive(Clone, Copy)]
 pub struct Progress<'a> {
     /// Since the scenario's time zero.
     pub at: Duration,
-    /// How long it lasts at most.
+    /// Its longest duration.
     pub of: Duration,
     run: &'a Run<'a>,
 }
 
 impl Progress<'_> {
-    /// What every node, link and flow does now. Takes some microseconds per link.
+    /// The present state of every node, link and flow. Takes some microseconds per link.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(self.run)
     }

@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// A packet that a link lost: when, and its bytes.
 pub(super) type Lost = (Instant, Vec<u8>);
 
-/// What a link tells of the packets that it was given.
+/// An observation that a link reports about its packets.
 pub(super) enum Witnessed {
-    /// It lost one.
+    /// The link lost this packet.
     Lost(Lost),
-    /// Somebody asks as this incarnation: replies to it are bound to that.
+    /// A requester uses this incarnation: replies to it are bound to that incarnation.
     Asker(Incarnation),
 }
 
-/// What one direction is.
+/// The model of one direction of a link.
 pub(super) struct Model {
     link: Link,
     rng: Rng,
@@ -58,7 +58,7 @@ impl Model {
         Self { link: Link::new(config), rng, header, epoch, is_link_up, is_node_up, witnessed, askers, tally }
     }
 
-    /// The link goes up or down; going down it loses what waits, unless `keep`.
+    /// The link goes up or down. A link that goes down loses its queue, unless `keep`.
     pub(super) fn set_link_up(&mut self, at: Instant, is_up: bool, keep: bool) {
         self.is_link_up = is_up;
         if !is_up && !keep {
@@ -137,14 +137,14 @@ impl emu::Link for Model {
     }
 }
 
-/// What a flow of the kernel's TCP sent, counted where it leaves its hosts.
+/// Bytes that a flow of the kernel's TCP sent, counted where they leave its hosts.
 #[derive(Debug, Default)]
 pub(super) struct TcpBytes {
     /// Payload that the server sent, repairs included.
     pub(super) source: AtomicU64,
     /// IP packets that the client sent.
     pub(super) back: AtomicU64,
-    /// When which bytes left the server for the first time, in the scenario's time.
+    /// The times at which bytes left the server for the first time, in the scenario's time.
     pub(super) departures: Mutex<Departures>,
 }
 

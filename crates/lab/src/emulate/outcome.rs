@@ -1,4 +1,4 @@
-//! From what a run left behind to its result document.
+//! Makes the result document from the records of a run.
 
 use super::model::Witnessed;
 use super::record::{self, Event, Recorded, Seals, Subject, What};
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 const GOOD: (f64, f64) = (1.0, 0.02);
 
 impl Run<'_> {
-    /// Ends everything and says what came of it.
+    /// Ends everything and returns the result.
     pub(super) fn finish(&mut self, wall_s: f64) -> Result<RunResult, LabError> {
         self.connections.values().for_each(Connection::stop);
         self.processes.end(&mut self.problems)?;
@@ -80,7 +80,7 @@ impl Run<'_> {
         KeyFile::load(path).map(|file| Some(Seals::new(&file, askers))).map_err(failed)
     }
 
-    /// Where an instant of the machine lies in the scenario.
+    /// An instant of the machine in the scenario's time.
     fn at(&self, at: Instant) -> Instant {
         Instant::ZERO + at.since(self.epoch)
     }
@@ -92,7 +92,7 @@ impl Run<'_> {
         }
     }
 
-    /// What happened to a flow of TCP; when it was whole.
+    /// Adds the events of a TCP flow. Returns the time at which the flow was complete.
     fn of_tcp(&mut self, index: usize, events: &mut Vec<Event>) -> Result<Option<Instant>, LabError> {
         let Some(connection) = self.connections.get_mut(&index) else { return Ok(None) };
         let received = connection.finish()?;
@@ -110,7 +110,7 @@ impl Run<'_> {
         Ok(last.filter(|_| received.is_whole))
     }
 
-    /// What happened to a flow of our own; when it was whole.
+    /// Adds the events of a flow of our own. Returns the time at which the flow was complete.
     fn of_starhop(&mut self, index: usize, events: &mut Vec<Event>) -> Result<Option<Instant>, LabError> {
         let (name, flow) = (&self.scenario.flows[index].name, &self.blueprint.plan.flows[index]);
         let arrived = self.processes.arrived_of(index)?;
@@ -120,7 +120,7 @@ impl Run<'_> {
             flow: index,
             range,
         };
-        // Flows of equal content share what was sent.
+        // Flows of equal content share their transmissions.
         let is_first = (0..index).all(|other| self.content_of(other) != self.content_of(index));
         if is_first {
             events.extend(

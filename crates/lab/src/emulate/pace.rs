@@ -1,4 +1,4 @@
-//! How fast flows are just now.
+//! Present rates of the flows.
 
 use starhop_proto::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ impl Pace {
         }
     }
 
-    /// What the client of a flow received.
+    /// Rate at which the client of a flow received, Mbit/s.
     pub(super) fn mbps(&self, flow: usize) -> f64 {
         let (Some((from, before)), Some((to, after))) = (self.samples.front(), self.samples.back()) else {
             return 0.0;

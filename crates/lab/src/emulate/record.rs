@@ -1,5 +1,5 @@
-//! From what was noted at both ends of every flow to the result document: the simulator's recorder hears it in the
-//! order of time, so that every number means what it means there.
+//! Makes the result document from the notes of both ends of every flow: the simulator's recorder hears them in the
+//! order of time, so that every number has the same meaning as in a simulation.
 
 use super::model::{LinkState, Lost, datagram_of};
 use super::world::Tick;
@@ -16,7 +16,7 @@ use starhop_sim::engine::{Body, HostId, LinkId, Network, Observer, Segment};
 use starhop_sim::record::{Recorder, SharedRecorder};
 use starhop_sim::run::{FlowSample, Simulation};
 
-/// What happened to bytes of a flow; in this order where it happened at one moment.
+/// The event of some bytes of a flow. Events of one moment are sorted in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum What {
     /// The source sent them.
@@ -42,13 +42,13 @@ pub(super) struct Subject {
     /// Flows of the same name carry the same bytes.
     pub(super) content: FlowId,
     pub(super) start: Instant,
-    /// When its client had the last byte, if it did.
+    /// Time at which its client had the last byte, if it did.
     pub(super) finished: Option<Instant>,
     /// Propagation and serialisation of a full packet, from each instant on.
     pub(super) bases: Vec<(Instant, Duration)>,
 }
 
-/// What the recorder made of it, and its time series.
+/// The recorder after the replay, and the time series of each flow.
 pub(super) struct Recorded {
     pub(super) recorder: SharedRecorder,
     pub(super) series: Vec<Vec<FlowSample>>,
@@ -130,7 +130,7 @@ fn sample(recorder: &SharedRecorder, step: Duration, series: &mut [Vec<FlowSampl
     }
 }
 
-/// What a run's packets are sealed with, to read those that its links lost.
+/// The keys of a run, to read the packets that its links lost.
 pub(super) struct Seals {
     keys: Keys,
     epoch: u64,
@@ -163,7 +163,7 @@ pub(super) fn lost_bytes(
     (!range.is_empty()).then_some(Event { at: *at, what: What::Lost, flow, range })
 }
 
-/// What every direction did from the end of the warm-up to the last tick; those of a sky by their kinds.
+/// Counts of every direction from the end of the warm-up to the last tick; those of a sky by their kinds.
 pub(super) fn links(
     names: &[LinkNames],
     network: &Network,

@@ -1,4 +1,4 @@
-//! A scenario being run: what happens when, and who is asked to do it.
+//! A running scenario: its steps in time, and the processes that perform them.
 
 use super::choice::{controls, deployment, scratch_bytes, tallies};
 use super::guest::{self, Guest};
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 /// Between the start of the links and the scenario's time zero.
 const LEAD: Duration = Duration::from_millis(50);
 
-/// How often processes and signals are looked after.
+/// Interval at which processes and signals are looked after.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Bytes by which IPv6's header is longer than IPv4's.
@@ -40,7 +40,7 @@ enum Step {
     Start(usize),
     Stop(usize),
     Do(Action),
-    /// What the sky does, by its number.
+    /// The changes of the sky at one of its times, by number.
     Sky(usize),
 }
 
@@ -54,24 +54,24 @@ pub(super) struct Run<'a> {
     pub(super) controls: BTreeMap<usize, String>,
     /// Flows of the kernel's TCP.
     pub(super) connections: BTreeMap<usize, Connection>,
-    /// What is in the kernel for them, as long as they are.
+    /// The kernel programs of the run, loaded as long as this value lives.
     _programs: Programs,
-    /// Their proxies.
+    /// Proxies of the connections that are split.
     pub(super) splits: Splits,
     pub(super) sealing: Sealing,
-    /// What the user runs in a node, while it runs.
+    /// The user's command in a node, while it runs.
     pub(super) guest: Option<Process>,
     /// A run with a shell in it has no end of its own.
     pub(super) is_endless: bool,
     pub(super) epoch: Instant,
     pub(super) reports: Option<Reports>,
-    /// What the links told so far.
+    /// Reports of the links so far.
     pub(super) ticks: Vec<Tick>,
     pub(super) pace: Pace,
     is_v6: bool,
     /// Propagation and serialisation of every flow, from each instant on.
     pub(super) bases: Vec<Vec<(Instant, Duration)>>,
-    /// When it ended.
+    /// Time of its end.
     pub(super) end: Instant,
     pub(super) problems: Vec<String>,
 }
@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What is to be done, latest first; the beginning was done.
+    /// The steps of the run, latest first; those of time zero are done already.
     fn steps(&self, actions: Vec<(Instant, Action)>) -> Vec<(Instant, Step)> {
         let mut steps: Vec<(Instant, Step)> = Vec::new();
         for (at, action) in actions {
@@ -274,7 +274,7 @@ impl<'a> Run<'a> {
         Instant::ZERO + clock::now().since(self.epoch)
     }
 
-    /// Takes in what links and clients have told.
+    /// Collects the reports of links and clients.
     fn look(&mut self, now: Instant) {
         self.ticks.extend(self.reports.iter().flat_map(|reports| reports.ticks.try_iter()));
         self.pace.note(now, (0..self.scenario.flows.len()).map(|flow| self.bytes_of(flow)).collect());

@@ -26,26 +26,27 @@ use std::thread::JoinHandle;
 /// UDP port of the first set of processes; the next takes the next.
 pub(super) const FIRST_PORT: u16 = 4433;
 
-/// Up to this size an object is made of bytes that do not compress, and what arrives is verified. What is larger, or
-/// has no end, is a hole in a file behind a few such bytes: it takes no memory, and is not kept where it arrives.
+/// Up to this size an object is made of bytes that do not compress, and arriving bytes are verified. A larger or
+/// endless object is a hole in a file behind a few such bytes: it takes no memory, and its client does not store
+/// it.
 const VERIFIED: u64 = 256 << 20;
 
-/// How often clients tell how far they are.
+/// Interval at which clients report their progress.
 const TELL: &str = "200ms";
 
 /// More than this is not made: a flow without an end would need a longer file.
 const LONGEST: u64 = 1 << 40;
 
-/// How relays come to stand in a flow's path.
+/// The way in which relays come to stand in a flow's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deployment {
     /// Routers divert packets to them; end points do not know of them (the papers' deployment).
     Transparent,
-    /// Everybody is told at its start whom to ask, and asks it whatever happens to routes later.
+    /// Each process is told its upstream at its start, and keeps it although routes may change later.
     Overlay,
 }
 
-/// What one flow fetches.
+/// The content that one flow fetches.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     pub(super) file: PathBuf,
@@ -74,16 +75,16 @@ pub(super) struct Stack {
     relays: BTreeMap<NodeId, Daemon>,
     /// Nodes that run a relay, whether it lives or not.
     relay_nodes: BTreeSet<NodeId>,
-    /// What a relay told at its end, added up over its lives.
+    /// Final reports of the relays, added up over the lives of each.
     pub(super) told: BTreeMap<NodeId, Vec<Value>>,
 }
 
-/// A client, and what it told so far.
+/// A client, and its reports so far.
 struct Client {
     process: Process,
     /// Bytes that it has.
     received: Arc<AtomicU64>,
-    /// Reads what it tells to the end; gives the document that it tells last.
+    /// Reads all reports of the client; returns the last document.
     told: JoinHandle<Value>,
 }
 
@@ -125,7 +126,7 @@ pub(super) struct Processes {
     pub(super) clock_steps: BTreeMap<NodeId, Vec<i64>>,
     /// Nodes whose relays let packets pass.
     aside: BTreeSet<NodeId>,
-    /// What clients said at their end: exit code and document.
+    /// Final reports of clients: exit code and document.
     pub(super) ended: BTreeMap<usize, (i32, Value)>,
     marker: OsString,
 }
@@ -145,7 +146,7 @@ fn length(flow: &Flow, ideal_mbps: f64) -> u64 {
 }
 
 impl Processes {
-    /// Makes what is to be fetched.
+    /// Makes the content to be fetched.
     pub(super) fn new(
         (program, sealing): (&Path, Sealing),
         scratch: &Path,
@@ -285,7 +286,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Whom a relay of the overlay asks for what.
+    /// The upstream of each content at a relay of the overlay.
     fn routes(
         &self,
         number: usize,
@@ -375,7 +376,7 @@ impl Processes {
         live.or_else(|| self.received.get(&flow).copied()).unwrap_or(0)
     }
 
-    /// What the relay of a node does, if the node is one for a relay.
+    /// State of a node's relay, if the node is one for a relay.
     pub(super) fn relay_at(&self, node: NodeId) -> Option<&'static str> {
         let mut stacks = self.stacks.iter().filter(|stack| stack.relay_nodes.contains(&node)).peekable();
         stacks.peek()?;
@@ -457,14 +458,14 @@ impl Processes {
         Ok(())
     }
 
-    /// What the source of a flow sent, by time.
+    /// The bytes that the source of a flow sent, by time.
     pub(super) fn sent_of(&self, flow: usize, from: NodeId) -> Result<Vec<(Instant, ByteRange)>, LabError> {
         let Some(content) = self.contents.get(&flow) else { return Ok(Vec::new()) };
         let number = self.stacks.iter().position(|stack| stack.flows.contains(&flow)).unwrap_or(0);
         passings(&self.sent(number, from), content.id())
     }
 
-    /// What reached the client of a flow, by time.
+    /// The bytes that reached the client of a flow, by time.
     pub(super) fn arrived_of(&self, flow: usize) -> Result<Vec<(Instant, ByteRange)>, LabError> {
         let Some(content) = self.contents.get(&flow) else { return Ok(Vec::new()) };
         passings(&self.arrived(flow), content.id())
@@ -489,8 +490,8 @@ impl Stack {
         self.told_as(&self.config)
     }
 
-    /// What a process is told that asks: its node may control the hop above it by another controller.
-    /// A station may keep less or more than a satellite.
+    /// Options for the mechanisms of a requesting process: its node may control the hop above it by another
+    /// controller, and a station may keep less or more than a satellite.
     fn mechanisms_at(&self, node: NodeId, scenario: &Scenario, world: &World) -> [String; 4] {
         let controller = scenario.topology.controllers.get(world.name(node));
         let is_on_the_ground = (node.0 as usize) < scenario.topology.nodes.len();

@@ -39,7 +39,7 @@ pub(super) fn kernel_name(transport: &str) -> Option<String> {
     socket.set_tcp_congestion(name.as_bytes()).is_ok().then(|| name.to_owned())
 }
 
-/// What the kernel offers, for messages.
+/// The controls that the kernel offers, for messages.
 pub(super) fn offered() -> String {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .map_or_else(|_| "unknown".to_owned(), |text| text.trim().replace(' ', ", "))
@@ -59,7 +59,7 @@ pub(super) struct Connection {
     receiver: Option<JoinHandle<io::Result<io::Result<Received>>>>,
 }
 
-/// What came of a flow.
+/// The bytes that a flow received.
 #[derive(Debug, Default)]
 pub(super) struct Received {
     pub(super) pieces: Vec<Piece>,
@@ -107,7 +107,7 @@ impl Connection {
         self.receiver.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// What was received. Call [`Connection::stop`] before.
+    /// The received bytes. Call [`Connection::stop`] before.
     pub(super) fn finish(&mut self) -> Result<Received, LabError> {
         let Some(receiver) = self.receiver.take() else { return Ok(Received::default()) };
         let joined = receiver.join().map_err(|_| io::Error::other("a thread panicked"));
@@ -125,8 +125,8 @@ fn listen(at: SocketAddr, control: &str) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Eight bytes of the stream's payload by the place of the first of them (SplitMix64's finaliser): what is missing,
-/// doubled or out of place shows.
+/// Eight bytes of the stream's payload by the place of the first of them (SplitMix64's finaliser), so that missing,
+/// doubled or misplaced bytes show.
 fn word(place: u64) -> [u8; 8] {
     let mut z = place.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

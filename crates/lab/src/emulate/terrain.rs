@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 /// The most nodes: each has a thread and its devices.
 const MOST_NODES: usize = 250;
 
-/// All nodes and links that there will ever be, and what a sky does to them.
+/// All nodes and links that the run will ever have, and the changes that a sky makes to them.
 pub(super) struct Terrain {
     /// The names of nodes, in the order of their ids.
     pub(super) names: Vec<String>,
     pub(super) network: Network,
     /// The models of links, in the order of their ids.
     pub(super) configs: Vec<LinkConfig>,
-    /// What the sky does at which times, ascending; empty without a sky.
+    /// The changes that the sky makes, by time, ascending; empty without a sky.
     pub(super) deeds: Vec<(Instant, Vec<Deed>)>,
     /// Rates of links at their best, where those vary over a pass.
     pub(super) best: BTreeMap<LinkId, Rate>,
@@ -28,8 +28,8 @@ pub(super) struct Terrain {
 }
 
 impl Terrain {
-    /// Finds out what the run needs, and adds to `blueprint`, whose network it takes, what is known only then: the
-    /// relays of satellites, and what flows can have.
+    /// Computes the nodes and links of the run. Takes the network of `blueprint`, and adds to `blueprint` the facts
+    /// that are known only now: the relays of satellites, and the ideal rates of flows.
     pub(super) fn new(scenario: &Scenario, blueprint: &mut Blueprint) -> Result<Self, LabError> {
         let mut terrain = Self {
             names: scenario.topology.nodes.clone(),

@@ -16,8 +16,9 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 
-/// What every node sets below `/proc/sys/net`, before it has any device. Routes here are not symmetric while they
-/// change; IPv6 should not chatter on links that are being measured; windows may grow to what a long path holds.
+/// Settings of every node below `/proc/sys/net`, made before the node has any device. Routes are not symmetric
+/// while they change; IPv6 should not chatter on links that are being measured; windows may grow to the capacity of
+/// a long path.
 const SETTINGS: &[(&str, &str)] = &[
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
@@ -36,7 +37,7 @@ const SETTINGS: &[(&str, &str)] = &[
 pub(super) struct Node {
     pub(super) namespace: Namespace,
     number: u16,
-    /// How often it got new addresses.
+    /// Number of times that it got new addresses.
     moves: u8,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Tick {
     pub(super) links: Vec<LinkState>,
 }
 
-/// What the links tell while they run.
+/// Reports of the links while they run.
 pub(super) struct Reports {
     pub(super) ticks: Receiver<Tick>,
     pub(super) witnessed: Receiver<Witnessed>,
@@ -77,19 +78,19 @@ pub(super) struct World {
     told: BTreeMap<(u32, u32), LinkId>,
     witnessed: Option<Receiver<Witnessed>>,
     is_v6: bool,
-    /// What a sky does and when.
+    /// The changes that a sky makes, by time.
     deeds: Vec<(Instant, Vec<Deed>)>,
     /// Rates of its links at their best.
     best: BTreeMap<LinkId, Rate>,
     has_sky: bool,
 }
 
-/// What the user chose.
+/// The user's choices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Means {
     /// Nodes speak IPv6 with each other.
     pub(super) is_v6: bool,
-    /// Where every link's packets are captured.
+    /// Directory into which every link's packets are captured.
     pub(super) captures: Option<PathBuf>,
 }
 
@@ -147,14 +148,14 @@ impl World {
         if self.is_v6 { node.v6() } else { node.v4() }
     }
 
-    /// Where packets leave for a link: the node, its device, and the bytes that the link adds to each.
+    /// The egress of a link: the node, its device, and the bytes that the link adds to each packet.
     pub(super) fn egress(&self, link: u32) -> (&Namespace, String, u32) {
         let (id, pair) = (LinkId(link), LinkId(link & !1));
         let from = self.network.ends(id).0;
         (&self.nodes[from.0 as usize].namespace, device(pair), self.network.header(id))
     }
 
-    /// What a node is called.
+    /// Name of a node.
     pub(super) fn name(&self, node: NodeId) -> &str {
         self.nodes[node.0 as usize].namespace.name()
     }
@@ -242,12 +243,13 @@ impl World {
         self.route(at)
     }
 
-    /// When the sky does something.
+    /// Times at which the sky changes something.
     pub(super) fn sky_times(&self) -> impl Iterator<Item = Instant> + '_ {
         self.deeds.iter().map(|(at, _)| *at)
     }
 
-    /// Takes what the sky does at one of its times into account, and tells the kernels whose routes it changes.
+    /// Applies the changes that the sky makes at one of its times, and updates the routes of the kernels that they
+    /// affect.
     pub(super) fn follow_sky(&mut self, at: Instant, number: usize) -> Result<(), LabError> {
         let mut has_new_routes = false;
         for deed in &self.deeds[number].1 {
@@ -280,7 +282,7 @@ impl World {
         Ok(())
     }
 
-    /// Finds the paths at `at` and tells every kernel what is new to it.
+    /// Finds the paths at `at` and tells every kernel the routes that are new to it.
     pub(super) fn route(&mut self, at: Instant) -> Result<(), LabError> {
         if !self.has_sky {
             self.network.route_by_delay(at);
@@ -378,7 +380,7 @@ fn act(links: &mut Links<Model>, at: Instant, action: &Action, touching: &[LinkI
     }
 }
 
-/// What the sky does to a link; nodes and routes are its kernels' matter.
+/// Applies a change of the sky to a link; changes of nodes and routes concern their kernels only.
 fn tune(links: &mut Links<Model>, at: Instant, deed: Deed) {
     match deed {
         Deed::Join { .. } | Deed::Hop { .. } => {}

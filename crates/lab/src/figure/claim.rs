@@ -1,4 +1,4 @@
-//! Whether what is claimed of the numbers holds, and how surely.
+//! Whether the claims about the numbers hold, and with what certainty.
 
 use super::data::{Cell, PanelData};
 use super::spec::{By, ClaimSpec, Operand, written};
@@ -8,12 +8,12 @@ use serde::Serialize;
 /// A paper's claim is confirmed by no fewer repetitions than these.
 pub(super) const ENOUGH_SEEDS: usize = 5;
 
-/// What came of a claim.
+/// The outcome of a claim.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Verdict {
-    /// Who claims.
+    /// The claimant.
     pub by: By,
-    /// What.
+    /// The claim, in words.
     pub text: String,
     /// It holds.
     pub holds: bool,

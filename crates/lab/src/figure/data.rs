@@ -11,7 +11,7 @@ pub struct Cell {
     pub series: usize,
     /// The value of x as written; empty without an axis.
     pub x: String,
-    /// Where it lies along x; its number from 0 for a value that is no number.
+    /// Its position along x; its number from 0 for a value that is no number.
     pub position: f64,
     /// One per repetition.
     pub runs: Vec<Document>,
@@ -20,7 +20,7 @@ pub struct Cell {
 /// A panel that was run.
 #[derive(Clone, Debug)]
 pub struct PanelData<'a> {
-    /// What was run.
+    /// The panel.
     pub panel: &'a Panel,
     /// Series by series, each in the order of x.
     pub cells: Vec<Cell>,

@@ -76,7 +76,7 @@ fn lines(data: &PanelData<'_>, spec: &PlotSpec, title: &str) -> Result<Plot, Str
     Ok(plot)
 }
 
-/// What a line is divided by at the x of a cell: 1 without `per`; `None` where it has no number.
+/// The divisor of a line at the x of a cell: 1 without `per`; `None` if the divisor's series has no number there.
 fn unit(data: &PanelData<'_>, spec: &PlotSpec, metric: &Metric, cell: &Cell) -> Result<Option<f64>, String> {
     let Some(per) = &spec.per else { return Ok(Some(1.0)) };
     let series = data.series_named(per)?;

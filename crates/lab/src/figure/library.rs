@@ -1,4 +1,4 @@
-//! Where figures and their scenarios are read: on disk, or within this program.
+//! The place from which figures and their scenarios are read: the disk, or this program.
 
 use std::path::{Component, Path, PathBuf};
 

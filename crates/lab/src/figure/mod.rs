@@ -1,7 +1,7 @@
-//! The papers' figures: files that say what is run, what is plotted and what is claimed; and their verdicts.
+//! The papers' figures: files that describe runs, plots and claims; and the verdicts on the claims.
 //!
-//! A figure is a file of `figures/` (see [`spec`]): a scenario, what is varied, plots and claims. [`plan`] makes its
-//! simulations, [`crate::sweep`] runs them, [`finish`] makes data, plots and verdicts of them.
+//! A figure is a file of `figures/` (see [`spec`]): a scenario, the parameters that vary, plots and claims.
+//! [`plan`] makes its simulations, [`crate::sweep`] runs them, [`finish`] makes data, plots and verdicts of them.
 
 mod claim;
 pub mod data;
@@ -29,13 +29,13 @@ use std::path::{Path, PathBuf};
 pub struct Planned {
     /// Its id: the name of its file.
     pub id: String,
-    /// What it says.
+    /// The contents of its file.
     pub figure: Figure,
     /// All simulations: panel by panel, series by series, x by x, repetition by repetition.
     pub scenarios: Vec<Scenario>,
-    /// What runs each of them.
+    /// The engine of each of them.
     pub engines: Vec<Engine>,
-    /// How many of them belong to each panel.
+    /// Number of simulations of each panel.
     counts: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ pub struct Planned {
 pub struct Finished {
     /// Its id.
     pub id: String,
-    /// What it says.
+    /// The contents of its file.
     pub figure: Figure,
     /// Its panels.
     pub panels: Vec<FinishedPanel>,
@@ -61,7 +61,7 @@ pub struct FinishedPanel {
     pub csv: String,
     /// Its plots.
     pub plots: Vec<Plot>,
-    /// What came of its claims.
+    /// The outcomes of its claims.
     pub verdicts: Vec<Verdict>,
     /// Everything that went wrong in its runs and must not have.
     pub problems: Vec<String>,
@@ -70,7 +70,7 @@ pub struct FinishedPanel {
 /// Reads a figure and all the scenarios that it needs.
 ///
 /// # Errors
-/// The file and what is wrong with it: its form, a scenario that it names, or a change to that.
+/// The file and its fault: the form, a scenario that the figure names, or a change to that scenario.
 pub fn plan(library: Library, file: &Path, seeds: Option<u64>) -> Result<Planned, String> {
     let mut figure = read_figure(library, file)?;
     figure.seeds = seeds.unwrap_or(figure.seeds).max(1);
@@ -101,14 +101,14 @@ pub fn plan(library: Library, file: &Path, seeds: Option<u64>) -> Result<Planned
     Ok(Planned { id, figure, scenarios, engines, counts })
 }
 
-/// What two claims say in the same words.
+/// The text that two claims have in common, if any.
 fn said_twice(figure: &Figure) -> Option<&str> {
     let mut texts = figure.panels.iter().flat_map(|panel| &panel.claims).map(|claim| claim.text.as_str());
     let mut seen = std::collections::BTreeSet::new();
     texts.find(|text| !seen.insert(*text))
 }
 
-/// Reads what a figure says, without its scenarios.
+/// Reads a figure's file, without its scenarios.
 fn read_figure(library: Library, file: &Path) -> Result<Figure, String> {
     let text = library.read(file)?;
     toml::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))
@@ -124,7 +124,7 @@ fn read(library: Library, path: &Path, changes: &[Change]) -> Result<Scenario, S
     })
 }
 
-/// What can be wrong with a panel by itself, before anything is run.
+/// Faults that a panel can have by itself, before anything is run.
 fn check(panel: &Panel) -> Result<(), String> {
     if panel.series.is_empty() {
         return Err("has no series".to_owned());
@@ -147,7 +147,7 @@ fn check(panel: &Panel) -> Result<(), String> {
     }
 }
 
-/// One case of a panel: the changes to its scenario, and what runs it where its series says so.
+/// One case of a panel: the changes to its scenario, and its engine if its series names one.
 struct Case {
     changes: Vec<Change>,
     engine: Option<Engine>,

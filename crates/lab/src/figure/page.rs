@@ -33,7 +33,7 @@ pub fn index(figures: &[Finished]) -> String {
 }
 
 impl Finished {
-    /// What came of all its claims.
+    /// The outcomes of all its claims.
     pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         self.panels.iter().flat_map(|panel| &panel.verdicts)
     }
@@ -74,7 +74,7 @@ fn number(value: f64) -> String {
     format!("{value:.*}", digits.clamp(0, 9) as usize)
 }
 
-/// How many claims came out how.
+/// Number of claims by outcome.
 fn tally(figures: &[Finished]) -> String {
     let words = figures.iter().flat_map(Finished::verdicts).map(|verdict| (verdict.by, word(verdict)));
     results::tally(figures.len(), words)

@@ -1,7 +1,8 @@
 //! The document of all verdicts (docs/RESULTS.md), figure by figure, each with the build that measured it.
 //!
-//! The document is its own state: what was not run now is taken over from it as it stands, so that one figure after the
-//! other may be measured, by one command that may be cut off. A claim that was changed since is open again.
+//! The document is its own state: verdicts of figures that were not run now stay as they are, so that figures may
+//! be measured one after the other, by a command that may be interrupted. A claim that was changed since is open
+//! again.
 
 use super::claim::bound_words;
 use super::page::{measured, word};
@@ -29,15 +30,15 @@ struct Row {
     bound: String,
 }
 
-/// What the document says of one figure.
+/// The document's section on one figure.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Section {
-    /// How it was measured: build, repetitions, cost. Empty if it was not.
+    /// Its measurement: build, repetitions, cost. Empty if it was not measured.
     origin: String,
     rows: Vec<Row>,
 }
 
-/// Where a figure's numbers come from.
+/// The build that measured a figure's numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Build(String);
 
@@ -81,7 +82,7 @@ pub fn document(before: &str, finished: &[&Finished], build: &Build) -> Result<S
     Ok(format!("{INTRODUCTION}\n{}\n{body}", tally(count, words)))
 }
 
-/// How many claims came out how.
+/// Number of claims by outcome.
 pub(super) fn tally<'a>(figures: usize, words: impl Iterator<Item = (By, &'a str)>) -> String {
     let words: Vec<(By, &str)> = words.collect();
     let count = |by: By, word: &str| words.iter().filter(|known| **known == (by, word)).count();
@@ -145,7 +146,7 @@ impl Section {
 
     fn taken_over(&self, figure: &Figure) -> Self {
         let rows = claims(figure).map(|claim| match self.kept(claim) {
-            // An older document knew of no intervals: what it calls agreement is none yet.
+            // An older document knew of no intervals: its word "agrees" does not prove agreement yet.
             Some(row) if row.word == "agrees" && !row.measured.contains(" ± ") => {
                 Row { word: "open".to_owned(), ..row.clone() }
             }

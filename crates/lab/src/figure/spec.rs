@@ -1,4 +1,4 @@
-//! The figure file: which scenario is varied how, what is plotted, and what is claimed of it.
+//! The figure file: the scenario, the parameters that vary, the plots, and the claims.
 
 use super::form::Form;
 use crate::sweep::Metric;
@@ -8,17 +8,17 @@ use serde::Deserialize;
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// What it shows.
+    /// Title of the figure.
     pub title: String,
     /// The publication and the number of its figure.
     pub source: String,
-    /// What a reader has to know: how it was set up, and what was chosen where the source leaves it open.
+    /// Facts that a reader needs: the setup, and the choices where the source leaves something open.
     #[serde(default)]
     pub note: String,
     /// Repetitions of every case, each with a seed of its own.
     #[serde(default = "one")]
     pub seeds: u64,
-    /// What runs its scenarios.
+    /// The engine of its scenarios.
     #[serde(default)]
     pub engine: Engine,
     /// It takes minutes to hours: left out of `all` unless asked for.
@@ -29,7 +29,7 @@ pub struct Figure {
     pub panels: Vec<Panel>,
 }
 
-/// What runs a scenario.
+/// The engine that runs a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
@@ -52,22 +52,22 @@ pub struct Panel {
     /// Changes to the scenario in all cases, as in `--set`.
     #[serde(default)]
     pub set: Vec<String>,
-    /// What varies along x; without it, every series is one case.
+    /// The axis of the parameter that varies; without it, every series is one case.
     pub x: Option<AxisSpec>,
     /// The curves.
     pub series: Vec<SeriesSpec>,
     /// The numbers that go into the data beside those that plots and claims use.
     #[serde(default)]
     pub data: Vec<Metric>,
-    /// What is drawn.
+    /// The plots.
     #[serde(rename = "plot")]
     pub plots: Vec<PlotSpec>,
-    /// What is claimed.
+    /// The claims.
     #[serde(rename = "claim", default)]
     pub claims: Vec<ClaimSpec>,
 }
 
-/// What varies along x.
+/// The parameter that varies along x.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AxisSpec {
@@ -78,7 +78,7 @@ pub struct AxisSpec {
     pub set: OneOrMany,
     /// The values, as written into the scenario.
     pub values: Vec<toml::Value>,
-    /// Where they lie along x, for values that are no numbers.
+    /// Positions along x, for values that are no numbers.
     #[serde(default)]
     pub at: Vec<f64>,
     /// The axis is logarithmic.
@@ -115,7 +115,7 @@ pub struct SeriesSpec {
     /// Changes to the scenario, as in `--set`.
     #[serde(default)]
     pub set: Vec<String>,
-    /// What runs it, in place of the figure's engine: a model and the kernel may stand in one plot.
+    /// Its engine, in place of the figure's: a model and the kernel may stand in one plot.
     pub engine: Option<Engine>,
 }
 
@@ -123,10 +123,10 @@ pub struct SeriesSpec {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlotSpec {
-    /// What it shows; the figure's title by default.
+    /// Title of the plot; the figure's title by default.
     #[serde(default)]
     pub title: String,
-    /// How.
+    /// The form of the drawing.
     #[serde(default)]
     pub kind: PlotKind,
     /// The number along y, or the series of numbers (`flow.a.series.goodput_mbps`, `flow.a.owd_quantiles_ms`).
@@ -144,7 +144,7 @@ pub struct PlotSpec {
     /// The series that are drawn; all by default.
     #[serde(default)]
     pub only: Vec<String>,
-    /// What a line draws is divided by this series at the same x.
+    /// Series by whose values at the same x every line is divided.
     #[serde(default)]
     pub per: Option<String>,
     /// The value of x whose runs are drawn, for plots over time and distributions.
@@ -163,15 +163,15 @@ pub struct PlotSpec {
 pub struct PaperCurve {
     /// Which of its curves.
     pub name: String,
-    /// Where the numbers stand: "text", "table II", "plot".
+    /// The place in the publication from which the numbers are read: "text", "table II", "plot".
     pub read_from: String,
     /// x and y, each in the units of the plot.
     pub points: Vec<(f64, f64)>,
-    /// How far y may be off: what the text rounds away, or what a pencil on a plot cannot tell.
+    /// Error of y: the rounding of the text, or the precision with which a plot can be read.
     pub error: f64,
 }
 
-/// How a plot draws its numbers.
+/// The form in which a plot draws its numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlotKind {
@@ -188,11 +188,11 @@ pub enum PlotKind {
     Bars,
 }
 
-/// Who claims.
+/// The claimant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
-    /// The publication: we agree or disagree.
+    /// The publication: our measurement agrees or disagrees.
     Paper,
     /// This project: its goal is met or missed.
     Ours,
@@ -202,9 +202,9 @@ pub enum By {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimSpec {
-    /// Who claims.
+    /// The claimant.
     pub by: By,
-    /// What, in words.
+    /// The claim, in words.
     pub text: String,
     /// The number.
     pub value: Metric,
@@ -216,9 +216,9 @@ pub struct ClaimSpec {
     /// The number is the slope over x rather than the value.
     #[serde(default)]
     pub slope: bool,
-    /// What it is divided by.
+    /// Divisor of the number.
     pub per: Option<Operand>,
-    /// What is taken from it.
+    /// Subtrahend of the number.
     pub minus: Option<Operand>,
     /// In place of the number itself: in how many cases, of all series where none is named, it lies between these.
     pub cases_within: Option<(f64, f64)>,
@@ -234,7 +234,7 @@ pub struct ClaimSpec {
     pub why: String,
 }
 
-/// The other side of a comparison; what is not given is as on the first side.
+/// The other side of a comparison; fields that are not given equal those of the first side.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Operand {
@@ -260,7 +260,7 @@ pub(super) fn written(value: &toml::Value) -> String {
     }
 }
 
-/// Where a value lies along x: its number, whatever its unit; a bare name has none.
+/// Position of a value along x: its number, in any unit; a bare name has none.
 pub(super) fn position(value: &toml::Value) -> Option<f64> {
     let text = written(value);
     let end = text.find(|c: char| !(c.is_ascii_digit() || ".-+eE".contains(c))).unwrap_or(text.len());

@@ -1,4 +1,4 @@
-//! What every plot over flows and over time begins with.
+//! The common start of every plot over flows and over time.
 
 use super::plot::Axis;
 use crate::result::{FlowResult, RunResult};

@@ -21,8 +21,8 @@ pub(super) fn figures(results: &[RunResult]) -> Vec<Plot> {
     plots
 }
 
-/// Links with what was measured of them over time. Links of a constellation come and go: the result sums them up by
-/// kind, behind the others, and they have no series.
+/// Links with their measurements over time. Links of a constellation come and go: the result sums them up by kind,
+/// behind the others, and they have no series.
 fn measured<'a>(
     run: &'a RunResult,
     series: &'a SeriesResult,

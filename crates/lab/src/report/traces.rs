@@ -1,4 +1,4 @@
-//! Plots of what happens inside: windows, repairs, fairness as it develops.
+//! Plots of internal state: windows, repairs, fairness over time.
 
 use super::curve::{Curve, over_time, time_axis};
 use super::plot::{Axis, Plot, Shape};
@@ -29,7 +29,7 @@ fn known(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points
 }
 
-/// How late bytes are that were sent more than once.
+/// Distribution of the delay of bytes that were sent more than once.
 pub(super) fn retransmitted(curves: &[Curve<'_>]) -> Plot {
     let spreads = || curves.iter().map(|curve| (curve, &curve.flow.retransmitted_owd_ms));
     let (low, high) = spreads()
@@ -81,7 +81,7 @@ fn indices(run: &RunResult) -> Vec<(f64, f64)> {
     (0..steps).step_by(width).filter_map(stretch).collect()
 }
 
-/// When a flow had no more to send; documents without the time say 0.
+/// Time at which a flow had no more to send; documents without the time say 0.
 fn stop_of(flow: &FlowResult) -> Option<f64> {
     let finished = flow.completion_s.map(|seconds| flow.start_s + seconds);
     finished.or_else(|| (flow.stop_s > 0.0).then_some(flow.stop_s))

@@ -12,9 +12,9 @@ pub struct GroupResult {
     pub name: String,
     /// Their transport.
     pub transport: String,
-    /// How many there are.
+    /// Number of flows.
     pub count: u64,
-    /// How many were handed every byte.
+    /// Number of flows that were handed every byte.
     pub completed: u64,
     /// The fluid bound of the path for payload, which the flows share.
     pub ideal_mbps: f64,
@@ -92,7 +92,7 @@ fn members(scenario: &Scenario) -> Vec<(&Group, Vec<usize>)> {
     groups
 }
 
-/// What came of the groups of a scenario.
+/// The results of the groups of a scenario.
 pub(crate) fn groups(
     scenario: &Scenario,
     recorder: &Recorder,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use starhop_proto::time::{Duration, Instant};
 use starhop_sim::run::FlowSample;
 
-/// How full something was, sampled at the step of the time series since the warm-up while the flow ran.
+/// Distribution of a filling level, sampled at the step of the time series since the warm-up while the flow ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Level {
     /// Mean.
@@ -22,10 +22,10 @@ pub struct Level {
     pub max: f64,
 }
 
-/// How long a client waited for answers, from each question, or from the opening of the connection.
+/// Time that a client waited for answers, from each question, or from the opening of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Responses {
-    /// How many answers came.
+    /// Number of answers.
     pub count: u64,
     /// Of the first, which waits for the handshake.
     pub first_s: f64,
@@ -35,7 +35,7 @@ pub struct Responses {
     pub later_s: f64,
 }
 
-/// What a client's waiting amounts to, where there was any.
+/// Statistics of a client's waiting, if it waited at all.
 pub(super) fn responses(took: &[Duration]) -> Option<Responses> {
     let mean = |took: &[Duration]| {
         took.iter().map(|took| took.as_secs_f64()).sum::<f64>() / took.len().max(1) as f64
@@ -45,7 +45,7 @@ pub(super) fn responses(took: &[Duration]) -> Option<Responses> {
     Some(Responses { count: took.len() as u64, first_s, mean_s: mean(took), later_s: mean(later) })
 }
 
-/// What a series says from the end of the warm-up to the end of the flow.
+/// Distribution of a series from the end of the warm-up to the end of the flow.
 pub(super) fn level(
     scenario: &Scenario,
     built: &Built,

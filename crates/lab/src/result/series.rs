@@ -1,4 +1,4 @@
-//! What a run did over time, step by step.
+//! A run over time, step by step.
 
 use super::{is_listed, rounded};
 use crate::scenario::{Built, Scenario};
@@ -59,9 +59,9 @@ pub struct FlowSeries {
 pub struct LinkSeries {
     /// Wait of a packet that arrives at the end of the step.
     pub queue_ms: Vec<Option<f64>>,
-    /// What was sent.
+    /// Sent bits.
     pub sent_mbps: Vec<Option<f64>>,
-    /// What could have been sent.
+    /// Capacity.
     pub capacity_mbps: Vec<Option<f64>>,
 }
 

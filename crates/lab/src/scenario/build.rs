@@ -24,13 +24,13 @@ pub struct Built {
     pub propagation: Vec<Duration>,
     /// For every flow the links of its first path.
     pub paths: Vec<Vec<LinkId>>,
-    /// When paths change.
+    /// Times at which paths change.
     pub changes: Vec<Instant>,
 }
 
 /// A scenario before it runs, in either engine.
 pub struct Blueprint {
-    /// Nodes, links, flows, and what happens to them.
+    /// Nodes, links, flows, and their events.
     pub plan: Plan,
     /// Name and direction of every link, in the order of its ids.
     pub links: Vec<LinkNames>,
@@ -40,11 +40,11 @@ pub struct Blueprint {
     pub propagation: Vec<Duration>,
     /// For every flow the links of its first path.
     pub paths: Vec<Vec<LinkId>>,
-    /// When paths change.
+    /// Times at which paths change.
     pub changes: Vec<Instant>,
 }
 
-/// How a direction of a link is called.
+/// The names of a direction of a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkNames {
     /// "server-r1".
@@ -67,7 +67,7 @@ pub fn build(scenario: &Scenario) -> Built {
     Built { simulation: Simulation::new(plan), links, ideal_mbps, propagation, paths, changes }
 }
 
-/// Works out what a scenario says.
+/// Builds the world of a scenario.
 pub fn blueprint(scenario: &Scenario) -> Blueprint {
     let configs = link_configs(scenario);
     let draft = network(scenario, &configs);
@@ -213,7 +213,7 @@ fn in_use(scenario: &Scenario) -> Vec<(usize, Instant, Instant)> {
     switches.iter().zip(ends).map(|(&(since, path), until)| (path, since, until)).collect()
 }
 
-/// When which of the alternative paths begins to be used, ascending.
+/// Times at which each of the alternative paths begins to be used, ascending.
 fn switches(scenario: &Scenario) -> Vec<(Instant, usize)> {
     let Some(switching) = &scenario.topology.switching else { return Vec::new() };
     let mut times: Vec<Duration> = switching.at.clone();

@@ -1,4 +1,4 @@
-//! `kind = "constellation"`: satellites, stations, and what their links carry.
+//! `kind = "constellation"`: satellites, stations, and the properties of their links.
 
 use super::fields::{Fields, ScenarioError};
 use super::link::{LinkSpec, ReadFile};
@@ -21,11 +21,11 @@ pub struct Constellation {
     pub shell: String,
     /// Satellites and stations: first those that hosts are at, then those that only forward.
     pub network: Arc<Network>,
-    /// How many stations have hosts.
+    /// Number of stations that have hosts.
     pub hosts: usize,
     /// Stations forward as well.
     pub has_ground_relays: bool,
-    /// When the run begins, after the constellation's epoch.
+    /// Start of the run, after the constellation's epoch.
     pub start: Duration,
     /// Hosts are a link away from their stations.
     pub has_access: bool,
@@ -37,11 +37,11 @@ pub struct Constellation {
     pub downlink: SkyLink,
     /// Bytes that relays at stations keep, where not as much as the satellites.
     pub station_cache: Option<u64>,
-    /// What happens when a station changes its satellite.
+    /// Behaviour when a station changes its satellite.
     pub handover: Handover,
 }
 
-/// A constellation is what was written about it: the network follows from that.
+/// Constellations with equal settings are equal: the network follows from the settings.
 impl PartialEq for Constellation {
     fn eq(&self, other: &Self) -> bool {
         let told = |c: &Self| {
@@ -75,7 +75,7 @@ pub struct SkyLink {
     pub curve: Option<VCurve>,
 }
 
-/// A relay needs so much for what passes through it, bytes.
+/// A relay needs at least this for the packets that pass it, bytes.
 const LEAST_CACHE: u64 = 256 * 1024;
 
 /// The name of the node that a station itself is; its hosts have the station's name.

@@ -1,4 +1,4 @@
-//! The events of a scenario: what happens to nodes and links at set times.
+//! The events of a scenario: changes of nodes and links at set times.
 
 use super::fields::{Fields, ScenarioError};
 use super::topology::{InFlight, Topology};
@@ -8,13 +8,13 @@ use starhop_proto::time::Duration;
 /// Something that happens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// When.
+    /// Its time.
     pub at: Duration,
-    /// What.
+    /// Its content.
     pub what: What,
 }
 
-/// What happens; nodes, links and paths by their numbers in the topology.
+/// The change that happens; nodes, links and paths by their numbers in the topology.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// The relay program of a node is killed.
@@ -35,7 +35,7 @@ pub enum What {
         link: usize,
         /// Up or down.
         is_up: bool,
-        /// What is under way still arrives.
+        /// Packets under way still arrive.
         keep: bool,
     },
     /// `parallel` only: this path from now on.

@@ -5,14 +5,14 @@ use std::fmt;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-/// What is wrong with a scenario.
+/// A fault of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScenarioError {
     /// The line, counted from 1, where it is known.
     pub line: Option<usize>,
     /// The path of the field, as `topology.link.rate`.
     pub field: String,
-    /// What is wrong with it.
+    /// The fault.
     pub problem: String,
 }
 
@@ -48,7 +48,7 @@ impl Text<'_> {
     }
 }
 
-/// A table whose fields are taken one by one; [`Fields::finish`] refuses what nobody took.
+/// A table whose fields are taken one by one; [`Fields::finish`] refuses the fields that remain.
 pub(super) struct Fields<'a> {
     pub(super) text: Text<'a>,
     pub(super) path: String,
@@ -145,7 +145,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Sets what was given.
+/// Sets `place` if a value was given.
 pub(super) fn put<T>(value: Option<T>, place: &mut T) {
     if let Some(value) = value {
         *place = value;

@@ -44,13 +44,13 @@ pub struct Flow {
     pub to: String,
     /// The transport, as written.
     pub transport: String,
-    /// How it travels.
+    /// Its transport.
     pub how: Transport,
     /// Its length; `None` is unlimited.
     pub size: Option<u64>,
-    /// When it begins.
+    /// Time of its beginning.
     pub start: Duration,
-    /// When it ends if it is not done.
+    /// Time of its end if it is not complete by then.
     pub stop: Duration,
     /// Flows of equal content share it; its own name by default.
     pub content: String,
@@ -58,7 +58,7 @@ pub struct Flow {
     pub split: Split,
     /// Its client asks for one thing after the other; the length is that of all answers.
     pub exchange: Option<Exchange>,
-    /// What its packets go through on their way.
+    /// Programs through which its packets go on their way.
     pub middles: Middles,
     /// It stands for so many flows alike, named NAME-1, NAME-2, …; `None` is one of its own name.
     pub count: Option<u32>,
@@ -71,7 +71,7 @@ pub struct Flow {
 pub struct Group {
     /// Their name without its number.
     pub name: Arc<str>,
-    /// How many there are.
+    /// Number of flows.
     pub count: u32,
 }
 
@@ -278,7 +278,7 @@ enum NoticesName {
     OnRequest,
 }
 
-/// Sets what the options name; the names are those of [`Settings`].
+/// Sets the fields that the options name; the names are those of [`Settings`].
 pub(super) fn set(settings: &mut Settings, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
     let s = settings;
     put(options.optional("payload")?, &mut s.payload);

@@ -18,7 +18,7 @@ enum BaseName {
     Smoothed,
 }
 
-/// Sets what the options name of the constants.
+/// Sets the constants that the options name.
 pub(super) fn set_rules(rules: &mut LeotpRules, options: &mut Fields<'_>) -> Result<(), ScenarioError> {
     put(options.optional::<Size>("m")?.map(|size| size.0), &mut rules.m);
     put(options.optional("k")?, &mut rules.k);

@@ -1,4 +1,4 @@
-//! The link part of a scenario: what a link is, before its queue and its files are known.
+//! The link part of a scenario: a link's properties, before its queue and its files are known.
 
 use super::fields::{Fields, ScenarioError};
 use super::units::{Bitrate, QueueRoom, Share, Size, Span};
@@ -61,7 +61,7 @@ impl RouterName {
     }
 }
 
-/// A quantity, or a table for what a quantity cannot say.
+/// A quantity, or a table for values that a quantity cannot express.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Simple<Q, T> {
     /// The quantity.
@@ -181,7 +181,7 @@ struct OutageTable {
     hold: bool,
 }
 
-/// What a scenario says about a link. What it leaves out is taken from the link's default.
+/// A scenario's words about a link. Properties that it leaves out are those of the link's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkSpec {
     rate: Option<RateSchedule>,
@@ -246,7 +246,7 @@ impl LinkSpec {
         self.delay.is_some()
     }
 
-    /// Whether only what goes from servers to clients is lost.
+    /// Whether only packets from servers to clients are lost.
     pub fn loses_data_only(&self) -> bool {
         self.loss_direction == Some(LossDirection::Data)
     }
@@ -289,7 +289,7 @@ impl LinkSpec {
     }
 }
 
-/// Takes a field and turns it into what it means.
+/// Takes a field and converts it.
 fn checked<Q: de::DeserializeOwned, T>(
     fields: &mut Fields<'_>,
     name: &'static str,

@@ -6,8 +6,8 @@ use starhop_proto::fec::{FecConfig, FecSettings};
 use starhop_sim::host::{Middle, Side};
 use starhop_sim::run::Transport;
 
-/// What a flow's packets go through on their way: `tunnel = ["server", "client"]`, and
-/// `fec = { from = "server", to = "gateway" }` with the options of [`FecSettings`].
+/// Programs through which a flow's packets go on their way: `tunnel = ["server", "client"]`, and `fec = { from =
+/// "server", to = "gateway" }` with the options of [`FecSettings`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Middles {
     tunnel: Option<[String; 2]>,

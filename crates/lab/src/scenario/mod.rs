@@ -37,23 +37,23 @@ use units::Span;
 /// One experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// What it shows.
+    /// Title of the experiment.
     pub title: String,
-    /// What chance depends on.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// How long it runs, unless all its flows are done earlier.
+    /// Longest duration; the run ends earlier if all its flows are complete.
     pub duration: Duration,
     /// Left out of the statistics.
     pub warmup: Duration,
     /// The step of the time series.
     pub step: Duration,
-    /// Hosts check what arrives as UDP does; without, damaged packets reach them.
+    /// Hosts verify the UDP checksum; otherwise damaged packets reach them.
     pub udp_checksum: bool,
     /// Nodes and links.
     pub topology: Topology,
     /// Flows.
     pub flows: Vec<Flow>,
-    /// What happens meanwhile.
+    /// Events during the run.
     pub events: Vec<Event>,
 }
 
@@ -100,7 +100,7 @@ impl Scenario {
         if changes.is_empty() {
             return Self::parse(text, read);
         }
-        // Says what is wrong with the file itself by its lines, before anything moves.
+        // Reports faults of the file itself by its lines, before any change moves them.
         let mut table: toml::Table = toml::from_str(text).map_err(|e| syntax(text, &e))?;
         for change in changes {
             apply(&mut table, change).map_err(|problem| ScenarioError {
@@ -197,7 +197,7 @@ fn copies(flow: Flow, stagger: Duration, topology: &Topology) -> Vec<Flow> {
     (0..).zip(&nodes).map(copy).collect()
 }
 
-/// What can be wrong with a flow as a whole: where in the file it stands.
+/// Errors about a flow as a whole, with its place in the file.
 struct FlowErrors {
     at: ScenarioError,
 }
@@ -243,7 +243,7 @@ impl FlowErrors {
     }
 }
 
-/// What the flows read so far have decided for those that follow.
+/// Names, sizes and rates that earlier flows have taken, and with which later flows must agree.
 #[derive(Default)]
 struct Taken {
     names: BTreeSet<String>,
@@ -271,7 +271,7 @@ fn gateway_of(flow: &Flow) -> Option<&String> {
     }
 }
 
-/// What the gateway of a flow may send.
+/// Rate at which the gateway of a flow may send.
 fn satellite_rate(flow: &Flow) -> Option<Rate> {
     if let Transport::Split(split) = &flow.how { Some(split.satellite.rate) } else { None }
 }

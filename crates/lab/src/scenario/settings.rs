@@ -7,7 +7,7 @@ use starhop_proto::config::{Config, Controller, Notices, Settings};
 use starhop_proto::units::Rate;
 use toml::de::DeTable;
 
-/// Sets what `text`, the fields of a flow's `options`, says over `settings`.
+/// Applies `text`, the fields of a flow's `options`, to `settings`.
 ///
 /// # Errors
 /// Names the field that is wrong.

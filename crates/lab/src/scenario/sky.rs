@@ -85,7 +85,7 @@ fn satellites(scenario: &Scenario, sky: &Constellation) -> Vec<bool> {
     }
 }
 
-/// The gateways that run relays: all of them, whatever the share of satellites, or those that are named.
+/// The gateways that run relays: all of them, for any share of satellites, or those that are named.
 pub(super) fn gateways(scenario: &Scenario, sky: &Constellation) -> Vec<NodeId> {
     let is_relay = |name: &String| match &scenario.topology.relays {
         Relays::All | Relays::Share(_) => true,

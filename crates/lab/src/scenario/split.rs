@@ -105,7 +105,7 @@ fn release(name: ReleaseName) -> Release {
     }
 }
 
-/// The length of a flow, and what its client asks where it asks more than once: then `size` is that of an answer.
+/// The length of a flow, and its exchange if the client asks more than once: then `size` is that of an answer.
 pub(super) fn exchange(
     fields: &mut Fields<'_>,
     how: &Transport,

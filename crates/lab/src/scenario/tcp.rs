@@ -51,7 +51,7 @@ pub(super) fn set_tcp(settings: &mut TcpSettings, options: &mut Fields<'_>) -> R
     };
     put(options.optional("receive_window")?.map(bytes), &mut s.receive_window);
     put(options.optional::<CountName>("count")?.map(count), &mut s.count);
-    // ns-2 sets the first threshold to the receiver's window, whatever that is.
+    // ns-2 sets the first threshold to the receiver's window, of any size.
     let window = (s.receive_window / u64::from(s.mss.max(1))) as u32;
     let first = preset.is_some_and(|preset| preset == PresetName::Ns2).then_some(window);
     let given = options

@@ -30,9 +30,9 @@ pub struct NamedLink {
     pub from: String,
     /// The other end.
     pub to: String,
-    /// What it is, from the first end to the second.
+    /// Its properties from the first end to the second.
     pub forward: LinkSpec,
-    /// What it is, back.
+    /// Its properties from the second end to the first.
     pub backward: LinkSpec,
 }
 
@@ -45,7 +45,7 @@ pub struct Switching {
     pub every: Option<Duration>,
     /// The next path in turn, at these times.
     pub at: Vec<Duration>,
-    /// What is under way on the old path still arrives.
+    /// Packets under way on the old path still arrive.
     pub keep: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct Topology {
     pub links: Vec<NamedLink>,
     /// Which middle nodes run a relay.
     pub relays: Relays,
-    /// Relays intercept what passes, and nobody is told of them.
+    /// Relays intercept the flows that pass, and no node is told of them.
     pub transparent: bool,
     /// Nodes that control the hop above them by another controller than their flows' settings name.
     pub controllers: BTreeMap<String, Controller>,
@@ -68,7 +68,7 @@ pub struct Topology {
     pub clocks: BTreeMap<String, i64>,
     /// `parallel` only.
     pub switching: Option<Switching>,
-    /// `constellation` only: what finds the ways between the nodes.
+    /// `constellation` only: the sky that finds the ways between the nodes.
     pub sky: Option<Constellation>,
 }
 
@@ -358,7 +358,7 @@ struct SwitchTable {
     in_flight: InFlight,
 }
 
-/// What becomes of packets under way on a path that is left.
+/// The fate of packets under way on a path that is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InFlight {

@@ -48,7 +48,7 @@ pub enum QueueRoom {
     Packets(u32),
     /// Bytes.
     Bytes(u64),
-    /// Multiples of what the path of a flow holds: its least rate times its round trip.
+    /// Multiples of the bandwidth-delay product of a flow's path: its least rate times its round trip.
     Bdp(f64),
 }
 

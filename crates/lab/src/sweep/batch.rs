@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// How a batch is run.
+/// Options of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Simulations at the same time; 0 for as many as there are cores.
@@ -18,7 +18,7 @@ pub struct Options {
     pub no_series: bool,
 }
 
-/// How far a batch is.
+/// Progress of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Finished runs.
@@ -32,8 +32,8 @@ pub struct Progress {
 /// Of a run's virtual time, in thousandths.
 const WHOLE: u32 = 1000;
 
-/// Runs the scenarios; results come in their order, whatever the number of threads. `progress` is called by all
-/// threads, often.
+/// Runs the scenarios. Results come in the order of the scenarios, with any number of threads. All threads call
+/// `progress`, often.
 ///
 /// # Errors
 /// A store that cannot be written.
@@ -137,12 +137,12 @@ impl Batch<'_> {
     }
 }
 
-/// A thread that panics takes the scope down with it; nobody sees what it left half done.
+/// A thread that panics takes the scope down with it, so nobody sees its half-finished work.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What decides the result: this program, and the scenario with everything that it read.
+/// The inputs that decide the result: this program, and the scenario with every file that it read.
 fn key(build: &str, no_series: bool, scenario: &Scenario) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(build.as_bytes());

@@ -134,7 +134,7 @@ impl Document {
     /// The number of a metric.
     ///
     /// # Errors
-    /// What of its name is not in the document, and what is there instead.
+    /// The part of its name that is not in the document, and the names that the document has there.
     pub fn number(&self, metric: &Metric) -> Result<f64, String> {
         let value = self.at(&metric.value)?;
         match &metric.over {
@@ -268,7 +268,7 @@ fn field_of<'a>(mut value: &'a Value, path: &str) -> Result<&'a Value, String> {
     Ok(value)
 }
 
-/// A number, or a truth as 0 or 1; what did not happen (`completion_s` of a flow that was not done) is NaN.
+/// A number, or a truth as 0 or 1; NaN for an event that did not happen (`completion_s` of an incomplete flow).
 fn number(value: &Value, name: &str) -> Result<f64, String> {
     match value {
         Value::Number(number) => number.as_f64().ok_or_else(|| format!("`{name}` is no finite number")),

@@ -7,7 +7,7 @@ use crate::text::columns;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// What a flow did under one combination, over all seeds.
+/// The results of a flow under one combination, over all seeds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The values of the swept fields, in the order of the axes.

@@ -16,22 +16,22 @@ pub struct Layer {
     pub name: String,
     /// Its colour: one of [`COLOURS`], counted from 0 and round again.
     pub colour: usize,
-    /// How it is drawn.
+    /// The form in which it is drawn.
     pub shape: Shape,
-    /// Where; a NaN interrupts a line.
+    /// Its points; a NaN interrupts a line.
     pub points: Vec<(f64, f64)>,
 }
 
-/// How a layer is drawn.
+/// The form in which a layer is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// A line through the points.
     Line,
     /// A dashed line through the points.
     Dashed,
-    /// Filled down to the axis, pale, for what lies behind the other layers.
+    /// Filled down to the axis, pale, so that it can lie behind the other layers.
     Area,
-    /// A dot at each point, with its name and numbers for who points at it.
+    /// A dot at each point. Its name and numbers appear under the pointer.
     Dots,
     /// A small dot at each point of a line.
     Points,
@@ -47,13 +47,13 @@ pub const COLOURS: usize = 8;
 /// A plot.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// What it shows.
+    /// Title of the plot.
     pub title: String,
     /// The axis along the bottom.
     pub x: Axis,
     /// The axis along the left.
     pub y: Axis,
-    /// What is drawn, the last on top.
+    /// The layers, the last on top.
     pub layers: Vec<Layer>,
     /// Values of x at which something happened: thin lines from top to bottom.
     pub marks: Vec<f64>,
@@ -263,7 +263,7 @@ impl Frame {
         }
     }
 
-    /// The points as a path; what is missing interrupts it.
+    /// The points as a path; a missing value interrupts it.
     fn way(&self, points: &[(f64, f64)]) -> String {
         let mut way = String::new();
         let mut is_down = false;

@@ -1,6 +1,6 @@
 //! Axes: from values to positions, and the values worth a tick.
 
-/// How values are spread along an axis.
+/// Spacing of the values along an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
     /// Evenly.
@@ -12,13 +12,13 @@ pub enum Scale {
 /// An axis of a plot.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What it shows, with its unit.
+    /// Its label, with the unit.
     pub label: String,
-    /// How values are spread.
+    /// Spacing of the values.
     pub scale: Scale,
-    /// Where it begins; by default at the least value.
+    /// The value at its beginning; by default the least value.
     pub from: Option<f64>,
-    /// Where it ends; by default at the largest value.
+    /// The value at its end; by default the largest value.
     pub to: Option<f64>,
 }
 
@@ -74,7 +74,7 @@ impl Fitted {
         }
     }
 
-    /// Where a value lies: 0 at the beginning of the axis, 1 at its end.
+    /// Position of a value: 0 at the beginning of the axis, 1 at its end.
     pub(super) fn position(self, value: f64) -> f64 {
         let share = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),

@@ -219,13 +219,16 @@ fn packets_may_be_doubled_swapped_and_damaged() {
     }
 }
 
+/// The clock of a node jumps once while the transfer runs.
+fn clock_step(times: &mut Times, node: &str, by: &str) -> String {
+    event(times.between(50, 800), &format!("clock_step = {{ node = \"{node}\", by = \"{by}\" }}"))
+}
+
 /// A relay whose clock is far off opens no sealed packets any more, and passes them on unopened.
 #[test]
 fn the_clock_of_a_relay_may_jump() {
     for by in ["3600s", "-3600s", "20s", "-20s"] {
-        chain(|times| {
-            event(times.between(50, 800), &format!("clock_step = {{ node = \"r1\", by = \"{by}\" }}"))
-        });
+        chain(|times| clock_step(times, "r1", by));
     }
 }
 
@@ -233,8 +236,15 @@ fn the_clock_of_a_relay_may_jump() {
 #[test]
 fn the_clocks_of_both_ends_may_jump() {
     for (node, by) in [("client", "20s"), ("client", "-20s"), ("server", "20s"), ("server", "-20s")] {
-        chain(|times| {
-            event(times.between(50, 800), &format!("clock_step = {{ node = \"{node}\", by = \"{by}\" }}"))
-        });
+        chain(|times| clock_step(times, node, by));
+    }
+}
+
+/// A clock that is set back makes a node ask as another incarnation, to which its upstream begins with nothing and
+/// counts from anywhere. With this seed it counts from just behind, and what it sent passed for stragglers for good.
+#[test]
+fn a_node_that_asks_as_another_takes_no_new_counter_for_stragglers() {
+    for node in ["client", "r1"] {
+        run("", 10, &|times| (CHAIN.to_owned(), clock_step(times, node, "-20s")));
     }
 }

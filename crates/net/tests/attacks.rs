@@ -100,7 +100,12 @@ fn sealed(suite: &mut Sealed, now: Instant, to: usize, write: impl FnOnce(&mut V
 
 /// A peer at `face` that nobody is.
 fn somebody(face: Face) -> Peer {
-    Peer { face, incarnation: Incarnation { boot: 5, link: 1 }, member: MemberId::default() }
+    Peer {
+        face,
+        incarnation: Incarnation { boot: 5, link: 1 },
+        asker: Incarnation::default(),
+        member: MemberId::default(),
+    }
 }
 
 /// The face at which a node hears another.

@@ -68,6 +68,8 @@ pub struct Peer {
     pub face: Face,
     /// Which memory of it speaks.
     pub incarnation: Incarnation,
+    /// Which memory of this node a reply is for. Requests are for none in particular.
+    pub asker: Incarnation,
     /// Whose key it has.
     pub member: Member,
 }

@@ -90,7 +90,8 @@ mod tests {
 
     fn peer(boot: u64) -> Peer {
         let face = SocketAddr::from(([192, 0, 2, 1], 9)).into();
-        Peer { face, incarnation: Incarnation { boot, link: 0 }, member: Member::default() }
+        let incarnation = Incarnation { boot, link: 0 };
+        Peer { face, incarnation, asker: Incarnation::default(), member: Member::default() }
     }
 
     fn at(millis: u64) -> Instant {

@@ -127,7 +127,12 @@ mod tests {
 
     fn peer() -> Peer {
         let remote = core::net::SocketAddr::from(([192, 0, 2, 1], 4433));
-        Peer { face: Face::towards(remote), incarnation: Incarnation::default(), member: Member(7) }
+        Peer {
+            face: Face::towards(remote),
+            incarnation: Incarnation::default(),
+            asker: Incarnation::default(),
+            member: Member(7),
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::rtt::{HopRtt, StampClock};
 use super::survey::{Carried, Upstream};
 use crate::config::Config;
 use crate::name::FlowId;
-use crate::peer::{Face, Incarnation};
+use crate::peer::{Face, Peer};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, WireTime};
 use crate::units::Rate;
@@ -147,10 +147,10 @@ impl Requester {
         is_new
     }
 
-    /// Tells whether a packet of `incarnation` is the present answerer's. `answered` is what [`Requester::answered`]
-    /// says of it.
-    pub fn hear(&mut self, now: Instant, incarnation: Incarnation, answered: Option<Instant>) -> Speaker {
-        let speaker = self.answerer.hear(now, incarnation, answered);
+    /// Tells whether a packet of `peer` is the present answerer's. `answered` is what [`Requester::answered`] says of
+    /// it.
+    pub fn hear(&mut self, now: Instant, peer: &Peer, answered: Option<Instant>) -> Speaker {
+        let speaker = self.answerer.hear(now, peer, answered);
         if speaker == Speaker::New {
             self.resume();
             // Its path may be longer, which must not pass for a queue.
@@ -335,6 +335,7 @@ impl Requester {
 mod tests {
     use super::*;
     use crate::hop::rtt::Echo;
+    use crate::peer::{Incarnation, Member};
     use core::net::SocketAddr;
 
     fn at(millis: u64) -> Instant {
@@ -346,8 +347,10 @@ mod tests {
         Requester::new(face, &Config::default(), &mut Rng::new(5))
     }
 
-    fn node(boot: u64) -> Incarnation {
-        Incarnation { boot, link: 1 }
+    fn node(boot: u64) -> Peer {
+        let face = SocketAddr::from(([10, 0, 0, 1], 9)).into();
+        let incarnation = Incarnation { boot, link: 1 };
+        Peer { face, incarnation, asker: Incarnation::default(), member: Member::default() }
     }
 
     #[test]
@@ -359,7 +362,7 @@ mod tests {
             let echo = Echo::new(at(asked + rtt / 2), interest.sent).at(at(asked + rtt / 2));
             let now = at(asked + rtt);
             let answered = requester.answered(now, echo);
-            requester.hear(now, node(boot), answered);
+            requester.hear(now, &node(boot), answered);
             requester.on_packet(now, 7 + 20_000 * boot as u16, answered, 1400, false);
             assert_eq!(requester.min_hop_rtt(), Duration::from_millis(rtt));
         }

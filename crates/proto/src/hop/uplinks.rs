@@ -207,7 +207,7 @@ impl Uplinks {
         self.review(now, link);
         let requester = self.links.get_mut(link)?;
         let answered = requester.answered(now, echo);
-        let speaker = requester.hear(now, peer.incarnation, answered);
+        let speaker = requester.hear(now, peer, answered);
         if speaker == Speaker::Former {
             return Some(Heard::former(now, link, range));
         }

@@ -14,6 +14,16 @@ pub(super) enum Receiver {
     Asker(Incarnation),
 }
 
+impl Receiver {
+    /// The memory of this node that a packet is for; no particular one for a request.
+    pub(super) fn asker(self) -> Incarnation {
+        match self {
+            Self::Address(_) => Incarnation::default(),
+            Self::Asker(asker) => asker,
+        }
+    }
+}
+
 /// The authenticated data of a packet: its header, and its receiver, which does not travel.
 #[derive(Clone, Copy)]
 pub(super) struct Binding([u8; HEADER_LEN + BOUND_LEN]);

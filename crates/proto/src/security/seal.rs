@@ -228,7 +228,7 @@ impl<R: Keyring> Seal<R> {
         }
         self.stats.opened += 1;
         Ok(Opened {
-            peer: Peer { face, incarnation: header.sender, member: found.member },
+            peer: Peer { face, incarnation: header.sender, asker: receiver.asker(), member: found.member },
             packet: found.packet,
         })
     }

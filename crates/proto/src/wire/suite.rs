@@ -106,8 +106,10 @@ impl Suite for Plain {
         if !super::is_interest(packet) && *asker != self.own {
             return Err(Refusal::NotForMe);
         }
-        let incarnation = Incarnation { boot: u64::from(*sender), link: 0 };
-        Ok(Opened { peer: Peer { face, incarnation, member: Member::default() }, packet })
+        let incarnation = |own: u8| Incarnation { boot: u64::from(own), link: 0 };
+        let asker = if super::is_interest(packet) { Incarnation::default() } else { incarnation(*asker) };
+        let peer = Peer { face, incarnation: incarnation(*sender), asker, member: Member::default() };
+        Ok(Opened { peer, packet })
     }
 
     fn token(&mut self, remote: SocketAddr) -> Option<u32> {

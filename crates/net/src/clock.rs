@@ -6,12 +6,13 @@ use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The variable that makes the time of day of this process jump, for tests of what then happens: nanoseconds, one number
-/// for each SIGURG that the process gets. CLOCK_MONOTONIC never jumps. Only in builds with the feature `clock-steps`.
+/// The variable that makes the time of day of this process jump, for tests of clock jumps: nanoseconds, one number
+/// for each SIGURG that the process gets. CLOCK_MONOTONIC never jumps. Only in builds with the feature
+/// `clock-steps`.
 pub const STEPS: Option<&str> =
     if cfg!(feature = "clock-steps") { Some("STARHOP_CLOCK_STEPS") } else { None };
 
-/// What [`STEPS`] has added so far, nanoseconds.
+/// Sum of the jumps of [`STEPS`] so far, nanoseconds.
 static STEPPED: AtomicI64 = AtomicI64::new(0);
 
 /// Now. Timer file descriptors and trace files count from the same epoch.
@@ -39,7 +40,7 @@ pub(crate) async fn follow_steps() -> io::Result<()> {
     Ok(())
 }
 
-/// A seed that differs from run to run, for what need not replay.
+/// A seed that differs from run to run, for uses that need no replay.
 pub fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()

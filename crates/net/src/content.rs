@@ -1,8 +1,8 @@
-//! How a stored object is named: by a human name, or by the hash of its bytes.
+//! Names of stored objects: a human name, or the hash of the object's bytes.
 //!
 //! The bytes of an object travel under the first 128 bits of their BLAKE3 hash. A human name leads there by a
-//! [`Manifest`], a small object of its own whose flow is derived from the name alone. Relays never keep
-//! manifests, because what a name stands for may change.
+//! [`Manifest`], a small object of its own whose flow is derived from the name alone. Relays never keep manifests,
+//! because a name may stand for another object later.
 
 use serde::{Deserialize, Serialize};
 use starhop_proto::name::{FlowId, MAX_OFFSET};
@@ -17,10 +17,10 @@ pub const MAX_NAME: usize = 1024;
 /// The longest manifest that is believed, in bytes.
 pub const MAX_MANIFEST: u64 = 8192;
 
-/// What `get` is asked for.
+/// The name of an object that `get` fetches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ContentName {
-    /// A path below what is served, with `/`.
+    /// A path below the served directory, with `/`.
     Path(String),
     /// `b3:` and the BLAKE3 hash of the bytes.
     Hash(blake3::Hash),
@@ -38,7 +38,7 @@ impl ContentName {
     /// Reads a name as a user writes it.
     ///
     /// # Errors
-    /// [`NameError`] says what is wrong with it.
+    /// [`NameError`] names the fault.
     pub fn parse(name: &str) -> Result<Self, NameError> {
         if let Some(hex) = name.strip_prefix("b3:") {
             let problem = "after `b3:` stand the 64 hexadecimal digits of a BLAKE3 hash";
@@ -53,7 +53,7 @@ impl ContentName {
         }
     }
 
-    /// The last part of the name: what a download is called unless the user says otherwise.
+    /// The last part of the name: the file name of a download unless the user gives another.
     pub fn file_name(&self) -> String {
         match self {
             Self::Path(path) => path.rsplit('/').next().unwrap_or(path).to_owned(),
@@ -71,7 +71,7 @@ impl fmt::Display for ContentName {
     }
 }
 
-/// What keeps `path` from naming a file below a directory, if anything does.
+/// The reason why `path` cannot name a file below a directory, if there is one.
 pub fn problem_of_path(path: &str) -> Option<&'static str> {
     let rules = [
         (path.is_empty(), "it is empty"),
@@ -89,7 +89,7 @@ pub fn manifest_flow(name: &str) -> FlowId {
     FlowId::of_content(&blake3::derive_key(NAME_CONTEXT, name.as_bytes()))
 }
 
-/// What a name stands for. Written as TOML; fields that a later version adds are passed over.
+/// The object that a name stands for. Written as TOML; unknown fields of later versions are ignored.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Manifest {
     /// Of this format: 1.
@@ -114,10 +114,10 @@ impl Manifest {
             .into_bytes()
     }
 
-    /// Reads received bytes, which nothing vouches for.
+    /// Reads received bytes, which are not authenticated.
     ///
     /// # Errors
-    /// Says what is wrong with them.
+    /// Names the fault of the bytes.
     pub fn parse(bytes: &[u8]) -> Result<(u64, blake3::Hash), String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
         let manifest: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;

@@ -17,10 +17,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals over from the system's default, which kills.
+    /// Takes the signals over from the system's default, which ends the process.
     ///
     /// # Errors
-    /// When they cannot be listened to.
+    /// The kernel refuses handlers for the signals.
     pub fn new() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
@@ -53,7 +53,7 @@ pub fn wait_for_end(every: Option<Duration>, mut tick: impl FnMut()) -> io::Resu
     })
 }
 
-/// What a role does besides carrying packets.
+/// The tasks of a role besides carrying packets.
 pub trait Chores<N: Node> {
     /// Some time has passed.
     fn tick(&mut self, driver: &mut Driver<N>);

@@ -10,7 +10,8 @@ use std::os::fd::AsRawFd;
 
 /// Receive buffer asked for: 8 MiB hold 30 ms of a 2 Gbit/s burst while the process is not scheduled.
 pub const RECEIVE_BUFFER: usize = 8 << 20;
-/// Send buffer asked for. Smaller: what waits here waits behind the pacer, where no controller sees it.
+/// Send buffer asked for. It is smaller, because packets in it wait behind the pacer, where no controller sees
+/// them.
 pub const SEND_BUFFER: usize = 2 << 20;
 
 /// A bound UDP socket, registered with the tokio runtime it was made in.
@@ -22,7 +23,7 @@ pub struct Endpoint {
     buffers: Buffers,
 }
 
-/// What the kernel gave for buffers.
+/// Sizes of the buffers that the kernel granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buffers {
     /// Bytes of the receive buffer.
@@ -32,7 +33,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// What to tell the operator when the kernel gave less than [`RECEIVE_BUFFER`].
+    /// Advice to the operator if the kernel granted less than [`RECEIVE_BUFFER`].
     pub fn advice(self) -> Option<String> {
         (self.receive < RECEIVE_BUFFER).then(|| {
             format!(
@@ -54,8 +55,9 @@ impl Endpoint {
         open(address).map_err(|cause| BindError { address, cause })
     }
 
-    /// A socket on a free port from which `peer` can be reached. It hears what the network says (ICMP) of datagrams that
-    /// did not arrive: the socket of one peer may, that of many would lose other peers' datagrams by it.
+    /// A socket on a free port from which `peer` can be reached. It receives ICMP errors about datagrams that did
+    /// not arrive. Only the socket of a single peer may do so: on a shared socket such an error would cost
+    /// datagrams of other peers.
     ///
     /// # Errors
     /// As [`Endpoint::bind`].
@@ -82,7 +84,7 @@ impl Endpoint {
         self.local
     }
 
-    /// What the kernel gave for buffers.
+    /// Sizes of the buffers that the kernel granted.
     pub fn buffers(&self) -> Buffers {
         self.buffers
     }
@@ -120,7 +122,7 @@ fn size_buffers(socket: &Socket) -> io::Result<Buffers> {
     if setsockopt(socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
         socket.set_send_buffer_size(SEND_BUFFER)?;
     }
-    // Linux doubles what is asked for, to account for its own bookkeeping, and reports the double.
+    // Linux doubles the requested size, to account for its own bookkeeping, and reports the double.
     Ok(Buffers { receive: socket.recv_buffer_size()? / 2, send: socket.send_buffer_size()? / 2 })
 }
 

@@ -1,4 +1,4 @@
-//! What a server offers: the names of its files, with their lengths and hashes, as an object of its own.
+//! The index of a server: the names of its files, with their lengths and hashes, as an object of its own.
 
 use starhop_proto::name::FlowId;
 
@@ -14,7 +14,7 @@ pub const MAX_INDEX: u64 = 16 << 20;
 /// A file that is offered.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Offer {
-    /// Its name below what is served.
+    /// Its name below the served directory.
     pub name: String,
     /// Bytes.
     pub length: u64,
@@ -22,7 +22,7 @@ pub struct Offer {
     pub blake3: String,
 }
 
-/// The flow of the index of whatever server is asked.
+/// The flow of the index, the same at every server.
 pub fn index_flow() -> FlowId {
     FlowId::of_content(&blake3::derive_key(CONTEXT, b""))
 }
@@ -38,7 +38,7 @@ pub fn write<'a>(offers: impl Iterator<Item = (&'a str, u64, blake3::Hash)>) -> 
 /// Reads an index.
 ///
 /// # Errors
-/// When it is none, or its bytes are of two indices: it changed while it was read.
+/// The bytes are no index, or a mixture of two indices because the index changed while it was read.
 pub fn read(bytes: &[u8]) -> Result<Vec<Offer>, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
     let (head, lines) = text.split_once('\n').ok_or("it has no first line")?;

@@ -1,11 +1,11 @@
 //! Starhop in the real world: the protocol's code of `starhop-proto` on Linux sockets, files and clocks.
 //!
-//! From the top down: [`fetch`] downloads one object into a file, [`files`] is what a Producer serves,
-//! [`daemon`] runs a long-lived role until a signal ends it. All of them run a [`Driver`], which carries
-//! datagrams between a [`Node`](starhop_proto::Node) and an [`Endpoint`]. [`content`] says how an object is
-//! named, [`outboard`] how its parts are verified, [`security`] how packets are sealed. [`transparent`] is a relay that
-//! end points do not know of, [`split`] ends TCP connections half way, [`emu`] joins network namespaces by links that
-//! lose and delay, so that all of this can be tried on one machine.
+//! From the top down: [`fetch`] downloads one object into a file, [`files`] serves files as a Producer's source,
+//! [`daemon`] runs a long-lived role until a signal ends it. All of them run a [`Driver`], which carries datagrams
+//! between a [`Node`](starhop_proto::Node) and an [`Endpoint`]. [`content`] names objects, [`outboard`] verifies
+//! their parts, [`security`] seals packets. [`transparent`] is a relay of which end points do not know, [`split`]
+//! ends TCP connections half way, [`emu`] joins network namespaces by links that lose and delay, so that all of
+//! this can be tried on one machine.
 
 pub mod clock;
 pub mod content;

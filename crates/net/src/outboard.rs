@@ -1,14 +1,14 @@
-//! How a part of an object is verified before the whole is here.
+//! Verification of parts of an object before the whole has arrived.
 //!
 //! A BLAKE3 hash is the root of a tree (BLAKE3 paper, section 2.1). Cut at subtrees of 16 KiB, it needs 32 bytes
-//! for each, 0.2 % of the object: the *outboard*, an object of its own. Whoever has it and the name can tell
-//! whether it belongs to the name, and then whether 16 KiB belong to the object.
+//! for each, 0.2 % of the object: the *outboard*, an object of its own. With the outboard and the name a client can
+//! verify that the outboard belongs to the name, and then that 16 KiB belong to the object.
 
 use blake3::Hasher;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 use starhop_proto::name::{ByteRange, FlowId};
 
-/// Bytes of a group: what is verified at once. A lone chunk of 1 KiB would cost twelve times more per byte.
+/// Bytes of a group, the unit of verification. A lone chunk of 1 KiB would cost twelve times more per byte.
 pub const GROUP: u64 = starhop_proto::relay::GROUP;
 
 /// The longest outboard that is kept in memory, of an object of 64 GiB. Longer objects are verified as a whole.
@@ -31,7 +31,7 @@ pub fn outboard_len(length: u64) -> Option<u64> {
     (length > GROUP && len <= MAX_OUTBOARD).then_some(len)
 }
 
-/// Hashes an object that comes in order, and keeps what its outboard needs.
+/// Hashes an object that comes in order, and keeps the values for its outboard.
 #[derive(Debug, Default)]
 pub struct TreeHasher {
     values: Vec<ChainingValue>,
@@ -66,7 +66,7 @@ impl TreeHasher {
     }
 }
 
-/// What the groups of an object hash to, proved to belong to its name.
+/// The hashes of an object's groups, proved to belong to its name.
 #[derive(Clone, Debug)]
 pub struct Outboard {
     values: Vec<ChainingValue>,

@@ -34,13 +34,13 @@ pub(crate) struct Packet<'a> {
     pub(crate) interface: u32,
     /// Which way it went.
     pub(crate) way: Way,
-    /// When, nanoseconds since 1970.
+    /// Time, nanoseconds since 1970.
     pub(crate) unix: u64,
-    /// What is kept of it, from the IP header on.
+    /// The captured bytes, from the IP header on.
     pub(crate) bytes: &'a [u8],
     /// Bytes of the whole.
     pub(crate) len: usize,
-    /// What is to be said of it.
+    /// A comment about it.
     pub(crate) comment: Option<&'a str>,
 }
 
@@ -67,7 +67,7 @@ impl<W: Write> Writer<W> {
             let mut interface = Vec::new();
             interface.extend(LINKTYPE_RAW.to_ne_bytes());
             interface.extend(0u16.to_ne_bytes());
-            // No limit to what is kept of a packet.
+            // No limit to the captured bytes of a packet.
             interface.extend(0u32.to_ne_bytes());
             option(&mut interface, OPTION_NAME, name.as_bytes());
             option(&mut interface, OPTION_RESOLUTION, &[RESOLUTION]);
@@ -99,7 +99,7 @@ impl<W: Write> Writer<W> {
         block(&mut self.out, ENHANCED_PACKET, &body)
     }
 
-    /// Where it writes.
+    /// The output that it writes to.
     pub(crate) fn output(&mut self) -> &mut W {
         &mut self.out
     }

@@ -1,4 +1,4 @@
-//! What lets a relay disprove bytes of its cache: the outboards of the objects that pass.
+//! The outboards of the objects that pass, by which a relay can disprove bytes of its cache.
 
 use crate::outboard::{Outboard, outboard_flow};
 use starhop_proto::name::FlowId;

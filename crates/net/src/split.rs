@@ -8,10 +8,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 /// Bytes passed on at once.
 const CHUNK: usize = 256 * 1024;
 
-/// What a splitting node is told.
+/// Options of a splitting node.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where clients connect.
+    /// Address to which clients connect.
     pub listen: SocketAddr,
     /// The server, or the next splitting node on the way to it.
     pub to: SocketAddr,
@@ -32,7 +32,7 @@ impl Splitter {
     /// Listens.
     ///
     /// # Errors
-    /// When the address is taken, or the kernel does not offer the congestion control.
+    /// The address is taken, or the kernel does not offer the congestion control.
     pub fn bind(options: Options) -> io::Result<Self> {
         let socket = socket(&options, options.listen)?;
         socket.set_reuse_address(true)?;
@@ -41,10 +41,10 @@ impl Splitter {
         Ok(Self { listener: socket.into(), options })
     }
 
-    /// Splits what comes, until the process ends.
+    /// Splits connections, until the process ends.
     ///
     /// # Errors
-    /// When no connection can be accepted any more. What happens to one is told to its two ends only.
+    /// No connection can be accepted any more. A failure of one connection is reported to its two ends only.
     pub fn run(&self) -> io::Result<()> {
         loop {
             let (client, _) = self.listener.accept()?;
@@ -58,7 +58,8 @@ fn socket(options: &Options, near: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(near), Type::STREAM, None)?;
     socket.set_tcp_congestion(options.control.as_bytes())?;
     if let Some(bytes) = options.buffer {
-        // Half waits to be read from one connection, half to be sent on the other; the kernel adds what it needs.
+        // Half of the bytes wait to be read from one connection, half to be sent on the other; the kernel adds its
+        // own overhead.
         let half = usize::try_from(bytes / 2).unwrap_or(usize::MAX);
         socket.set_recv_buffer_size(half)?;
         socket.set_send_buffer_size(half)?;
@@ -97,7 +98,7 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream) -> io::Result<()> {
     };
     match done {
         Ok(()) => to.shutdown(Shutdown::Write),
-        // Whoever still sends in the other direction has nobody who listens.
+        // The peer that still sends in the other direction has no receiver any more.
         Err(error) => {
             let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
             Err(error)

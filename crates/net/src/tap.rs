@@ -1,7 +1,7 @@
 //! Copies of this process's packets, opened, while an operator captures them.
 //!
-//! There is one tap in a process, like its log: what seals and opens packets knows nothing of who looks. While nobody
-//! does, a packet costs one look at a flag.
+//! There is one tap in a process, like its log: the code that seals and opens packets knows nothing of the
+//! captures. Without a capture, a packet costs one look at a flag.
 
 use crate::clock;
 use crate::pcapng::Way;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::mpsc;
 
-/// Packets that may wait to be written; what comes beyond is missed, and counted.
+/// Packets that may wait to be written; further packets are missed, and counted.
 const ROOM: usize = 4096;
 
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
@@ -23,7 +23,7 @@ static PASSES: Mutex<Option<Vec<blake3::Hash>>> = Mutex::new(None);
 #[derive(Clone, Debug)]
 pub(crate) struct Tapped {
     pub(crate) way: Way,
-    /// When, nanoseconds since 1970.
+    /// Time, nanoseconds since 1970.
     pub(crate) unix: u64,
     pub(crate) face: Face,
     /// The packet, opened; without its payload where the operator has not shown the key.
@@ -33,7 +33,7 @@ pub(crate) struct Tapped {
 }
 
 struct Tap {
-    /// How the ids of the flows begin, hexadecimal.
+    /// Beginning of the flows' ids, hexadecimal.
     flow: String,
     has_payload: bool,
     packets: mpsc::Sender<Tapped>,
@@ -61,7 +61,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What shows that somebody has a key of this node; none where packets are plain anyway.
+/// The proofs by which a client shows that it has a key of this node; none if packets are plain anyway.
 pub(crate) fn set_passes(passes: Option<Vec<blake3::Hash>>) {
     *lock(&PASSES) = passes;
 }

@@ -1,4 +1,4 @@
-//! When which bytes passed: what delays are computed from, by whoever has the traces of both ends.
+//! The times at which ranges of bytes passed. From the traces of both ends the delays are computed.
 
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::Instant;
@@ -8,16 +8,16 @@ use std::path::Path;
 /// One passing of a byte range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Passing {
-    /// When, on the machine's monotonic clock.
+    /// Time, on the machine's monotonic clock.
     pub at: Instant,
-    /// Which flow.
+    /// The flow.
     pub flow: FlowId,
-    /// Which bytes.
+    /// The bytes.
     pub range: ByteRange,
 }
 
-/// Passings in the order in which they happened, kept in memory until the end: writing while measuring would
-/// disturb what is measured. 48 bytes each, 1 GB of payload is 36 MB of trace.
+/// Passings in the order in which they happened, kept in memory until the end: writing during the measurement would
+/// disturb it. At 48 bytes each, 1 GB of payload makes 36 MB of trace.
 #[derive(Debug, Default)]
 pub struct Trace {
     passings: Vec<Passing>,
@@ -32,7 +32,7 @@ impl Trace {
     /// Writes `nanoseconds,flow,start,end` lines.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let mut out = BufWriter::new(std::fs::File::create(path)?);
         for Passing { at, flow, range } in &self.passings {
@@ -44,7 +44,7 @@ impl Trace {
     /// Reads what [`Trace::write`] wrote: time, flow in hexadecimal digits, range. Other lines are passed over.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// The file cannot be read.
     pub fn read(path: &Path) -> io::Result<Vec<(Instant, String, ByteRange)>> {
         let text = std::fs::read_to_string(path)?;
         Ok(text.lines().filter_map(parse).collect())

@@ -8,7 +8,7 @@ use std::io;
 use std::net::IpAddr;
 use tokio::io::Interest;
 
-/// What one GSO send may hold: the length field of IPv4 counts headers too.
+/// Most bytes of one GSO send: the length field of IPv4 counts headers too.
 const RUN_BYTES: usize = 65_000;
 
 /// Datagrams on their way to the kernel, grouped into runs that one system call can send.
@@ -70,7 +70,7 @@ impl Batch {
         }
     }
 
-    /// Sends what waits; false when the socket is full, and then nothing is lost.
+    /// Sends the queued packets; false if the socket is full, and then the queue keeps them.
     pub(super) fn flush(&mut self, endpoint: &Endpoint, stats: &mut DriverStats) -> io::Result<bool> {
         while let Some(run) = self.runs.get_mut(self.sent) {
             match send(endpoint, &self.bytes[run.start..run.end], run) {

@@ -23,9 +23,9 @@ const SEND_AHEAD: usize = 256 * 1024;
 /// Turns between two visits to the runtime, which has signals and timers to look after.
 const TURNS_PER_YIELD: u32 = 16;
 
-/// Between two timeouts, at least. A paced node would wake for every packet: above some 100 Mbit/s the packets
-/// of this span leave in one send instead, which costs a third of the CPU time. It is less than half of what
-/// the pacer lets a packet be ahead of its time, so no rate is lost.
+/// Shortest time between two timeouts. A paced node would wake for every packet: above some 100 Mbit/s the packets
+/// of this span leave in one send instead, which costs a third of the CPU time. The pacer lets a packet be ahead of
+/// its time by more than twice this span, so no rate is lost.
 const COALESCE: Duration = Duration::from_micros(100);
 
 /// A node whose timeout stays in the past without anything coming of it is not asked again before this.
@@ -122,10 +122,10 @@ impl<N: Node> Driver<N> {
         self.node.poll_event()
     }
 
-    /// Waits until something happened, and did it. Dropping the future half-way loses nothing.
+    /// Waits for an event and handles it. Dropping the future half-way loses nothing.
     ///
     /// # Errors
-    /// When the socket itself fails; what a network does to datagrams is no error.
+    /// The socket itself fails; losses in the network are no errors.
     pub async fn turn(&mut self) -> io::Result<()> {
         self.turns += 1;
         if self.turns.is_multiple_of(TURNS_PER_YIELD) {

@@ -8,7 +8,7 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use tokio::io::Interest;
 
-/// The largest UDP datagram, and what one slot must hold of a train that the kernel joined.
+/// Bytes of one slot: the largest UDP datagram, and the longest train that the kernel joins.
 const SLOT: usize = 65_536;
 
 /// System calls in one go, so that a flood of datagrams cannot keep the node from sending.

@@ -1,4 +1,4 @@
-//! How true the links are to their models, measured packet by packet.
+//! Accuracy of the links against their models, measured packet by packet.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -9,7 +9,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// … and this many packets: a window with fewer says more about its two ends than about its rate.
 const WINDOW_PACKETS: u32 = 100;
 
-/// How true the links were to their models.
+/// Accuracy of the links against their models.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Accuracy {
     /// Packets came out this much later than the model said, in µs: half of them.

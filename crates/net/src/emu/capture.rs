@@ -1,8 +1,9 @@
 //! Captures of links as pcapng files, one per link.
 //!
-//! A file has two interfaces, the two ends of its link. What enters the link is noted at the near end as outbound,
-//! and what comes out at the far end as inbound: the difference of their times is the delay, and what the link lost
-//! or had no room for has a comment that says so. A thread of its own writes: disks must not delay packets.
+//! A file has two interfaces, the two ends of its link. Packets that enter the link are noted at the near end as
+//! outbound, and packets that leave it at the far end as inbound: the difference of their times is the delay.
+//! Packets that the link lost, or for which its queue had no room, carry a comment that says so. A thread of its
+//! own writes: disks must not delay packets.
 
 use crate::clock;
 use crate::pcapng::{Packet, Way, Writer};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// Where a packet was seen, and what became of it there.
+/// The place at which a packet was seen, and its fate there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sight {
     /// It enters the link and will come out.

@@ -49,7 +49,7 @@ impl Chain {
         self.links.as_ref()
     }
 
-    /// When the bytes of the server's TCP connection left its host for the first time, and which.
+    /// Ranges of the server's TCP connection, with the times at which they first left its host.
     pub fn departures(&self) -> Vec<(Instant, ByteRange)> {
         self.departures.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

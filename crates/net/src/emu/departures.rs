@@ -1,4 +1,4 @@
-//! When the bytes of a TCP connection first left their host.
+//! The times at which the bytes of a TCP connection first left their host.
 
 use starhop_proto::name::ByteRange;
 use starhop_proto::time::Instant;
@@ -40,8 +40,8 @@ impl TcpSegment {
     }
 }
 
-/// The first transmission of every byte that one end of a connection sends. TCP sends new bytes in order, so only what
-/// lies beyond the highest byte seen is new; the rest is sent again.
+/// The first transmission of every byte that one end of a connection sends. TCP sends new bytes in order, so only
+/// bytes beyond the highest byte seen are new; all others are sent again.
 ///
 /// A stamp in the stream would be older: the kernel lets written bytes wait for its window.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Departures {
             }
         }
         let Some(first) = self.first.filter(|_| segment.payload > 0) else { return };
-        // Sequence numbers wrap; the distance from the highest byte is what is known of them.
+        // Sequence numbers wrap, so only the distance from the highest byte is known.
         let distance = segment.sequence.wrapping_sub(first).wrapping_sub(self.next as u32) as i32;
         let end = self.next.saturating_add_signed(i64::from(distance)) + u64::from(segment.payload);
         if end > self.next {
@@ -72,7 +72,7 @@ impl Departures {
         }
     }
 
-    /// What left since the last call: when, and the bytes of the stream.
+    /// The ranges of the stream that left since the last call, with their times.
     pub fn take(&mut self) -> Vec<(Instant, ByteRange)> {
         std::mem::take(&mut self.passed)
     }

@@ -63,7 +63,7 @@ impl<L: Link + 'static> Emulator<L> {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When there is no thread to be had, or a capture cannot be written.
+    /// No thread can be started, or a capture cannot be written.
     pub fn start(self) -> io::Result<Running> {
         let stop = Arc::new(AtomicBool::new(false));
         let counters = self.directions.iter().map(|d| (d.name.clone(), d.counters.clone())).collect();
@@ -92,11 +92,11 @@ pub struct Running {
 pub struct Report {
     /// One line per direction.
     pub links: Vec<LinkReport>,
-    /// How true they were.
+    /// Accuracy of the links.
     pub accuracy: Accuracy,
 }
 
-/// What one direction has carried.
+/// Counts of one direction.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct LinkReport {
     /// `from-to`.
@@ -133,10 +133,10 @@ impl Running {
         self.counters.iter().map(line).collect()
     }
 
-    /// Ends the links and says how they were.
+    /// Ends the links and returns their report.
     ///
     /// # Errors
-    /// When a device failed, or the disk of a capture.
+    /// A device failed, or the disk of a capture.
     pub fn stop(mut self) -> io::Result<Report> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().ok_or_else(|| io::Error::other("the links ended before"))?;

@@ -5,7 +5,7 @@ use starhop_proto::units::Rate;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// It comes out at the far end.
@@ -16,10 +16,10 @@ pub enum Verdict {
     Dropped,
 }
 
-/// How a packet comes out.
+/// The arrival of a packet at the far end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// When its last bit is there.
+    /// Arrival of its last bit.
     pub at: Instant,
     /// A second copy comes with it.
     pub is_doubled: bool,
@@ -34,7 +34,7 @@ impl Arrival {
     }
 }
 
-/// One direction of a link, as a model: it says what becomes of packets and never changes them.
+/// One direction of a link, as a model: it decides the fate of packets and never changes them.
 pub trait Link: Send {
     /// An IP packet enters. `now` never goes back.
     fn send(&mut self, now: Instant, packet: &[u8]) -> Verdict;
@@ -48,9 +48,9 @@ pub struct PlainLink {
     loss: f64,
     queue: usize,
     rng: Rng,
-    /// When each queued packet has left, ascending.
+    /// Departure time of each queued packet, ascending.
     departures: VecDeque<Instant>,
-    /// Who is told of the TCP that enters.
+    /// Record of the TCP bytes that enter, if anyone reads it.
     watch: Option<Arc<Mutex<Departures>>>,
 }
 

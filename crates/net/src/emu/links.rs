@@ -1,4 +1,4 @@
-//! What the thread that carries packets across links does.
+//! The work of the thread that carries packets across links.
 
 use super::accuracy::{Accuracy, Meter};
 use super::capture::{Sight, Tap};
@@ -24,14 +24,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const PACKET: usize = 2048;
 /// Packets read from one device before due ones are delivered.
 const READS: usize = 32;
-/// How long the thread sleeps at most: it also looks whether it should end.
+/// Longest sleep of the thread, nanoseconds: between sleeps it also checks whether it should end.
 const LONGEST_SLEEP: u64 = 50_000_000;
 /// A look at the devices that takes longer than this was a sleep.
 const ASLEEP: Duration = Duration::from_micros(20);
 /// Devices that are told about at once.
 const EVENTS: usize = 64;
 
-/// What one direction of a link has carried. Read while it runs.
+/// Counters of one direction of a link. Read while it runs.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Packets that arrived.
@@ -70,7 +70,7 @@ struct Flying {
 /// All links of an emulator at work.
 pub struct Links<L> {
     directions: Vec<Direction<L>>,
-    /// What is to be done, latest first.
+    /// Pending deeds, latest first.
     agenda: Vec<(Instant, Deed<L>)>,
     ready: Epoll,
     flying: BinaryHeap<Reverse<Flying>>,
@@ -78,7 +78,7 @@ pub struct Links<L> {
     number: u64,
     meter: Meter,
     tap: Option<Tap>,
-    /// When the thread last looked which devices hold packets.
+    /// Time at which the thread last polled the devices for packets.
     looked: Instant,
     /// A packet that is found now entered its device at this instant at the earliest.
     since: Instant,
@@ -95,7 +95,7 @@ impl<L: Link> Links<L> {
         self.directions.iter_mut().map(|direction| &mut direction.model)
     }
 
-    /// Loses what is under way in a direction.
+    /// Loses the packets under way in a direction.
     pub fn lose(&mut self, direction: usize) {
         let before = self.flying.len();
         self.flying.retain(|Reverse(flying)| flying.direction != direction);
@@ -111,7 +111,7 @@ impl<L: Link> Links<L> {
         for (index, direction) in directions.iter().enumerate() {
             ready.add(&direction.device, EpollEvent::new(EpollFlags::EPOLLIN, index as u64))?;
         }
-        // Stable: what is to be done at one instant is done in the order given.
+        // A stable sort: deeds of the same instant keep the given order.
         agenda.sort_by_key(|(at, _)| *at);
         agenda.reverse();
         Ok(Self {
@@ -147,7 +147,7 @@ impl<L: Link> Links<L> {
         Ok(self.meter.report(cpu, is_real_time))
     }
 
-    /// Does what is due.
+    /// Performs the deeds that are due.
     fn act(&mut self) {
         let now = clock::now();
         while self.agenda.last().is_some_and(|(at, _)| *at <= now) {
@@ -182,7 +182,7 @@ impl<L: Link> Links<L> {
         Ok(())
     }
 
-    /// Gives what entered a direction to its model.
+    /// Gives the packets that entered a direction to its model.
     fn take(&mut self, index: usize) -> io::Result<()> {
         for _ in 0..READS {
             let mut packet = self.spares.pop().unwrap_or_else(|| vec![0; PACKET]);
@@ -229,7 +229,7 @@ impl<L: Link> Links<L> {
         }
     }
 
-    /// Delivers what is due.
+    /// Delivers the packets that are due.
     fn deliver(&mut self) {
         let now = clock::now();
         while self.flying.peek().is_some_and(|Reverse(flying)| flying.arrival <= now) {

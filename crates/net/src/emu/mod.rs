@@ -47,25 +47,25 @@ pub enum EmuError {
     Tun {
         /// The device.
         device: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// A device, an address or a route was refused.
     #[error("cannot {action} in the namespace {namespace}: {problem}")]
     Configure {
-        /// What was tried.
+        /// The action that failed.
         action: String,
-        /// Where.
+        /// The namespace.
         namespace: String,
-        /// What the kernel said.
+        /// The kernel's message.
         problem: String,
     },
     /// Anything else of the system.
     #[error("{action}: {cause}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
 }

@@ -16,7 +16,8 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// A network namespace without a name: it lives as long as this value, or a process in it.
 ///
-/// A thread stays in it and does whatever must be done there. Processes that it starts die with it.
+/// A thread stays in the namespace and performs all calls that must be made there. Processes that it starts die
+/// with it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -50,7 +51,7 @@ impl Namespace {
         Ok(this)
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -67,7 +68,8 @@ impl Namespace {
     /// Starts a thread inside.
     ///
     /// # Errors
-    /// When there is no thread to be had; that it cannot enter shows in `work` never running.
+    /// No thread can be started. If the thread cannot enter the namespace, `work` never runs and the handle returns
+    /// the error.
     pub fn thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -87,8 +89,8 @@ impl Namespace {
         self.start(command, false)
     }
 
-    /// As [`Namespace::spawn`]; the process goes ahead of ordinary ones where that is permitted, so that what else the
-    /// machine does disturbs it little.
+    /// As [`Namespace::spawn`]; the process goes ahead of ordinary ones where that is permitted, so that other load
+    /// on the machine disturbs it little.
     ///
     /// # Errors
     /// As [`Command::spawn`].
@@ -161,7 +163,7 @@ impl Namespace {
     /// Packets that the devices here threw away because nobody took them in time.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// The kernel does not report the count.
     pub fn device_drops(&self) -> io::Result<u64> {
         let text = self.run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
         // Name, then 8 columns of received and 8 of sent packets, of each the fourth is dropped ones.
@@ -245,12 +247,12 @@ impl Process {
     /// Sends a signal.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// The process is gone.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill(Pid::from_raw(self.id() as i32), signal)?)
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
     /// As [`Child::try_wait`].
@@ -258,7 +260,7 @@ impl Process {
         self.child.as_mut().map_or(Ok(None), Child::try_wait)
     }
 
-    /// Waits for its end and takes what it wrote into pipes.
+    /// Waits for its end and takes the output that it wrote into pipes.
     ///
     /// # Errors
     /// As [`Child::wait_with_output`].
@@ -267,7 +269,7 @@ impl Process {
         child.wait_with_output()
     }
 
-    /// Asks it to end, and takes what it wrote.
+    /// Asks it to end, and takes its output.
     ///
     /// # Errors
     /// As [`Process::output`].

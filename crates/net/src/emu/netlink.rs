@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How packets to one address leave a namespace.
+/// The way by which packets to one address leave a namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
     /// The address.
@@ -52,7 +52,7 @@ impl fmt::Display for Change<'_> {
 /// some milliseconds, and a queue that overflows here would be a loss that no link model knows of.
 const DEVICE_QUEUE: u32 = 4000;
 
-/// What the far end of a veth pair is called until it is moved.
+/// Name of the far end of a veth pair until it is moved.
 const BORN: &str = "starhop-born";
 
 /// Applies changes in order; an error comes with the change that failed.
@@ -109,7 +109,7 @@ async fn one(handle: &Handle, change: &Change<'_>) -> Result<(), Error> {
     }
 }
 
-/// Replaces whatever route to the address there was.
+/// Replaces the route to the address, if there is one.
 async fn host(handle: &Handle, route: &Route) -> Result<(), Error> {
     let prefix = if route.to.is_ipv4() { 32 } else { 128 };
     let message = RouteMessageBuilder::<IpAddr>::new().destination_prefix(route.to, prefix);

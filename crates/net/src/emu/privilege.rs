@@ -13,13 +13,13 @@ pub enum Privilege {
     UserNamespace,
 }
 
-/// Acquires the right to make namespaces. Leaves the process in a mount namespace of its own, so that what it
-/// mounts is seen by nobody else.
+/// Acquires the right to make namespaces. Leaves the process in a mount namespace of its own, so that no other
+/// process sees its mounts.
 ///
 /// Call it first thing: a process with a second thread cannot enter a user namespace.
 ///
 /// # Errors
-/// [`EmuError::Forbidden`] says what to allow.
+/// [`EmuError::Forbidden`] names the permission that is missing.
 pub fn enter() -> Result<Privilege, EmuError> {
     if unshare(CloneFlags::CLONE_NEWNS).is_ok() {
         keep_mounts_private();
@@ -45,20 +45,20 @@ fn keep_mounts_private() {
     let _ = mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
 }
 
-/// Gives back what [`scratch`] gave, and what was mounted on `others` in this mount namespace.
+/// Unmounts `scratch`, the directory of [`scratch`], and the mounts on `others` in this mount namespace.
 pub fn release(scratch: &Path, others: &[&str]) {
     use nix::mount::{MntFlags, umount2};
     for place in others.iter().map(Path::new).chain([scratch]) {
-        // What is still open in it goes when it is closed; what is not mounted need not be given back.
+        // A file that is still open there goes when it is closed; a place that is not mounted needs no unmounting.
         let _ = umount2(place, MntFlags::MNT_DETACH);
     }
 }
 
-/// A directory in memory for up to `bytes`, which nobody else sees and which goes with this process. Call
+/// A directory in memory for up to `bytes`, which no other process sees and which goes with this process. Call
 /// [`enter`] before.
 ///
 /// # Errors
-/// When nothing may be mounted here.
+/// Nothing may be mounted here.
 pub fn scratch(bytes: u64) -> Result<PathBuf, EmuError> {
     use nix::mount::{MsFlags, mount};
     // Directories that every system has, and that hold nothing of ours; covered in this mount namespace only.

@@ -13,13 +13,13 @@ pub enum FetchError {
     NoSuchName {
         /// The name.
         name: String,
-        /// Who was asked.
+        /// The source that was asked.
         from: SocketAddr,
     },
     /// Nothing came for too long, or too little.
     #[error("timed out: {} from {from} in {seconds} s ({received} had come in all). {seen}{hint}", bytes(.lately))]
     Silent {
-        /// Who was asked.
+        /// The source that was asked.
         from: SocketAddr,
         /// In this time.
         seconds: f64,
@@ -27,9 +27,9 @@ pub enum FetchError {
         lately: u64,
         /// Bytes that had arrived.
         received: u64,
-        /// What this host saw of the source.
+        /// Observations of this host about the source.
         seen: String,
-        /// How to go on.
+        /// Advice on how to go on.
         hint: String,
     },
     /// The name stands for something else by now.
@@ -40,7 +40,7 @@ pub enum FetchError {
     Changed {
         /// The name.
         name: String,
-        /// Who was asked.
+        /// The source that was asked.
         from: SocketAddr,
     },
     /// A file is there that this download did not begin.
@@ -52,7 +52,7 @@ pub enum FetchError {
         /// The file.
         path: PathBuf,
     },
-    /// The bytes are not what the name promised.
+    /// The bytes differ from the object that was promised.
     #[error(
         "verification failed: `{name}` should have BLAKE3 {expected}, what arrived has {found}; the partial file \
          was removed, because nobody can tell which of its bytes are wrong"
@@ -74,9 +74,9 @@ pub enum FetchError {
     Poisoned {
         /// The name.
         name: String,
-        /// Who gave it.
+        /// The source that gave the wrong part.
         from: SocketAddr,
-        /// Where it starts.
+        /// Start of the wrong part.
         offset: u64,
     },
     /// The object is longer or shorter than its manifest says.
@@ -92,29 +92,29 @@ pub enum FetchError {
     /// The disk does not take the bytes.
     #[error("cannot {action} `{}`: {cause}{hint}", .path.display())]
     Disk {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
-        /// What to do.
+        /// The remedy.
         hint: &'static str,
     },
-    /// What the source says about the name makes no sense.
+    /// The manifest that the source sent makes no sense.
     #[error("{from} answers for `{name}` with a manifest that makes no sense: {problem}")]
     Manifest {
         /// The name.
         name: String,
-        /// Who answered.
+        /// The source that answered.
         from: SocketAddr,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
     /// A signal ended it.
     #[error("interrupted{hint}")]
     Interrupted {
-        /// How to go on.
+        /// Advice on how to go on.
         hint: String,
     },
     /// No keys.

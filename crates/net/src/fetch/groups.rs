@@ -6,20 +6,20 @@ use starhop_proto::name::{ByteRange, RangeSet};
 use starhop_proto::time::Instant;
 use std::collections::BTreeMap;
 
-/// Lets through to the file only what is proved to belong to the object.
+/// Passes only those bytes on to the file that are proved to belong to the object.
 ///
-/// Without an outboard everything passes, and the whole is verified at the end. A group that is not whole waits
-/// here: as many as the receive window has room for.
+/// Without an outboard all bytes pass, and the whole is verified at the end. An incomplete group waits here: as
+/// many as the receive window has room for.
 #[derive(Debug)]
 pub(super) struct GroupSink {
     file: FileSink,
     outboard: Option<Outboard>,
     length: Option<u64>,
     waiting: BTreeMap<u64, Group>,
-    /// What an earlier attempt left, which is verified at the end.
+    /// Bytes of an earlier attempt, which are verified at the end.
     have: RangeSet,
     spare: Vec<Box<[u8; GROUP as usize]>>,
-    /// Groups that are not what they should be.
+    /// Groups whose bytes are wrong.
     bad: Vec<ByteRange>,
 }
 

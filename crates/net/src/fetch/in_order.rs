@@ -4,7 +4,7 @@ use starhop_proto::name::{ByteRange, RangeSet};
 use starhop_proto::time::Instant;
 use std::collections::BTreeMap;
 
-/// How long arrived bytes waited for earlier ones, in milliseconds.
+/// Waiting times of arrived bytes for earlier ones, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Waits {
     /// Mean over all pieces.

@@ -1,4 +1,5 @@
-//! Downloads one object into a file: resumes what was begun, verifies the whole, and only then gives it its name.
+//! Downloads one object into a file: resumes an unfinished download, verifies the whole, and only then gives it its
+//! name.
 
 mod error;
 mod groups;
@@ -38,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use target::{Place, Target};
 
-/// What to fetch, and where to.
+/// A download: the object, its source, and its output.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The object.
@@ -47,21 +48,21 @@ pub struct Job {
     pub from: SocketAddr,
     /// Whom to ask instead when wrong bytes come from there, in turn.
     pub bypass: Vec<SocketAddr>,
-    /// Where the bytes go.
+    /// Destination of the bytes.
     pub output: Output,
-    /// How long the source may be silent.
+    /// Longest silence of the source.
     pub timeout: Duration,
     /// A source that sends less than this within the timeout counts as silent.
     pub least_rate: Rate,
     /// The protocol's configuration.
     pub config: Config,
-    /// What packets are sealed with.
+    /// Keys with which packets are sealed.
     pub security: Sources,
-    /// Where to note when which bytes arrived.
+    /// File into which the arrival times of bytes are noted.
     pub trace: Option<PathBuf>,
 }
 
-/// How far a download is.
+/// Progress of a download.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Bytes that are here, those of an earlier attempt included.
@@ -70,11 +71,11 @@ pub struct Progress {
     pub total: Option<u64>,
     /// All bytes are here and are being verified.
     pub is_verifying: bool,
-    /// What it cost so far.
+    /// Its cost so far.
     pub cost: Cost,
 }
 
-/// What a download cost, finished or not.
+/// The cost of a download, finished or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Cost {
     /// Ranges asked for again on the last hop.
@@ -87,7 +88,7 @@ pub struct Cost {
     pub return_packets: u64,
 }
 
-/// What came of a download.
+/// The result of a download.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
     /// The name asked for.
@@ -98,7 +99,7 @@ pub struct Outcome {
     pub seconds: f64,
     /// Bytes received now, in 10^6 bit/s over `seconds`.
     pub goodput_mbps: f64,
-    /// How long bytes that had arrived waited for earlier ones.
+    /// Waiting times of arrived bytes for earlier ones.
     pub in_order_wait_ms: Waits,
     /// Ranges asked for again on the last hop.
     pub repairs: u64,
@@ -116,13 +117,13 @@ pub struct Outcome {
     pub verified_on_arrival: bool,
     /// From whom wrong bytes came, which were fetched elsewhere then.
     pub culprits: Vec<Culprit>,
-    /// The bytes are what the name promised.
+    /// The bytes are those of the object that was promised.
     pub verified: bool,
     /// The BLAKE3 hash.
     pub blake3: String,
     /// The file.
     pub path: Option<PathBuf>,
-    /// What protected the packets.
+    /// Protection of the packets.
     pub security: Security,
     /// User and system time of the process.
     pub cpu_seconds: f64,
@@ -251,7 +252,7 @@ fn changed(error: FetchError, name: &ContentName) -> FetchError {
     }
 }
 
-/// Asks what a source offers. Of `job` counts whom to ask and how; its name is what errors are told of.
+/// Fetches the list of a source's objects. `job` gives the source and the options; its name appears in errors only.
 ///
 /// # Errors
 /// As [`fetch`].
@@ -271,7 +272,7 @@ pub async fn list(job: &Job) -> Result<Vec<Offer>, FetchError> {
     Err(FetchError::Manifest { name: job.name.to_string(), from: upstream, problem })
 }
 
-/// Asks what a human name stands for.
+/// Fetches the length and the hash of the object that a human name stands for.
 async fn resolve(session: &mut Session<'_>, path: &str) -> Result<(u64, blake3::Hash), FetchError> {
     let from = session.job().from;
     let request = Request { flow: manifest_flow(path), upstream: from, length: None, have: RangeSet::new() };
@@ -283,8 +284,8 @@ async fn resolve(session: &mut Session<'_>, path: &str) -> Result<(u64, blake3::
     })
 }
 
-/// Asks for what verifies the object's parts, of each source in turn until one has it. That none has is no failure:
-/// the whole is verified at the end in any case.
+/// Fetches the outboard, which verifies the object's parts, from each source in turn until one has it. If none has
+/// it the download goes on: the whole is verified at the end in any case.
 async fn outboard(
     session: &mut Session<'_>,
     flow: FlowId,
@@ -313,9 +314,9 @@ async fn outboard(
     Ok(None)
 }
 
-/// What a sink can tell the loop that runs it.
+/// The interface of a sink to the loop that runs it.
 trait Watched: Sink {
-    /// Hands on what it holds back.
+    /// Hands on the bytes that it holds back.
     fn flush(&mut self) {}
     /// Whether it can take no more.
     fn failure(&mut self) -> Option<FetchError>;
@@ -323,7 +324,7 @@ trait Watched: Sink {
     fn on_length(&mut self, length: u64) {
         let _ = length;
     }
-    /// Ranges that are not what they should be, since the last call.
+    /// Ranges whose bytes are wrong, since the last call.
     fn take_bad(&mut self) -> Vec<ByteRange> {
         Vec::new()
     }

@@ -8,18 +8,18 @@ use starhop_proto::consumer::Consumer;
 use starhop_proto::name::{ByteRange, FlowId};
 use std::net::SocketAddr;
 
-/// A neighbour from which wrong bytes came: its own doing, or that of somebody behind it.
+/// A neighbour from which wrong bytes came, whether it or a node behind it changed them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Culprit {
-    /// Whom they were asked of.
+    /// The neighbour that was asked.
     pub address: SocketAddr,
     /// Groups of 16 KiB that were wrong.
     pub groups: u64,
-    /// Where the first of them starts.
+    /// Start of the first wrong group.
     pub first_offset: u64,
 }
 
-/// Whom a download asks, and whom next when that one turns out to give wrong bytes.
+/// The source of a download, and the sources to try next when it turns out to give wrong bytes.
 #[derive(Debug)]
 pub(super) struct Route {
     flow: FlowId,
@@ -37,10 +37,10 @@ impl Route {
         self.culprits
     }
 
-    /// Groups are wrong: they, and all that is still to come, are asked of somebody else.
+    /// Groups are wrong: they, and all bytes that are still to come, are requested from the next source.
     ///
     /// # Errors
-    /// When there is nobody else.
+    /// There is no other source.
     pub(super) fn on_bad(
         &mut self,
         driver: &mut Driver<Consumer<AnySink, HopSuite>>,

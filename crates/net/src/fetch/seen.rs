@@ -5,7 +5,7 @@ use crate::security::HopSuite;
 use std::io;
 use std::net::SocketAddr;
 
-/// What a download saw of its source while it waited, as the end of a sentence; advice where there is one to give.
+/// Observations of a waiting download about its source, as the end of a sentence, with advice if there is any.
 pub(super) fn seen(from: SocketAddr, socket: DriverStats, suite: &HopSuite) -> String {
     if let Some(complaint) = suite.complaint() {
         return format!("Something came from there that is of no use. {complaint}");
@@ -25,7 +25,7 @@ pub(super) fn seen(from: SocketAddr, socket: DriverStats, suite: &HopSuite) -> S
     }
 }
 
-/// What the network said.
+/// The error that the network reported.
 fn told(from: SocketAddr, errno: i32) -> String {
     match errno {
         libc::ENETUNREACH => format!("This host has no route to {}", from.ip()),

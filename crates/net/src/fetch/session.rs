@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-/// How often progress is told, unfinished chunks go to the disk and silence is looked for.
+/// Interval at which progress is reported, unfinished chunks go to the disk and silence is checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often key files are looked at.
+/// Interval at which key files are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// One socket and one Consumer for all flows of a download: what describes the object, and the object.
+/// One socket and one Consumer for all flows of a download: those that describe the object, and the object.
 pub(super) struct Session<'a> {
     job: &'a Job,
     driver: Driver<Consumer<AnySink, HopSuite>>,
@@ -32,9 +32,9 @@ pub(super) struct Session<'a> {
     culprits: Vec<Culprit>,
 }
 
-/// Where the bytes of a flow go.
+/// Destination of the bytes of a flow.
 pub(super) enum AnySink {
-    /// What describes the object.
+    /// A description of the object: manifest, outboard or index.
     Memory(MemorySink),
     /// The object.
     Object(Box<GroupSink>),
@@ -166,7 +166,7 @@ impl<'a> Session<'a> {
         let _ = self.driver.node_mut().suite_mut().reload();
     }
 
-    /// Hands on what the sink holds back, and counts.
+    /// Lets the sink hand on the bytes that it holds back, and returns the flow's counters.
     fn on_tick(&mut self, flow: FlowId) -> FlowStats {
         let Some(flow) = self.driver.node_mut().flow_mut(flow) else { return FlowStats::default() };
         flow.sink_mut().flush();

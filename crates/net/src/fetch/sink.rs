@@ -57,7 +57,7 @@ impl Drop for FileSink {
 }
 
 impl FileSink {
-    /// Notes that bytes arrived, whatever they are.
+    /// Notes that bytes arrived, right or wrong.
     pub(super) fn note(&mut self, now: Instant, range: ByteRange) {
         self.order.arrived(now, range);
         if let Some((trace, _)) = &mut self.trace {

@@ -4,7 +4,7 @@ use starhop_proto::name::{ByteRange, RangeSet};
 use std::io;
 use std::path::Path;
 
-/// What is known about a partial file, beside it.
+/// The facts about a partial file, stored beside it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of one copy.
 const PIECE: usize = 1 << 20;
 
-/// Takes what was put together in any order in a spool, and hands it on in order.
+/// Takes bytes that were put together in any order in a spool, and hands them on in order.
 #[derive(Debug)]
 pub(super) struct Stream {
     /// None is standard output.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const PART_SUFFIX: &str = ".starhop-part";
 const STATE_SUFFIX: &str = ".starhop-state";
 
-/// Where the bytes of an object go.
+/// Destination of the bytes of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Nowhere, unverified: for measurements.
@@ -45,12 +45,12 @@ pub fn is_partial(name: &str) -> bool {
     name.ends_with(PART_SUFFIX) || name.contains(STATE_SUFFIX)
 }
 
-/// Where the bytes of `output` are until they are complete.
+/// Path of the partial file of `output`.
 pub(super) fn part_of(output: &Path) -> PathBuf {
     with_suffix(output, PART_SUFFIX)
 }
 
-/// What an output turned out to be.
+/// The kind of an output, after a look at its path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Discard,
@@ -63,7 +63,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Looks where an output leads, and refuses early what cannot be written.
+    /// Determines the kind of an output, and refuses early a path that cannot be written.
     pub(super) fn find(output: &Output) -> Result<Self, FetchError> {
         let (path, force) = match output {
             Output::Discard => return Ok(Self::Discard),
@@ -93,7 +93,7 @@ impl Place {
     /// Whether the file is there already with exactly these bytes.
     ///
     /// # Errors
-    /// When another file is there, and it was not said that it may be replaced.
+    /// Another file is there, and may not be replaced.
     pub(super) fn is_complete(&self, length: Option<u64>, hash: blake3::Hash) -> Result<bool, FetchError> {
         let Self::File { path, force: false } = self else { return Ok(false) };
         let Ok(mut file) = File::open(path) else { return Ok(false) };
@@ -109,19 +109,19 @@ fn takes_a_stream(kind: FileType) -> bool {
     kind.is_char_device() || kind.is_block_device() || kind.is_fifo()
 }
 
-/// Where an object is being put together.
+/// The file in which an object is put together.
 #[derive(Debug)]
 pub(super) struct Target {
     /// The bytes, in any order.
     pub(super) file: File,
-    /// What is there from an earlier attempt.
+    /// Bytes from an earlier attempt.
     pub(super) have: RangeSet,
     pub(super) name: String,
     pub(super) length: Option<u64>,
     goal: Goal,
 }
 
-/// What becomes of the bytes.
+/// Destination of the bytes.
 #[derive(Debug)]
 enum Goal {
     /// They get their name when they are complete.
@@ -142,7 +142,8 @@ struct Part {
 }
 
 impl Target {
-    /// Opens or makes what holds the bytes until they are complete, and finds out what it holds already.
+    /// Opens or makes the file that holds the bytes until they are complete, and finds out which bytes it holds
+    /// already.
     pub(super) fn open(
         place: &Place,
         name: &ContentName,
@@ -283,8 +284,8 @@ impl Part {
     }
 }
 
-/// Opens or makes a partial file, which must be this user's own: who can write to the directory could have planted a
-/// link there, to have another file overwritten.
+/// Opens or makes a partial file, which must be this user's own: another user who can write to the directory could
+/// have planted a link there, to have another file overwritten.
 fn open_own(part: &Path) -> Result<File, FetchError> {
     let failed = |cause| FetchError::disk("create", part, cause);
     let mut options = OpenOptions::new();

@@ -100,7 +100,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Waits until what was handed over is on the disk, with the state that says so.
+    /// Waits until all bytes that were handed over are on the disk, with the state that says so.
     fn drop(&mut self) {
         let (closed, _) = mpsc::sync_channel(0);
         drop(std::mem::replace(&mut self.orders, closed));
@@ -241,7 +241,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Leaves what is there for another attempt, if anything is.
+    /// Keeps the bytes that are there for another attempt, if there are any.
     fn keep(&mut self) -> Result<(), FetchError> {
         if self.have.is_empty() {
             self.target.remove();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What tells one state of a file from another.
+/// The attributes that tell one state of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stamp {
     device: u64,
@@ -32,7 +32,7 @@ impl Stamp {
     }
 }
 
-/// Where a file is: below which root, by which path.
+/// Place of a file: its root, and the path below the root.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) root: Arc<Root>,
@@ -45,11 +45,11 @@ pub(super) struct Entry {
     pub(super) place: Place,
     pub(super) stamp: Stamp,
     pub(super) hash: blake3::Hash,
-    /// What its parts are verified with, if it has several.
+    /// Outboard that verifies its parts, if it has several.
     pub(super) outboard: Option<Arc<[u8]>>,
 }
 
-/// What a flow stands for.
+/// The object that a flow stands for.
 #[derive(Clone, Debug)]
 pub(super) enum Object {
     /// The bytes of a file.
@@ -70,7 +70,7 @@ pub(super) struct Catalogue {
     pub(super) is_complete: bool,
 }
 
-/// How far hashing is.
+/// Progress of hashing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Files found.
@@ -85,7 +85,7 @@ pub struct Progress {
     pub is_complete: bool,
 }
 
-/// What the hashing thread and the source share.
+/// State that the hashing thread and the source share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     catalogue: Mutex<Arc<Catalogue>>,

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Bytes that are hashed between two looks at what else there is to do.
+/// Bytes that are hashed between two looks at other work.
 const CHUNK: usize = 1 << 20;
 
-/// What came of a file.
+/// Outcome of hashing a file.
 #[derive(Debug)]
 pub(super) enum Hashed {
     /// It has its hash.
@@ -24,7 +24,7 @@ pub(super) enum Hashed {
 /// Files that wait for their hash.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// By what is left of each, and by name.
+    /// By remaining bytes, and by name.
     order: BTreeSet<(u64, String)>,
     jobs: BTreeMap<String, Job>,
     chunk: Vec<u8>,
@@ -60,7 +60,7 @@ impl Queue {
         self.order.iter().map(|(left, _)| left).sum()
     }
 
-    /// Waits for exactly these files from now on; what was begun of files that are as they were goes on.
+    /// Waits for exactly these files from now on; hashes already begun go on for unchanged files.
     pub(super) fn set(&mut self, wanted: BTreeMap<String, (Place, Stamp)>) {
         self.jobs.retain(|name, job| wanted.get(name).is_some_and(|(_, stamp)| *stamp == job.stamp));
         for (name, (place, stamp)) in wanted {
@@ -69,8 +69,8 @@ impl Queue {
         self.order = self.jobs.iter().map(|(name, job)| (job.left(), name.clone())).collect();
     }
 
-    /// Reads a piece of the file of which the least is left: the bytes read, and its name with what came of it, if that
-    /// is known now.
+    /// Reads a piece of the file with the fewest remaining bytes. Returns the number of bytes read, and the file's
+    /// name with the outcome if that is known now.
     pub(super) fn step(&mut self) -> (u64, Option<(String, Hashed)>) {
         let Some((_, name)) = self.order.pop_first() else { return (0, None) };
         let Some(mut job) = self.jobs.remove(&name) else { return (0, None) };

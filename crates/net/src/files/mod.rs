@@ -1,8 +1,8 @@
 //! Files as a Producer's [`Source`](starhop_proto::producer::Source).
 //!
-//! A thread of its own walks the served paths, hashes what it finds and publishes a
-//! [`Catalogue`](catalogue::Catalogue); the source reads from it without waiting. A file that changes is
-//! withdrawn at once and comes back under its new hash.
+//! A thread of its own walks the served paths, hashes the files that it finds and publishes a
+//! [`Catalogue`](catalogue::Catalogue); the source reads from it without waiting. A file that changes is withdrawn
+//! at once and comes back under its new hash.
 
 mod catalogue;
 mod hashing;

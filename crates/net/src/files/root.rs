@@ -20,7 +20,7 @@ pub struct Root {
     with_hidden: bool,
 }
 
-/// What a walk below a [`Root`] tells its caller.
+/// The events of a walk below a [`Root`].
 pub(super) trait Walk {
     /// A directory was entered.
     fn enter(&mut self, directory: &File);
@@ -37,11 +37,11 @@ pub struct RootError {
 }
 
 impl Root {
-    /// Opens a directory or a file. Files and directories whose names begin with a dot are left out of a directory unless
-    /// `with_hidden`: they hold settings, histories and keys more often than what is to be given away.
+    /// Opens a directory or a file. Files and directories whose names begin with a dot are left out of a directory
+    /// unless `with_hidden`: they are more likely to hold settings, histories and keys than content to share.
     ///
     /// # Errors
-    /// When it is not there, not readable, or neither file nor directory.
+    /// The path does not exist, cannot be read, or is neither file nor directory.
     pub fn open(path: &Path, with_hidden: bool) -> Result<Self, RootError> {
         Self::try_open(path, with_hidden).map_err(|cause| RootError { path: path.to_owned(), cause })
     }
@@ -78,7 +78,7 @@ impl Root {
         if self.only.is_some() { self.shown.clone() } else { self.shown.join(path) }
     }
 
-    /// Paths of all regular files below, sorted; `walk` hears of directories and of what cannot be served.
+    /// Paths of all regular files below, sorted; `walk` is told of directories and of files that cannot be served.
     pub(super) fn list(&self, walk: &mut impl Walk) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         if let Some(name) = &self.only {

@@ -1,4 +1,4 @@
-//! Finds and hashes what is served, on a thread of its own.
+//! Finds and hashes the served files, on a thread of its own.
 
 use super::catalogue::{Catalogue, Entry, Object, Place, Shared, Stamp};
 use super::hashing::{Hashed, Queue};
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Between two walks over the served paths, at least; and at least twenty times what a walk took.
+/// Shortest time between two walks over the served paths; the time is also at least twenty times the last walk's.
 const RESCAN: Duration = Duration::from_secs(2);
-/// The same where the kernel told of a change; and at least five times what a walk took.
+/// The same after the kernel reported a change; at least five times the last walk's.
 const RESCAN_CHANGED: Duration = Duration::from_millis(100);
 /// Between two publications: each copies the catalogue, so not once per file of a large tree.
 const PUBLISH: Duration = Duration::from_millis(200);
@@ -34,7 +34,7 @@ pub(super) fn run(roots: &[Arc<Root>], shared: &Shared) {
     }
 }
 
-/// What is known of the served paths.
+/// The scanner's knowledge of the served paths.
 struct Scan<'a> {
     roots: &'a [Arc<Root>],
     shared: &'a Shared,
@@ -48,7 +48,7 @@ struct Scan<'a> {
     refused: BTreeMap<String, (Stamp, String)>,
     queue: Queue,
     published: Instant,
-    /// Of what the operator was told that it is not served.
+    /// Paths of which the operator was told already that they are not served.
     told: BTreeSet<String>,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Scan<'a> {
         self.walked = Some(Walked { end: Instant::now(), took: start.elapsed() });
     }
 
-    /// Names what is not served, once.
+    /// Names each path that is not served, once.
     fn tell(&mut self, mut skipped: BTreeSet<String>) {
         self.shared.skipped.store(skipped.len() as u64, Ordering::Relaxed);
         if self.watch.is_spent() {
@@ -170,7 +170,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// What a walk comes by.
+/// The observer of a walk.
 struct Below<'a> {
     watch: &'a mut Watch,
     skipped: BTreeSet<String>,
@@ -187,7 +187,7 @@ impl Walk for Below<'_> {
 }
 
 fn not_served(path: &Path, reason: &str) -> String {
-    // A name may hold what a terminal obeys.
+    // A name may hold control sequences that a terminal obeys.
     format!("not served: {path:?}: {reason}")
 }
 

@@ -25,7 +25,7 @@ pub struct Files {
     catalogue: Arc<Catalogue>,
     version: u64,
     open: BTreeMap<FlowId, Open>,
-    /// Flows whose file is not what it was: not served until the catalogue says anew what it is.
+    /// Flows whose file has changed: not served until the catalogue has the file's new hash.
     withdrawn: BTreeSet<FlowId>,
     uses: u64,
     trace: Option<Trace>,
@@ -44,10 +44,10 @@ struct Open {
 }
 
 impl Files {
-    /// Starts to hash what is below `roots`; with `trace`, notes when which bytes are read.
+    /// Starts to hash the files below `roots`; with `trace`, notes the time at which each range is read.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// No thread can be started.
     pub fn new(roots: Vec<Root>, trace: bool) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let roots: Vec<_> = roots.into_iter().map(Arc::new).collect();
@@ -67,12 +67,12 @@ impl Files {
         })
     }
 
-    /// How far hashing is.
+    /// Progress of hashing.
     pub fn progress(&self) -> Progress {
         self.shared.progress()
     }
 
-    /// What could not be served, and why, since the last call.
+    /// The paths that could not be served, with the reasons, since the last call.
     pub fn take_warnings(&self) -> Vec<String> {
         self.shared.take_warnings()
     }
@@ -85,7 +85,7 @@ impl Files {
         }
     }
 
-    /// What was read when, if that is noted.
+    /// The ranges that were read, with their times, if they are noted.
     pub fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()
     }
@@ -201,7 +201,7 @@ impl Open {
         if goes_on || self.ahead.is_empty() {
             return self.fill(range) && self.copy_ahead(range, out);
         }
-        // A repair far back: reading around it would throw away what the flow reads next.
+        // A repair far back: reading ahead there would throw away the bytes that the flow reads next.
         let from = out.len();
         out.resize(from + range.len() as usize, 0);
         let done = self.file.read_exact_at(&mut out[from..], range.start).is_ok() && self.is_unchanged();

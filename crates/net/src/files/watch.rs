@@ -1,4 +1,4 @@
-//! Hears of changes below what is served, from the kernel (inotify).
+//! Receives changes below the served paths from the kernel (inotify).
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
@@ -27,7 +27,7 @@ impl Watch {
             | AddWatchFlags::IN_DELETE
             | AddWatchFlags::IN_ATTRIB
             | AddWatchFlags::IN_ONLYDIR;
-        // The descriptor leads to the directory that was opened, whatever its path leads to by now.
+        // The descriptor leads to the directory that was opened, even if its path leads elsewhere by now.
         let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let Some(inotify) = &self.inotify else { return };
         if inotify.add_watch(path.as_str(), changes) == Err(Errno::ENOSPC) {

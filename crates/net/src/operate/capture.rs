@@ -1,7 +1,7 @@
 //! A capture of a live node: its packets as they are before they are sealed and after they were opened, as a pcapng file.
 //!
-//! Whoever may ask the node for its status may see headers. The payload of sealed packets is for those who show that they
-//! have the node's key. tools/starhop.lua dissects the file.
+//! Every client that may ask the node for its status may see headers. The payload of sealed packets is only for
+//! clients that prove that they have the node's key. tools/starhop.lua dissects the file.
 
 use crate::pcapng::{Packet, Way, Writer};
 use crate::security::KeyFile;
@@ -19,14 +19,14 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// Packets that are written at once.
 const AT_ONCE: usize = 64;
 
-/// What is to be captured.
+/// Options of a capture.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wanted {
-    /// For how long, ms.
+    /// Its duration, ms.
     pub for_ms: u64,
-    /// How the ids of the flows begin, hexadecimal; empty for all.
+    /// Beginning of the flows' ids, hexadecimal; empty for all.
     pub flow: String,
-    /// What only who has the node's key can say, hexadecimal.
+    /// Proof that the client has the node's key, hexadecimal.
     pub pass: Option<String>,
 }
 
@@ -38,10 +38,11 @@ impl Wanted {
     }
 }
 
-/// Has the node behind the socket `path` capture, and writes the file to `out`; how many packets there are in it.
+/// Has the node behind the socket `path` capture, and writes the file to `out`. Returns the number of packets in
+/// it.
 ///
 /// # Errors
-/// When the node does not answer or refuses, or `out` cannot be written.
+/// The node does not answer or refuses, or `out` cannot be written.
 pub fn capture(path: &Path, wanted: &Wanted, out: &mut impl Write) -> io::Result<u64> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(Duration::from_millis(wanted.for_ms) + Duration::from_secs(10)))?;
@@ -83,7 +84,7 @@ fn copy(from: &mut impl Read, out: &mut impl Write) -> io::Result<u64> {
     }
 }
 
-/// The node's end: captures what `question` wants and writes the file to whoever asked.
+/// The node's end: captures the packets that `question` selects and writes the file to the client.
 pub(super) async fn serve(question: &str, out: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     let wanted: Result<Wanted, _> = serde_json::from_str(question);
     let pass = |wanted: &Wanted| wanted.pass.as_ref().and_then(|pass| blake3::Hash::from_hex(pass).ok());
@@ -117,7 +118,7 @@ pub(super) async fn serve(question: &str, out: &mut (impl AsyncWrite + Unpin)) -
     Ok(())
 }
 
-/// Writes, unless whoever asked has stopped reading.
+/// Writes, unless the client has stopped reading.
 async fn put(out: &mut (impl AsyncWrite + Unpin), bytes: Vec<u8>) -> io::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(5);
     tokio::time::timeout(PATIENCE, out.write_all(&bytes)).await?
@@ -152,7 +153,7 @@ impl Writer<Buffer> {
     }
 }
 
-/// What stands behind a plain packet on the wire, the incarnations, unknown here: docs/PROTOCOL.md.
+/// The trailer of a plain packet on the wire, the incarnations, which are unknown here: docs/PROTOCOL.md.
 const TRAILER: [u8; 2] = [0, 0];
 
 /// The IP and UDP headers of a datagram of `len` bytes.

@@ -1,5 +1,5 @@
-//! The desk: a thread beside the role that answers whoever asks about it, so that no client of the operator's can hold
-//! up a packet.
+//! The desk: a thread beside the role that answers clients' questions about it, so that no client of the operator's
+//! can delay a packet.
 
 use super::history::History;
 use super::http;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use tokio::sync::{mpsc, oneshot};
 
-/// Where a node answers questions about itself.
+/// The addresses at which a node answers questions about itself.
 #[derive(Clone, Debug, Default)]
 pub struct Doors {
     /// The Unix socket of `starhop status`.
@@ -27,13 +27,13 @@ pub struct Doors {
 pub struct Inquiry(oneshot::Sender<Status>);
 
 impl Inquiry {
-    /// Answers it. That whoever asked is gone is nobody's fault.
+    /// Answers it. If the client has gone, the answer is dropped.
     pub fn answer(self, status: Status) {
         let _ = self.0.send(status);
     }
 }
 
-/// Asks the role; what the servers hold.
+/// The servers' channel to the role, by which they ask it.
 #[derive(Clone, Debug)]
 pub(super) struct Bell(mpsc::Sender<Inquiry>);
 
@@ -69,7 +69,7 @@ impl Desk {
     /// Opens the doors and starts the thread that answers there.
     ///
     /// # Errors
-    /// When an address or the socket cannot be had; it is named.
+    /// An address or the socket is not available; the error names it.
     pub fn open(doors: &Doors) -> io::Result<Self> {
         let (sender, inquiries) = mpsc::channel(16);
         let bell = Bell(sender);

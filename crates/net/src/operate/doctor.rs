@@ -1,4 +1,4 @@
-//! The checks of `starhop doctor`: what stands in the way of a node on this host, and what to do about it.
+//! The checks of `starhop doctor`: obstacles to a node on this host, and their remedies.
 
 use super::reach;
 use super::socket::mtu_of;
@@ -13,7 +13,7 @@ use starhop_proto::relay::Relay;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -25,16 +25,16 @@ pub enum Verdict {
     Failure,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// Name of the check.
     pub check: String,
-    /// How it is.
+    /// Its severity.
     pub verdict: Verdict,
-    /// What was found.
+    /// The finding.
     pub found: String,
-    /// What to do; absent where nothing need be done.
+    /// The remedy; absent if none is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
 }
@@ -53,14 +53,14 @@ impl Finding {
     }
 }
 
-/// What to look at.
+/// The node to check.
 #[derive(Clone, Debug)]
 pub struct Patient {
     /// The node's keys; absent where none were named.
     pub security: Option<Sources>,
-    /// Whom the node asks.
+    /// Addresses of the peers that the node sends requests to.
     pub peers: Vec<SocketAddr>,
-    /// How long a peer may take to answer.
+    /// Longest time until a peer answers.
     pub timeout: Duration,
     /// The protocol's configuration.
     pub config: Config,
@@ -232,10 +232,11 @@ fn path(peer: SocketAddr, config: &Config) -> Finding {
     Finding::failure(&check, format!("packets of {needed} bytes are sent, and {mtu} pass"), cure)
 }
 
-/// What a sealed Data packet holds beside its payload, bytes: docs/SECURITY.md and docs/PROTOCOL.md.
+/// Bytes of a sealed Data packet beside its payload: docs/SECURITY.md and docs/PROTOCOL.md.
 const LONGEST_HEADER: u64 = 64;
 
-/// Asks a peer who it is. Its answer shows that UDP passes both ways and that its key is ours, and how far its clock is off.
+/// Asks a peer for its identity. An answer shows that UDP passes both ways and that the peer's key is ours, and
+/// tells the offset of its clock.
 async fn answer(peer: SocketAddr, security: &Sources, patient: &Patient) -> Finding {
     let check = format!("answer of {peer}");
     let greeting = match ask(peer, security, patient).await {

@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MEASURED: u64 = 100;
 /// An upstream that is not asked for anything is asked this often whether it is there. On the wire that is 25 bit/s.
 const GREETED_EVERY: Duration = Duration::from_secs(10);
-/// For how long it is not asked then; twice as long each time that it fails again, up to the most.
+/// For so long it is not asked after a failure; twice as long each time that it fails again, up to the most.
 const FIRST_HOLD: Duration = Duration::from_secs(30);
 const LONGEST_HOLD: Duration = Duration::from_secs(600);
 
@@ -19,7 +19,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(600);
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     address: SocketAddr,
-    /// When it was first asked and did not answer.
+    /// Time of the first request that it has not answered.
     unanswered_since: Option<Instant>,
     held_until: Instant,
     hold: Duration,
@@ -30,7 +30,7 @@ impl Candidate {
         Self { address, unanswered_since: None, held_until: Instant::ZERO, hold: FIRST_HOLD }
     }
 
-    /// Takes what its hop measured.
+    /// Takes the measurements of its hop.
     fn observe(&mut self, now: Instant, hop: &Upstream) {
         let is_unanswered = hop.last_asked > hop.last_heard;
         self.unanswered_since = is_unanswered.then(|| self.unanswered_since.unwrap_or(now));
@@ -92,8 +92,8 @@ impl Failover {
         self.turn(first, false)
     }
 
-    /// The upstreams that should be asked who they are, so that it is known whether they answer: those of which nothing was
-    /// heard for a while, and those that have not answered. To be called about once a second.
+    /// The upstreams that should be asked for their identity, to learn whether they answer: those that were silent
+    /// for a while, and those that have not answered. To be called about once a second.
     pub fn to_greet(&self, now: Instant, hops: impl Iterator<Item = Upstream>) -> Vec<SocketAddr> {
         let mut to_greet: Vec<SocketAddr> =
             self.candidates.iter().map(|candidate| candidate.address).collect();
@@ -106,8 +106,9 @@ impl Failover {
         to_greet
     }
 
-    /// Looks at what the hops measured, and spreads flows over the upstreams that answer, by what their paths deliver. Of one
-    /// that has carried too little to tell, the mean of the others is expected. To be called about once a second.
+    /// Evaluates the measurements of the hops, and spreads flows over the upstreams that answer, in proportion to
+    /// the throughput of their paths. An upstream that has carried too little to judge is expected to deliver the
+    /// mean of the others. To be called about once a second.
     pub fn spread(&mut self, now: Instant, hops: impl Iterator<Item = Upstream>) -> Vec<Share> {
         let hops: Vec<Upstream> = hops.collect();
         self.observe(now, &hops);
@@ -138,7 +139,7 @@ impl Failover {
         }
     }
 
-    /// Looks at what the hops measured; to be called about once a second.
+    /// Evaluates the measurements of the hops; to be called about once a second.
     pub fn judge(&mut self, now: Instant, hops: impl Iterator<Item = Upstream>) -> Option<Switch> {
         self.observe(now, &hops.collect::<Vec<_>>());
         let is_alone = self.candidates.len() < 2;

@@ -28,7 +28,7 @@ pub(super) struct Sample {
     loss: f64,
 }
 
-/// What is counted from the start, to take differences of.
+/// Counts since the start, from which differences are taken.
 #[derive(Clone, Copy, Default)]
 struct Totals {
     uptime: f64,

@@ -1,4 +1,4 @@
-//! What a node shows to browsers and to Prometheus. It only reads, and takes nothing but GET.
+//! The web server of a node, for browsers and for Prometheus. It only reads, and takes nothing but GET.
 
 use super::desk::Bell;
 use super::history::History;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The page: one file, without a build step and without foreign hosts.
 const PAGE: &str = include_str!("page.html");
-/// A browser may run and show what the page itself holds, and ask this node.
+/// A browser may run and show only parts of the page itself, and may ask this node.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
 /// A client sends its request within this time.
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections at once, at most.
 const MOST_CONNECTIONS: usize = 64;
 
-/// What is behind an address.
+/// The pages behind an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Site {
     /// `/metrics`.
@@ -33,7 +33,7 @@ pub(super) enum Site {
     Page,
 }
 
-/// Answers whoever connects.
+/// Answers every client that connects.
 pub(super) async fn serve(listener: TcpListener, site: Site, bell: Bell, history: Rc<History>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let seats = Rc::new(tokio::sync::Semaphore::new(MOST_CONNECTIONS));

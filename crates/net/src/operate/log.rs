@@ -16,7 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
-/// How lines look.
+/// Form of the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Format {
     /// A sentence and its fields; with the time and the level where neither a terminal nor the journal adds them.
@@ -107,7 +107,7 @@ pub fn timestamp() -> String {
     text
 }
 
-/// What stands in front of a line of text.
+/// Prefix of a line of text.
 #[derive(Clone, Copy)]
 enum Text {
     /// `starhop: `, for people at a terminal.
@@ -181,7 +181,7 @@ const BURST: u32 = 10;
 /// After this time as many pass again.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// What passed of one kind since a moment.
+/// Number of lines of one kind that passed since a moment.
 struct Window {
     began: Instant,
     count: u32,

@@ -1,8 +1,8 @@
 //! The state of a node as metrics for Prometheus, in the OpenMetrics text format.
 //!
-//! Names follow Prometheus' conventions: base units (bytes, seconds, ratios), `_total` for what only grows. A label
-//! `peer` is an address; the busiest peers of each side have series of their own, and the rest is summed up as `other`,
-//! so that strangers cannot make series without end.
+//! Names follow Prometheus' conventions: base units (bytes, seconds, ratios), `_total` for counters. A label `peer`
+//! is an address; the busiest peers of each side have series of their own, and the rest is summed up as `other`, so
+//! that strangers cannot make series without end.
 
 use super::status::{Peer, Side, Site, Status};
 use prometheus_client::collector::Collector;
@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use std::fmt;
 
-/// The media type of what [`encode`] returns.
+/// The media type of the text that [`encode`] returns.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Peers of one side that have series of their own.
@@ -200,8 +200,8 @@ impl Snapshot {
         writer.counters("peer_bytes", "Bytes of the hop on the wire", counts(|p| p.bytes))
     }
 
-    /// The accounts of those who ask: what they were given, and how much of it came from the cache and not over the
-    /// satellite.
+    /// The accounts of downstream peers: bytes sent to each, and the part of them that came from the cache and not
+    /// over the satellite.
     fn sites(&self, writer: &mut Writer<'_>) -> fmt::Result {
         let sites = || self.peers.iter().filter(|row| row.peer.side == Side::Downstream);
         let label = |row: &Row| [row.labels[0].clone()];

@@ -1,7 +1,7 @@
-//! What an operator sees of a long-lived role, and asks of it.
+//! The operator's view of a long-lived role, and the questions that it answers.
 //!
-//! A role describes itself in a [`Status`]. Its [`Desk`], a thread of its own, hands that out: over a Unix socket, as
-//! metrics for Prometheus, and as a page. [`log`] and [`transfers`] are its log.
+//! A role describes itself in a [`Status`]. Its [`Desk`], a thread of its own, hands the status out: over a Unix
+//! socket, as metrics for Prometheus, and as a page. [`log`] and [`transfers`] are its log.
 
 pub mod capture;
 mod desk;

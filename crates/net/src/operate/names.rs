@@ -37,7 +37,7 @@ impl Place {
     /// Its address now; the first of several wins.
     ///
     /// # Errors
-    /// When no address can be found.
+    /// No address can be found.
     pub fn resolve(&self) -> Result<SocketAddr, String> {
         let mut found =
             self.0.to_socket_addrs().map_err(|error| format!("`{self}` is not found: {error}"))?;
@@ -89,7 +89,7 @@ pub fn is_itself(upstream: SocketAddr, listen: SocketAddr) -> bool {
     upstream.port() == listen.port() && is_here(upstream.ip()) && covers(listen.ip(), upstream.ip())
 }
 
-/// Where a roster says who is to be spoken to: what to do if nobody on it listens at `upstream`.
+/// Advice if the roster, which lists all nodes, has none that listens at `upstream`.
 pub fn not_on_roster(upstream: SocketAddr, sources: &Sources) -> Option<String> {
     let Sources::Files { roster: Some(path), .. } = sources else { return None };
     let roster = Roster::load(path).ok()?;

@@ -1,4 +1,4 @@
-//! What systemd is told of a node (sd_notify(3)): that it is ready, that it lives, that it ends.
+//! Messages of a node to systemd (sd_notify(3)): that it is ready, that it lives, that it ends.
 
 use sd_notify::NotifyState;
 use std::time::Duration;

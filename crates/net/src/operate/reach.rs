@@ -12,10 +12,10 @@ use std::time::Duration;
 /// The question is repeated this often: the first packet of many a path is lost.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Asks `upstream` who it is, until it answers or `patience` ends. Call within a tokio runtime.
+/// Asks `upstream` for its identity, until it answers or `patience` ends. Call within a tokio runtime.
 ///
 /// # Errors
-/// When the socket fails.
+/// The socket fails.
 pub async fn reach(
     driver: &mut Driver<Relay<HopSuite>>,
     upstream: SocketAddr,

@@ -1,15 +1,16 @@
-//! What the kernel refused to send, for the operator: a node whose packets do not fit its path looks idle otherwise.
+//! Packets that the kernel refused to send, for the operator: a node whose packets do not fit its path looks idle
+//! otherwise.
 
 use crate::DriverStats;
 
-/// What was told so far.
+/// Number of refusals that the operator was told of.
 #[derive(Debug, Default)]
 pub struct Refusals {
     told: u64,
 }
 
 impl Refusals {
-    /// What the operator should hear of the socket's counters, when something was refused since the last call.
+    /// A message to the operator if the socket's counters show a refusal since the last call.
     pub fn news(&mut self, socket: DriverStats) -> Option<String> {
         let fresh = socket.tx_refused.saturating_sub(std::mem::replace(&mut self.told, socket.tx_refused));
         let errno = socket.last_errno.filter(|_| fresh > 0)?;

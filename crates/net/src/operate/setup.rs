@@ -1,7 +1,7 @@
-//! What `starhop setup` changes on a host, and how it is taken back.
+//! The changes that `starhop setup` makes on a host, and their undoing.
 //!
-//! A [`Plan`] is a list of [`Step`]s. Carrying it out notes for each step how the host was before, in a [`Journal`]; that
-//! is read to undo them, last first.
+//! A [`Plan`] is a list of [`Step`]s. Carrying it out notes for each step the state of the host before, in a
+//! [`Journal`]; undoing reads the journal backwards.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -14,11 +14,11 @@ use std::process::Command;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// A file with this content and mode, in place of what was there.
+    /// A file with this content and mode, in place of an earlier file of the same path.
     Write {
-        /// Where, below the root.
+        /// Its path, below the root.
         path: PathBuf,
-        /// What it holds.
+        /// Its content.
         content: String,
         /// Its permissions.
         mode: u32,
@@ -48,17 +48,17 @@ impl fmt::Display for Step {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Done {
     step: Step,
-    /// What the file held and its mode, where there was one.
+    /// Content and mode of the earlier file, if there was one.
     before: Option<(String, u32)>,
 }
 
-/// What was done to a host, as it is kept on the disk.
+/// The changes that were made to a host, as stored on the disk.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Journal {
     done: Vec<Done>,
 }
 
-/// Where the journal of a role is, below the root.
+/// Path of the journal of a role, below the root.
 fn journal_of(root: &Path, role: &str) -> PathBuf {
     root.join(format!("var/lib/starhop/setup-{role}.json"))
 }
@@ -70,7 +70,7 @@ pub struct Plan {
     pub role: String,
     /// The directory that stands for `/`.
     pub root: PathBuf,
-    /// What to do, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -80,11 +80,11 @@ pub enum SetupError {
     /// A file is at fault.
     #[error("cannot {action} `{}`: {cause}", path.display())]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// A command is at fault.
@@ -92,7 +92,7 @@ pub enum SetupError {
     Command {
         /// The command.
         command: String,
-        /// What it or the system said.
+        /// Its message, or the system's.
         problem: String,
     },
     /// Something was set up before.
@@ -132,10 +132,10 @@ impl Plan {
     }
 }
 
-/// Takes back what was set up for a role.
+/// Undoes the setup of a role.
 ///
 /// # Errors
-/// [`SetupError`] names what is at fault; what could be taken back, was.
+/// [`SetupError`] names the step that failed; all other steps are undone.
 pub fn undo(root: &Path, role: &str) -> Result<(), SetupError> {
     let path = journal_of(root, role);
     let text = std::fs::read_to_string(&path).map_err(|_| SetupError::Nothing(role.to_owned()))?;

@@ -20,7 +20,7 @@ const LONGEST_QUESTION: u64 = 4096;
 /// An answer takes no longer than this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the sockets of nodes are.
+/// The socket of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
     /// As `relay-4433`: the role and the port.
@@ -123,7 +123,7 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers whoever connects.
+/// Answers every client that connects.
 pub(super) async fn serve(listener: UnixListener, bell: Bell) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
     loop {
@@ -165,11 +165,11 @@ async fn converse(mut stream: tokio::net::UnixStream, bell: Bell) -> io::Result<
     tokio::time::timeout(PATIENCE, write.write_all(format!("{answer}\n").as_bytes())).await?
 }
 
-/// The largest packet that the kernel would send to `peer`, from the route and what ICMP has told; `None` where it does
+/// The largest packet that the kernel would send to `peer`, from the route and from ICMP; `None` if the kernel does
 /// not say.
 ///
 /// # Errors
-/// When there is no route.
+/// There is no route.
 pub(super) fn mtu_of(peer: SocketAddr) -> io::Result<Option<u32>> {
     let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;

@@ -45,7 +45,7 @@ pub struct Peer {
     pub side: Side,
     /// Whose key it has: a name of the roster, or the domain. Absent where packets are plain or none has come.
     pub identity: Option<String>,
-    /// The version of its program, as it says. Only who asks a node hears it.
+    /// The version of its program, by its own account; absent if this node has not asked it.
     pub version: Option<String>,
     /// By how much its clock is ahead of ours, ms, to within half of the round trip.
     pub clock_ahead_ms: Option<f64>,
@@ -82,7 +82,7 @@ pub struct Peer {
 pub struct Flow {
     /// Its name, hexadecimal.
     pub flow: String,
-    /// What its source calls it.
+    /// The source's name of the flow.
     pub name: Option<String>,
     /// Bytes in all, once known.
     pub length: Option<u64>,
@@ -120,7 +120,7 @@ pub struct Site {
     pub rtt_ms: Option<f64>,
     /// Users' connections with it now.
     pub connections: usize,
-    /// How often one of the two began anew.
+    /// Number of times that one of the two began anew.
     pub sessions: u32,
     /// Users' bytes that went there.
     pub user_bytes_to: u64,
@@ -143,7 +143,7 @@ pub struct UserFlow {
     pub waiting_bytes: u64,
 }
 
-/// What a node has done since its start.
+/// Counters of a node since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Accounts {
     /// Requests received.
@@ -161,7 +161,7 @@ pub struct Accounts {
 /// The state of a node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// When it was taken: RFC 3339, UTC.
+    /// Time of the snapshot: RFC 3339, UTC.
     pub timestamp: String,
     /// `serve`, `relay` or `gateway`.
     pub role: String,
@@ -261,7 +261,7 @@ impl Status {
         self.peers.truncate(MOST_PEERS);
     }
 
-    /// Adds flows; `name` says what the source calls one.
+    /// Adds flows; `name` gives the source's name of a flow.
     pub fn add_flows(
         &mut self,
         now: Instant,
@@ -283,7 +283,7 @@ impl Status {
         }));
     }
 
-    /// Notes what was refused for a reason; reasons that never happened are left out.
+    /// Adds refusals of one reason; reasons that never happened are left out.
     pub fn refuse(&mut self, reason: &str, count: u64) {
         if count > 0 {
             self.refused.insert(reason.to_owned(), count);
@@ -348,7 +348,7 @@ impl Peer {
     }
 }
 
-/// What a node of this program tells its neighbours of itself, as of now.
+/// The facts that a node of this program tells its neighbours about itself, as of now.
 pub fn about() -> About {
     let epoch = (clock::unix_nanos() / 1000).checked_sub(clock::now().since(Instant::ZERO).as_nanos() / 1000);
     About { version: Version::new(env!("CARGO_PKG_VERSION")), epoch }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// A transfer whose end was sent so long ago is over, if nobody has asked anything of it since.
 pub const QUIET: Duration = Duration::from_secs(1);
 
-/// What a role remembers of its transfers.
+/// A role's memory of its transfers.
 #[derive(Debug)]
 pub struct Record {
     started: Instant,
@@ -22,7 +22,7 @@ impl Default for Record {
 }
 
 impl Record {
-    /// Logs and counts a transfer; `name` is what the source calls the flow, where it is known.
+    /// Logs and counts a transfer; `name` is the source's name of the flow, if known.
     ///
     /// Times are in seconds, rates in 10^6 bit/s of payload, from the first to the last packet.
     pub fn note(&mut self, transfer: &Transfer, name: Option<&str>) {
@@ -42,7 +42,7 @@ impl Record {
         *self.endings.entry(reason.to_owned()).or_default() += 1;
     }
 
-    /// When the role began.
+    /// Start of the role.
     pub fn started(&self) -> Instant {
         self.started
     }

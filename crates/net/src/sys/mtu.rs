@@ -3,8 +3,8 @@
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
-/// The largest packet that the kernel would send from `socket` to where it is connected, IP header included: from the
-/// route, and from what ICMP has told. `None` when the kernel does not know.
+/// The largest packet that the kernel would send from the connected `socket` to its peer, IP header included: from
+/// the route, and from ICMP. `None` if the kernel does not know.
 #[allow(unsafe_code, reason = "nix has no IPV6_MTU")]
 pub(crate) fn path_mtu(socket: &UdpSocket) -> Option<u32> {
     let is_ipv4 = socket.local_addr().ok()?.is_ipv4();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Replaces the file at `path`, or makes it, with `mode`: a crash leaves the old file or the new one.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let fresh = with_suffix(path, ".new");
     let mut file = create_new(&fresh, mode)?;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// How far ahead of ordinary processes one is put: the most that there is.
+/// The nice value of a process that goes ahead of ordinary ones: the highest priority that there is.
 const AHEAD: libc::c_int = -20;
 
 /// Starts a process that the kernel kills when the calling *thread* ends, however it ends. With `is_ahead` it goes ahead of

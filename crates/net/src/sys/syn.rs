@@ -1,4 +1,4 @@
-//! What the SYN of an accepted connection said.
+//! The headers of the SYN of an accepted connection.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,4 +1,4 @@
-//! What diverts packets to the relay: one table of nftables, and one routing rule for each IP version.
+//! The rules that divert packets to the relay: one table of nftables, and one routing rule for each IP version.
 
 use super::rules;
 use super::socket::INTERCEPTED;
@@ -11,7 +11,7 @@ const MARK: u32 = 0x5348_0000;
 /// As [`MARK`], for gateways: "SG", and the port.
 pub(crate) const GATEWAY_MARK: u32 = 0x5347_0000;
 
-/// Rules that divert what `matches` to the port `port` here, one for each IP version.
+/// Rules that divert packets matching `matches` to the local port `port`, one for each IP version.
 pub(crate) fn divert(matches: &str, port: u16, mark: u32) -> [String; 2] {
     INTERCEPTED.map(|address| {
         let (version, family, to) = match address {
@@ -22,7 +22,7 @@ pub(crate) fn divert(matches: &str, port: u16, mark: u32) -> [String; 2] {
     })
 }
 
-/// One table of rules, and the mark of what they divert.
+/// One table of rules, and the mark of the packets that they divert.
 #[derive(Clone, Debug)]
 pub(crate) struct Firewall {
     table: String,
@@ -31,10 +31,10 @@ pub(crate) struct Firewall {
 }
 
 impl Firewall {
-    /// The firewall of a relay for one UDP port. A datagram is diverted if it comes from or goes to the port and begins
-    /// as a packet of ours: plain (the first bits of PROTOCOL.md's header: 01, then the kind: 4 to 7) or sealed (1, then
-    /// any: 8 to 15). The relay itself looks closer, and passes on what is not Starhop's, or not for it. Without a socket
-    /// that takes it, `tproxy` lets a packet pass.
+    /// The firewall of a relay for one UDP port. A datagram is diverted if it comes from or goes to the port and
+    /// begins as a packet of ours: plain (the first bits of PROTOCOL.md's header: 01, then the kind: 4 to 7) or
+    /// sealed (1, then any: 8 to 15). The relay itself looks closer, and passes on packets of other protocols and
+    /// for other nodes. `tproxy` lets a packet pass if no socket takes it.
     pub(super) fn relay(port: u16) -> Self {
         let mut rules = "    fib daddr type local return\n".to_owned();
         for side in ["dport", "sport"] {
@@ -68,10 +68,10 @@ impl Firewall {
         nft(&self.script())
     }
 
-    /// Whether all of it is there still: others may change rules, too.
+    /// Whether all of it is still installed: other programs may change rules, too.
     ///
     /// # Errors
-    /// When that cannot be found out now.
+    /// The state cannot be read now.
     pub(super) fn is_installed(&self) -> io::Result<bool> {
         let mut command = Command::new("nft");
         command.args(["list", "table"]).args(self.table.split(' '));
@@ -89,7 +89,7 @@ impl Firewall {
     /// Lets packets pass. What is not there need not be removed.
     pub(super) fn remove(&self) -> io::Result<()> {
         let table = &self.table;
-        // Adding what is there already changes nothing, and makes the deletion succeed.
+        // Adding a table that exists changes nothing, and makes the deletion succeed.
         nft(&format!("add table {table}\ndelete table {table}\n"))?;
         rules::remove(self.mark)
     }

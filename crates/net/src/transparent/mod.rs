@@ -38,12 +38,12 @@ use watchdog::{HEARTBEAT, Watchdog};
 const RECEIVED_AT_ONCE: usize = 64;
 /// Bytes taken from the relay before they are sent.
 const SEND_AHEAD: usize = 256 * 1024;
-/// What one GSO send may hold: the length field of IPv4 counts headers too.
+/// Most bytes of one GSO send: the length field of IPv4 counts headers too.
 const RUN_BYTES: usize = 65_000;
 /// Between two timeouts, at least: see the driver's.
 const COALESCE: Duration = Duration::from_micros(100);
 
-/// What a transparent relay is started with.
+/// Options of a transparent relay.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The UDP port of servers, whose packets are diverted.
@@ -112,7 +112,7 @@ impl Transparent {
     /// Listens, and then has packets diverted. Call within a tokio runtime.
     ///
     /// # Errors
-    /// When this is not permitted here, or the kernel or `nft` lacks what it takes.
+    /// Listening is not permitted here, or the kernel or `nft` lacks a feature.
     pub fn start(node: Interceptor<HopSuite>, options: &Options) -> io::Result<Self> {
         let allowed = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => io::Error::other(
@@ -146,12 +146,12 @@ impl Transparent {
         Counters { relay: self.node.stats(), sockets: self.stats, passed_on: self.passed_on }
     }
 
-    /// What seals its packets.
+    /// The suite that seals its packets.
     pub fn suite(&self) -> &HopSuite {
         self.node.relay().suite()
     }
 
-    /// What seals its packets, to change it.
+    /// The suite that seals its packets, to change it.
     pub fn suite_mut(&mut self) -> &mut HopSuite {
         self.node.relay_mut().suite_mut()
     }

@@ -22,7 +22,7 @@ impl News {
         Ok(Self([firewall, subscribed(SockProtocol::NetlinkRoute, RULES)?]))
     }
 
-    /// What to wait for.
+    /// The descriptors to wait for.
     pub(super) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.0[0].as_fd(), self.0[1].as_fd()]
     }

@@ -1,4 +1,4 @@
-//! The routing rules that deliver diverted packets to this host, whatever their address.
+//! The routing rules that deliver diverted packets to this host, for any destination address.
 
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};

@@ -8,7 +8,7 @@ fn main() {
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo:rerun-if-changed={log}");
     }
-    // Whoever builds from an archive, which is no repository, may say what it is an archive of.
+    // A build from an archive, which is no repository, may be told the commit of the archive.
     let given = std::env::var("STARHOP_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = given.or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
     println!("cargo:rustc-env=STARHOP_COMMIT={}", commit.as_deref().unwrap_or("unknown"));

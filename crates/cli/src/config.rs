@@ -18,7 +18,7 @@ use toml::{Table, Value};
 /// The option that names the file; a verb with it can be configured by one.
 const OPTION: &str = "config";
 
-/// What every verb that can be configured takes.
+/// Arguments of every verb that a file can configure.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ConfigArgs {
     /// A file with options, as `key = value` below [VERB]; the command line goes before it. Check it with `starhop check`
@@ -26,7 +26,7 @@ pub(crate) struct ConfigArgs {
     config: Option<PathBuf>,
 }
 
-/// What is wrong with a file.
+/// A fault of a configuration file.
 #[derive(Debug)]
 pub(crate) struct ConfigError {
     path: PathBuf,
@@ -197,7 +197,7 @@ impl File {
         program.clone().try_get_matches_from(all).map_err(|error| self.explain(verb, &error))
     }
 
-    /// What clap says of an option, as a fault of the file.
+    /// An error of clap about an option, as a fault of the file.
     pub(crate) fn explain(&self, verb: &Command, error: &clap::Error) -> ConfigError {
         let arg = match error.get(ContextKind::InvalidArg) {
             Some(ContextValue::String(arg)) => Some(arg.clone()),
@@ -231,7 +231,7 @@ fn configurable(program: &Command) -> impl Iterator<Item = &Command> {
     program.get_subcommands().filter(|verb| verb.get_arguments().any(|arg| arg.get_id() == OPTION))
 }
 
-/// The argument of a verb behind a key. A file names no other file, and `json` is for whoever starts the node.
+/// The argument of a verb behind a key. A file names no other file, and `json` is left to the command line.
 fn option<'a>(verb: &'a Command, key: &str) -> Option<&'a Arg> {
     let is_named = |arg: &&Arg| match arg.get_long() {
         Some(long) => long == key && ![OPTION, "help", "version"].contains(&key),
@@ -283,7 +283,8 @@ pub(crate) fn expand(program: &Command, arguments: Vec<OsString>) -> Result<Vec<
     let Some(verb) = configurable(program).find(|verb| verb.get_name() == name) else { return Ok(arguments) };
     let file = File::read(&path, program)?;
     let has_positional = || {
-        // Of what is left when every option and its value is taken away; good enough to say who goes first.
+        // The arguments that remain without options and their values: good enough to tell whether one of them is
+        // positional.
         let matches = program.clone().ignore_errors(true).try_get_matches_from(&arguments).ok()?;
         let verb = matches.subcommand_matches(&name)?;
         Some(verb.ids().any(|id| option_is_positional(program, &name, id.as_str())))
@@ -311,7 +312,7 @@ fn option_is_positional(program: &Command, verb: &str, name: &str) -> bool {
     verb.and_then(|verb| option(verb, name)).is_some_and(Arg::is_positional)
 }
 
-/// What changes when a file is read again.
+/// A configuration file, to find out on SIGHUP which settings have changed.
 pub(crate) struct Reread {
     path: PathBuf,
     verb: String,

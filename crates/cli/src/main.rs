@@ -1,4 +1,4 @@
-//! The one binary: `starhop`. Each verb has a file; what they do is in the other crates.
+//! The one binary: `starhop`. Each verb has a file; its work is done in the other crates.
 
 mod config;
 mod progress;
@@ -56,9 +56,9 @@ enum Verb {
     Roster(verb::roster::Args),
     Demo(verb::demo::Args),
     Bench(verb::bench::Args),
-    /// Run a scenario in virtual time and say what came of it
+    /// Run a scenario in virtual time and print the results
     Sim(verb::sim::Args),
-    /// Run a scenario for real, in network namespaces, and say what came of it
+    /// Run a scenario for real, in network namespaces, and print the results
     Emulate(verb::emulate::Args),
     /// Make one report from result documents, to compare runs
     Report(verb::report::Args),
@@ -70,7 +70,7 @@ enum Verb {
     XcpRouter(verb::xcp_router::Args),
 }
 
-/// The version, and what this program was built from and as, for reports of what went wrong.
+/// The version, the commit and the features of this program, for reports of faults.
 static BUILD: LazyLock<String> = LazyLock::new(|| {
     let features = if starhop_net::clock::STEPS.is_some() { "clock-steps (for tests)" } else { "none" };
     format!(

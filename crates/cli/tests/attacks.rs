@@ -17,7 +17,7 @@ use support::{Get, Lying, Site, content, peak_memory};
 
 const LOSSY: Hop =
     Hop { rate: Rate::from_mbps(100), delay: Duration::from_millis(5), loss: 0.02, queue: 1000 };
-/// Where a loss would blur what is counted.
+/// For tests in which a loss would blur the counts.
 const CLEAN: Hop = Hop { loss: 0.0, ..LOSSY };
 /// Slow enough that something can be done in the middle of a transfer.
 const SLOW: Hop = Hop { rate: Rate::from_mbps(8), delay: Duration::from_millis(5), loss: 0.01, queue: 1000 };
@@ -53,7 +53,7 @@ fn main() {
     harness::run(tests, || None);
 }
 
-/// The node on a host, as who is farther from the server reaches it.
+/// The node on a host, as hosts farther from the server reach it.
 fn node(site: &Site, host: usize) -> SocketAddr {
     format!("{}:4433", site.chain.address_from_client(host)).parse().expect("an address")
 }
@@ -69,7 +69,7 @@ fn count(document: &serde_json::Value, field: &str) -> u64 {
     document["seal"][field].as_u64().unwrap_or(0)
 }
 
-/// It knows the name of what the relay has, and every format.
+/// The attacker knows the name of the relay's object, and every format.
 fn an_outsider_gets_not_one_byte_back() {
     let site = Site::new(&[CLEAN; 2]);
     site.make_key("other.key");
@@ -125,7 +125,8 @@ fn a_request_that_is_played_back_is_not_answered_again() {
         insider.received() + other.received()
     };
     assert_eq!(play(), 0);
-    // A relay that forgets what it took, later than the epoch of 4 s in which the recording was made.
+    // A restarted relay, which has forgotten the packets that it accepted, later than the epoch of 4 s in which
+    // they were recorded.
     std::thread::sleep(Span::from_millis(4200));
     drop(relay);
     let _relay = site.relay(1);
@@ -245,7 +246,7 @@ fn a_poisoned_part_with_nobody_else_to_ask_is_told() {
     assert!(site.received() == Some(bytes));
 }
 
-/// The upstream of a relay lies to the first who asks, and what it said stays in the relay's cache.
+/// The upstream of a relay lies to the first client, and its wrong bytes stay in the relay's cache.
 fn a_relay_forgets_what_its_upstream_lied_about() {
     for (verify, second) in [("full", 0), ("off", 5)] {
         // A packet that gets lost would be told the truth about at once.

@@ -96,8 +96,9 @@ mod agreement {
         });
     }
 
-    /// Random losses of few packets decide what a TCP does: its goodput over 40 s at 0.1 % differs by half from seed to
-    /// seed. So the runs are long, and the simulator's is the mean of as many as take no time.
+    /// Random losses of few packets decide the goodput of a TCP: over 40 s at 0.1 % it differs by half from seed to
+    /// seed. So the emulated runs are long, and the simulator's number is the mean of this many seeds, which take
+    /// no time.
     const SEEDS: u32 = 8;
 
     /// Goodput as a share of the simulator's mean over `seeds`, and how much longer bytes take to be had in order, ms.
@@ -118,7 +119,7 @@ mod agreement {
         (goodput, delay)
     }
 
-    /// The whole table, whatever one of its rows says.
+    /// The whole table; a failing row does not end it.
     pub(super) fn long_all() {
         let mut problems = Vec::new();
         for (loss, seconds) in [("0%", 40), ("0.1%", 120), ("1%", 120)] {
@@ -142,7 +143,7 @@ mod agreement {
     }
 }
 
-/// What the command offers.
+/// The tools of the command.
 mod tools {
     use super::scenario::Run;
     use super::*;
@@ -169,12 +170,13 @@ mod tools {
         assert!(rows.iter().all(|row| row[4].is_empty()), "nothing is malformed");
     }
 
-    /// By default a capture shows what anybody on the way sees: seals, and not what is in them.
+    /// By default a capture shows the view of an eavesdropper: seals, and not their contents.
     pub(super) fn captures_show_seals_only() {
         let scenario = Scenario::chain(2, "20Mbit", "5ms", "2%").file("starhop", 500_000);
         let run = scenario.emulate(&["--pcap", "captures"]);
         assert!(run.is_whole(), "{}", run.document);
-        // The emulator itself has the key: it knows what its links lost. A repair takes a hopRTT of 10 ms and a look.
+        // The emulator itself has the key, so it knows which packets its links lost. A repair takes a hopRTT of 10
+        // ms and a look.
         let recovery = run.document["flows"][0]["recovery_ms"]["mean"].as_f64().unwrap_or(f64::NAN);
         assert!((5.0..100.0).contains(&recovery), "{recovery} ms");
         let Some(rows) = decoded(&run, &SEAL_FIELDS) else { return };
@@ -187,7 +189,7 @@ mod tools {
         ["starhop.kind", "starhop.offset", "starhop.payload_length", "frame.comment", "starhop.malformed"];
     const SEAL_FIELDS: [&str; 3] = ["starhop.kind", "starhop.seal.counter", "starhop.malformed"];
 
-    /// What the dissector makes of the first link's packets; nothing where there is no tshark.
+    /// The dissector's view of the first link's packets; nothing if there is no tshark.
     fn decoded(run: &Run, fields: &[&str]) -> Option<Vec<Vec<String>>> {
         let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../tools/starhop.lua");
         let mut tshark = Command::new("tshark");
@@ -320,7 +322,7 @@ mod chaos {
     use nix::sys::signal::Signal;
     use std::time::Duration;
 
-    /// Two relays; what follows happens while 16 Mbit/s flow.
+    /// Two relays; the events of the tests happen while 16 Mbit/s flow.
     fn base(bytes: u64) -> Scenario {
         Scenario::chain(3, "16Mbit", "10ms", "0.5%").file("starhop", bytes)
     }
@@ -364,8 +366,8 @@ mod chaos {
         });
     }
 
-    /// Every switch loses what is on its way, and nobody tells the ends; from three round trips after it on, the rate is
-    /// that of before.
+    /// Every switch loses the packets under way, and the ends are not told; from three round trips after it on, the
+    /// rate is that of before.
     fn switching(seconds: u32) {
         let scenario = Scenario::parallel("16Mbit", ["20ms", "22.5ms"], "1s");
         let scenario = scenario.file("starhop", u64::from(seconds) * 1_250_000);

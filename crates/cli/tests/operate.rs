@@ -1,4 +1,4 @@
-//! What an operator sees of running nodes.
+//! The operator's view of running nodes.
 
 mod local;
 
@@ -71,7 +71,7 @@ fn door(node: &mut local::Node, purpose: &str) -> String {
     said.expect("it says where")
 }
 
-/// What a node answers to a browser: the head and the body.
+/// A node's answer to a browser: the head and the body.
 fn http(address: &str, request: &str) -> (String, String) {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");

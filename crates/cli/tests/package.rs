@@ -42,7 +42,7 @@ fn succeed(what: &str, output: &Output) {
     assert!(output.status.success(), "{what}:\n{}", String::from_utf8_lossy(&said));
 }
 
-/// `systemd-analyze security` counts what a unit may still do, from 0 to 10.
+/// `systemd-analyze security` rates the permissions of a unit from 0 to 10.
 fn units_are_confined(root: &Path) {
     let units = [
         ("starhop-relay", 2.5),

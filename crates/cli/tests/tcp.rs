@@ -208,7 +208,7 @@ fn a_thousand_connections_are_counted() {
         (0..MANY).map(pair).collect()
     };
     let mut pairs = host.run(connect).expect("a thread").expect("connections");
-    // What is accepted has the control of its listener, what connects has the default.
+    // Accepted connections have the control of their listener, connecting ones have the default.
     assert_eq!(status("hybla-veno").expect("it is loaded")["sockets"], MANY);
     for (client, server) in &mut pairs {
         server.write_all(&[7; 20_000]).expect("room");
@@ -248,7 +248,7 @@ fn cpu() -> f64 {
     (usage.user_time() + usage.system_time()).num_microseconds() as f64 * 1e-6
 }
 
-/// Payload over veth, with what it costs: both sides of the kernel run in the context of the two ends.
+/// Payload over veth, with its CPU time: both sides of the kernel run in the context of the two ends.
 fn long_a_gbit_costs_what_it_costs_with_reno() {
     const BYTES: usize = 1_000_000_000;
     const ROUNDS: usize = 9;
@@ -271,7 +271,7 @@ fn long_a_gbit_costs_what_it_costs_with_reno() {
     for control in CONTROLS {
         let _loaded = Loader::start(&[control.name]);
         let (mut reno, mut own) = (f64::INFINITY, f64::INFINITY);
-        // In turns, and the best of each: what else the machine does only ever adds.
+        // In turns, and the best of each: other load on the machine only ever adds.
         for _ in 0..ROUNDS {
             reno = reno.min(round("reno"));
             own = own.min(round(control.kernel_name));

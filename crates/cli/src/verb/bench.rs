@@ -24,16 +24,16 @@ pub(crate) struct Args {
     /// Write the object (to memory) and verify it, instead of throwing it away
     #[arg(long)]
     verify: bool,
-    /// How long each run of iperf3 takes, in seconds; 0 leaves it out
+    /// Length of each run of iperf3, in seconds; 0 leaves it out
     #[arg(long, default_value_t = 5)]
     iperf_seconds: u64,
     /// Only with plain packets
     #[arg(long, conflicts_with = "compare")]
     insecure: bool,
-    /// Sealed and plain in turns, to see what the seal costs
+    /// Sealed and plain in turns, to see the cost of the seal
     #[arg(long)]
     compare: bool,
-    /// How often each is measured; the median counts
+    /// Number of measurements of each kind; the median counts
     #[arg(long, default_value = "3")]
     rounds: NonZeroU32,
     /// Print JSON
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the seal leaves of the plain relay's speed, where both were measured.
+/// Prints the ratio of the sealed to the plain relay's speed, if both were measured.
 fn compare(all: &[Measured]) {
     let [sealed, plain, ..] = all else { return };
     if plain.tool.starts_with("starhop") {

@@ -20,7 +20,7 @@ use std::time::Duration;
 pub(crate) struct Args {
     /// The node, such as relay-4433, or the path of its socket; the only one of this host otherwise
     node: Option<String>,
-    /// How the flow's id begins, as `starhop status` shows it; all flows otherwise
+    /// Beginning of the flow's id, as `starhop status` shows it; all flows otherwise
     #[arg(long, default_value = "", hide_default_value = true, value_name = "HEX", value_parser = hexadecimal)]
     flow: String,
     /// For how long

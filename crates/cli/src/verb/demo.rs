@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Number of hops; one fewer relays
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=50))]
     hops: u16,
-    /// How long each TCP may try
+    /// Longest time that each TCP may try
     #[arg(long, default_value = "40s", value_parser = quantity::time)]
     tcp_limit: Duration,
     /// Congestion controls to compare with, separated by commas
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What else can be shown.
+/// The other demonstration.
 #[derive(clap::Subcommand)]
 enum Other {
     Gateway(gateway::Args),

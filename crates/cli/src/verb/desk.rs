@@ -1,11 +1,11 @@
-//! What every long-lived verb takes about where it can be asked.
+//! Arguments of every long-lived verb about the addresses at which it answers questions.
 
 use super::address;
 use starhop_net::operate::{Address, Desk, Doors};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Where a long-lived role answers questions about itself.
+/// The addresses at which a long-lived role answers questions about itself.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct DeskArgs {
     /// The Unix socket of `starhop status`, or `none`; else ROLE-PORT.PID.sock below /run/starhop or the user's directory

@@ -1,4 +1,4 @@
-//! `starhop doctor`: what stands in the way of a node on this host.
+//! `starhop doctor`: finds obstacles to a node on this host.
 
 use super::sealing::SealArgs;
 use super::{address, print};
@@ -11,18 +11,18 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Check what a node of this host needs: keys, clock, sockets, and the paths to its peers.
+/// Check the needs of a node on this host: keys, clock, sockets, and the paths to its peers.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  starhop doctor 192.0.2.1:4433 --key /etc/starhop/domain.key\n\nThe answer of a peer, and the keys, are checked with --key or --insecure only.\n\nExit code 0 when all is well or could be better, 1 when something does not work."
 )]
 pub(crate) struct Args {
-    /// Whom the node asks: its upstreams
+    /// The upstreams of the node
     #[arg(value_parser = address, value_name = "ADDR")]
     peers: Vec<SocketAddr>,
     #[command(flatten)]
     seal: SealArgs,
-    /// How long a peer may take to answer
+    /// Longest time until a peer answers
     #[arg(long, default_value = "3s", value_parser = quantity::time, value_name = "TIME")]
     timeout: Duration,
     /// Print a JSON array

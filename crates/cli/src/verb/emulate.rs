@@ -31,7 +31,7 @@ Exit codes: 0 fine; 1 the run failed, or its results cannot be written; 2 bad us
 /// Ended by SIGINT, as a shell counts it.
 const INTERRUPTED: u8 = 130;
 
-/// Run a scenario for real, in network namespaces, and say what came of it
+/// Run a scenario for real, in network namespaces, and print the results
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Let this kernel's TCP carry a flow, with this congestion control; may be given several times
     #[arg(long = "tcp", value_name = "FLOW=CONTROL", value_parser = pair)]
     tcp: Vec<(String, String)>,
-    /// How relays are deployed; transparently where that is possible, unless given
+    /// Deployment of relays; transparent if the machine can, unless given
     #[arg(long, value_enum, value_name = "WAY")]
     relays: Option<Relays>,
     /// Nodes speak IPv6 with each other
@@ -70,12 +70,12 @@ impl Args {
     }
 }
 
-/// How relays are deployed.
+/// The deployment of relays.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Relays {
     /// Routers divert packets to them
     Transparent,
-    /// Everybody is told whom to ask
+    /// Each process is told its upstream
     Overlay,
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     let program = std::env::current_exe().context("cannot find this program itself")?;
-    // Ctrl-C in a shell is for what runs in it.
+    // Ctrl-C in a shell is for the programs in that shell.
     let mut interrupts = args.shell.is_none().then(Interrupts::hold_back).transpose()?;
     // Before any thread is started: a process with threads cannot enter a user namespace.
     emu::enter()?;

@@ -1,4 +1,4 @@
-//! `starhop figure`: runs the papers' figures and says what came of their claims.
+//! `starhop figure`: runs the papers' figures and prints the outcomes of their claims.
 
 use crate::progress::Bar;
 use anyhow::{Context, anyhow, bail};
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Write the figures and their scenarios into this directory, to change them
     #[arg(long, value_name = "DIR")]
     copy: Option<PathBuf>,
-    /// Where data, plots and verdicts go
+    /// Directory of data, plots and verdicts
     #[arg(long, value_name = "DIR", default_value = "figures-out")]
     out: PathBuf,
     /// Repetitions, in place of the figure's own number
@@ -52,10 +52,10 @@ pub(crate) struct Args {
     /// With `all`: also the figures that take hours
     #[arg(long)]
     long: bool,
-    /// Write the verdicts into this document after every figure; what was not run stays as the document has it
+    /// Write the verdicts into this document after every figure; figures that were not run keep their verdicts
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
-    /// With --results: leave out what the document holds of this very build
+    /// With --results: leave out figures that the document has from this very build
     #[arg(long, requires = "results")]
     resume: bool,
     /// Fail where a goal of ours is missed
@@ -121,7 +121,7 @@ fn recorded(file: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Puts what is finished into the document of results, whose other figures stay.
+/// Puts the finished figures into the document of results; its other figures stay.
 fn record(args: &Args, finished: &[Finished]) -> anyhow::Result<()> {
     let Some(file) = &args.results else { return Ok(()) };
     // A run that went wrong is no result.

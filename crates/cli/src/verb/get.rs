@@ -39,14 +39,14 @@ Exit codes:
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Paths below what is served, or `b3:` and the BLAKE3 hash of a file; `dir/` is all below a directory, and `*` and `?`
-    /// stand for parts of names
+    /// Paths below the served directory, or `b3:` and the BLAKE3 hash of a file; `dir/` is all below a directory,
+    /// and `*` and `?` stand for parts of names
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
     /// The server, or the relay next to this host; given several times, the next where one has no such name or is silent
     #[arg(long, value_parser = address, value_name = "ADDR", required = true)]
     from: Vec<SocketAddr>,
-    /// Whom to ask when wrong bytes come from there; may be given several times
+    /// The next source if wrong bytes come from there; may be given several times
     #[arg(long, value_parser = address, value_name = "ADDR")]
     bypass: Vec<SocketAddr>,
     /// The file to write, the last part of the name unless given; of several files the directory. `-` is standard output. Devices and pipes are written
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// Throw the bytes away, unverified: for measurements
     #[arg(long, conflicts_with = "output")]
     discard: bool,
-    /// How long the source may be silent
+    /// Longest silence of the source
     #[arg(long, default_value = "30s", value_parser = quantity::time, value_name = "TIME")]
     timeout: Duration,
     /// A source that sends less than this, over the time of --timeout, counts as silent
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     /// Print one JSON object with the result of each file instead of progress
     #[arg(long)]
     json: bool,
-    /// No progress, and no line about what went well
+    /// No progress, and no line about success
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// The rate of the link towards the source, if it is known; otherwise it is measured
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
-    /// The most that is taken from the source, on the wire, whatever its link carries
+    /// The highest rate from the source, on the wire, even if its link carries more
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     limit_rate: Option<Rate>,
     /// With --json: also print how far it is, as JSON lines, this often
@@ -143,7 +143,8 @@ fn parse(name: &str) -> Result<ContentName, clap::Error> {
         .map_err(|error| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{error}\n")))
 }
 
-/// The names that are asked for, patterns replaced by what they mean in the list of the first source that has one.
+/// The names of the command line, with patterns replaced by the matching names in the list of the first source that
+/// has one.
 fn expand(args: &Args) -> anyhow::Result<Result<Vec<String>, FetchError>> {
     if !args.names.iter().any(|name| index::is_pattern(name)) {
         return Ok(Ok(args.names.clone()));

@@ -27,17 +27,17 @@ enum What {
     New {
         /// The file; it must not exist
         file: PathBuf,
-        /// What the domain is called; part of every key
+        /// Name of the domain; part of every key
         #[arg(long, default_value = "starhop")]
         domain: String,
         /// A key of one node, which speaks to those on a roster
         #[arg(long, requires = "authority")]
         node: bool,
-        /// Who signs the roster: what `starhop roster init` printed
+        /// The authority that signs the roster: the key that `starhop roster init` printed
         #[arg(long, value_name = "PUBLIC", requires = "node")]
         authority: Option<String>,
     },
-    /// Show what a key file holds, but no secret
+    /// Show the contents of a key file, but no secret
     Show {
         /// The file
         file: PathBuf,

@@ -1,19 +1,19 @@
-//! What every long-lived verb takes about its log.
+//! Arguments of every long-lived verb about its log.
 
 use starhop_net::operate::log::{self, DEFAULT_LEVELS};
 
 /// The log of a long-lived role, on standard error.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct LogArgs {
-    /// How the log looks; with --json it is json unless this says otherwise
+    /// Form of the log; with --json it is json unless this says otherwise
     #[arg(long = "log", value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// What is logged: error, warn, info, debug, trace or off; or by target, as warn,starhop::transfer=info
+    /// Levels to log: error, warn, info, debug, trace or off; or by target, as warn,starhop::transfer=info
     #[arg(long = "log-level", env = "STARHOP_LOG", default_value = DEFAULT_LEVELS, value_name = "LEVELS")]
     levels: String,
 }
 
-/// What `--log` takes.
+/// The values of `--log`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Format {
     /// Lines for people

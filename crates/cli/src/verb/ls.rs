@@ -1,4 +1,4 @@
-//! `starhop ls`: what a server offers.
+//! `starhop ls`: lists the objects of a server.
 
 use super::address;
 use super::mechanisms::Mechanisms;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// The server, or the relay next to this host
     #[arg(long, value_parser = address, value_name = "ADDR")]
     from: SocketAddr,
-    /// How long the source may be silent
+    /// Longest silence of the source
     #[arg(long, default_value = "30s", value_parser = quantity::time, value_name = "TIME")]
     timeout: Duration,
     /// Print one JSON object per file

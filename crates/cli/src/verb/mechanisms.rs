@@ -3,7 +3,7 @@
 use starhop_lab::scenario::with_options;
 use starhop_proto::config::{Config, Profile, Settings};
 
-/// A profile and what is changed of it.
+/// A profile and the changes to it.
 #[derive(clap::Args)]
 pub(crate) struct Mechanisms {
     /// The set of mechanisms: starhop, leotp, leotp-code, intcp or intcp-uni

@@ -56,7 +56,7 @@ fn limit_rate(settings: &mut Settings, limit: Option<Rate>) {
     settings.rate_limit = limit.unwrap_or(settings.rate_limit);
 }
 
-/// One line to standard output, at once; whoever closed it does not want to know.
+/// Prints one line to standard output, at once. Errors are ignored, because a closed output has no reader.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -68,7 +68,7 @@ fn tell(mut event: serde_json::Value) {
     say(&event.to_string());
 }
 
-/// Results to standard output. Whoever closes the pipe early has seen enough.
+/// Prints results to standard output. A reader that closes the pipe early is no error.
 fn print(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -25,7 +25,7 @@ enum Task {
     Shells(sky::ShellsArgs),
 }
 
-/// Does what the subcommand asks.
+/// Runs the subcommand.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.task {
         Task::Path(args) => path::run(args)?,

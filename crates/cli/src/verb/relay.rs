@@ -35,7 +35,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Relay what others ask for: repair losses on the hop above, and keep what passes for the next who asks.
+/// Relay the requests of others: repair losses on the hop above, and keep passing data for the next request.
 ///
 /// A relay keeps nothing that cannot be lost: it may be ended, killed, restarted and left out at any moment.
 #[derive(clap::Args)]
@@ -49,10 +49,12 @@ pub(crate) struct Args {
     /// The next relay, or the server; given several times, the first of them that answers
     #[arg(long, value_name = "ADDR", required_unless_present = "transparent")]
     upstream: Vec<Place>,
-    /// Spread flows over all upstreams that answer, by what their paths were measured to deliver; a flow stays where it is
+    /// Spread flows over all upstreams that answer, by the measured throughput of their paths; a flow stays where
+    /// it is
     #[arg(long, conflicts_with = "transparent")]
     balance: bool,
-    /// Relay what passes this router, unasked: packets from and to the UDP port of `--listen` are diverted by nftables
+    /// Relay the flows that pass this router, unasked: packets from and to the UDP port of `--listen` are diverted
+    /// by nftables
     #[arg(long, conflicts_with_all = ["upstream", "routes"])]
     transparent: bool,
     /// Memory for data that passed
@@ -61,7 +63,7 @@ pub(crate) struct Args {
     /// The rate of the link towards the upstream, if it is known; otherwise it is measured
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
-    /// The most that is taken from the upstream, whatever its link carries
+    /// The highest rate from the upstream, even if its link carries more
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     limit_rate: Option<Rate>,
     /// Which of the 16 KiB groups in the cache are verified against the object's name before they are answered with
@@ -88,7 +90,7 @@ pub(crate) struct Args {
     stats_every: Option<Duration>,
 }
 
-/// What `--verify` takes.
+/// The values of `--verify`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Verify {
     /// None: clients find out themselves
@@ -295,7 +297,7 @@ impl Names {
     }
 }
 
-/// Refuses a relay that asks itself, and says what else can be seen beforehand.
+/// Refuses a relay whose upstream is itself, and reports other faults that can be seen beforehand.
 fn check_upstreams(args: &Args, upstreams: &[SocketAddr]) -> anyhow::Result<()> {
     let sources = args.seal.sources()?;
     for &upstream in upstreams {
@@ -373,7 +375,7 @@ fn memory_bound(args: &Args, config: &Config, suite: &HopSuite) -> u64 {
     config.memory_bound() + suite.memory_bound() + proofs
 }
 
-/// Has the relay verify what `--verify` says.
+/// Has the relay verify the groups that `--verify` selects.
 fn verify(args: &Args, relay: &mut Relay<HopSuite>) {
     if let Some(scrutiny) = args.verify.scrutiny() {
         relay.set_verifier(Box::new(Proofs::default()), scrutiny, clock::seed());
@@ -464,7 +466,7 @@ fn announce(args: &Args, driver: &Node, memory: u64, rtt_ms: Option<f64>) {
     }
 }
 
-/// What was told about wrong bytes, and when there may be news.
+/// Number of wrong groups that were reported, and the earliest time of the next report.
 #[derive(Default)]
 struct Lies {
     told: u64,

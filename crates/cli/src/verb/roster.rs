@@ -29,7 +29,7 @@ enum What {
         /// The authority's key file
         #[arg(long, value_name = "FILE")]
         authority: PathBuf,
-        /// What the domain is called
+        /// Name of the domain
         #[arg(long, default_value = "starhop")]
         domain: String,
     },
@@ -37,7 +37,7 @@ enum What {
     Add {
         /// The roster
         roster: PathBuf,
-        /// What the node is called
+        /// Name of the node
         #[arg(long)]
         name: String,
         /// Its public key, as `starhop key show` prints it; a second one while it rotates
@@ -51,7 +51,7 @@ enum What {
     Remove {
         /// The roster
         roster: PathBuf,
-        /// What the node is called
+        /// Name of the node
         #[arg(long)]
         name: String,
     },
@@ -66,7 +66,7 @@ enum What {
         #[arg(long, default_value = "90d", value_parser = days, value_name = "TIME")]
         valid: Duration,
     },
-    /// Say whether a roster is to be believed, and what it holds
+    /// Verify the signature of a roster, and show its contents
     Verify {
         /// The roster
         roster: PathBuf,

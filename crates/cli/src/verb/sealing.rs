@@ -1,4 +1,4 @@
-//! What every verb that sends packets takes: a key, or the word that none is wanted.
+//! Arguments of every verb that sends packets: a key, or `--insecure`.
 
 use anyhow::bail;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -40,8 +40,8 @@ pub(super) fn file_or_none() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 impl SealArgs {
-    /// Where keys come from: options, variables, or else the credentials `starhop.key` and `starhop.roster` of systemd. An
-    /// empty name, as an empty variable gives it, is none.
+    /// The source of the keys: options, variables, or else the credentials `starhop.key` and `starhop.roster` of
+    /// systemd. An empty name, as an empty variable gives it, is none.
     ///
     /// # Errors
     /// A [`clap::Error`] when keys and `--insecure` are given, and another one when neither is.
@@ -78,7 +78,7 @@ impl SealArgs {
     }
 }
 
-/// What to say where nothing is protected.
+/// The warning of a node without keys.
 const PLAIN: &str = "--insecure: packets are PLAIN; anybody on the network can read, change and forge them";
 
 /// Says on standard error that nothing is protected, for verbs that keep no log.

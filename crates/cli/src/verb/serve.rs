@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What a server does besides answering.
+/// The tasks of a server besides answering.
 struct Chores {
     hashing: Hashing,
     record: Record,
@@ -231,7 +231,7 @@ pub(super) fn socket(stats: DriverStats) -> serde_json::Value {
     serde_json::to_value(stats).unwrap_or_default()
 }
 
-/// Takes the key files anew, and says what came of it.
+/// Reads the key files anew, and logs the outcome.
 pub(super) fn reload(suite: &mut HopSuite) {
     match suite.reload() {
         Ok(security) => {
@@ -242,7 +242,7 @@ pub(super) fn reload(suite: &mut HopSuite) {
     }
 }
 
-/// Logs what the operator should know.
+/// Logs a warning for the operator, if there is one.
 pub(super) fn warn(warning: Option<String>) {
     if let Some(warning) = warning {
         tracing::warn!("{warning}");

@@ -9,19 +9,19 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Make this host a relay or a server: settings of the kernel, key, configuration, firewall, unit. Shows what it will
-/// change, and changes it with --apply.
+/// Make this host a relay or a server: settings of the kernel, key, configuration, firewall, unit. Shows the
+/// changes, and makes them with --apply.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  starhop setup relay --upstream 192.0.2.1:4433 --key domain.key\n  starhop setup relay --upstream 192.0.2.1:4433 --key domain.key --apply\n  starhop setup relay --undo\n\nIt needs root and the installed package. How the host was before is kept in /var/lib/starhop.\n\nExit code 0, or 1 when something could not be changed; what had been changed is taken back then."
 )]
 pub(crate) struct Args {
-    /// What the host becomes
+    /// The new role of the host
     role: Role,
-    /// Whom a relay asks; given several times, the first that answers
+    /// The upstream of a relay; given several times, the first that answers
     #[arg(long, value_parser = address, value_name = "ADDR", required_if_eq_all([("role", "relay"), ("undo", "false")]))]
     upstream: Vec<SocketAddr>,
-    /// What a server serves
+    /// The files and directories that a server serves
     #[arg(long, value_name = "DIR|FILE", default_value = "/srv/starhop")]
     path: Vec<PathBuf>,
     /// The domain's key, which is copied to /etc/starhop; a new one is made otherwise
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Change the host
     #[arg(long)]
     apply: bool,
-    /// Take back what was changed
+    /// Undo the changes
     #[arg(long, conflicts_with = "apply")]
     undo: bool,
     /// Change files below this directory instead, and nothing that runs
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     root: PathBuf,
 }
 
-/// What a host becomes.
+/// The new role of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Role {
     /// A relay
@@ -101,7 +101,7 @@ fn file(path: impl Into<PathBuf>, content: String, mode: u32) -> Step {
     Step::Write { path: path.into(), content, mode }
 }
 
-/// The key by a command, so that no secret gets into the journal of what was done.
+/// The step that makes the key by a command, so that no secret gets into the journal of the steps.
 fn new_key(given: Option<&Path>, key: &Path) -> anyhow::Result<Step> {
     let key = key.display().to_string();
     let command = match given {
@@ -139,7 +139,8 @@ fn configuration(args: &Args) -> String {
     format!("key = \"/etc/starhop/domain.key\"\n\n[{role}]\nlisten = \"[::]:{port}\"\n{own}")
 }
 
-/// What makes the host use the files: owners, kernel settings, the firewall where `ufw` keeps it, and the unit.
+/// Commands that make the host use the files: owners, kernel settings, the firewall if `ufw` keeps it, and the
+/// unit.
 fn commands(args: &Args) -> Vec<Step> {
     let run = |command: &str, undo: &str| {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();

@@ -20,18 +20,19 @@ Examples:
 Exit codes: 0 fine; 1 the run failed (wrong bytes arrived, for one) or its results cannot be written;
 2 bad usage or a bad scenario. docs/guide/scenarios.md describes the file.";
 
-/// Run a scenario in virtual time and say what came of it
+/// Run a scenario in virtual time and print the results
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     what: What,
-    /// Run nothing; print what a sender could reach, share against queue, that knows the links' capacity so late
+    /// Run nothing; print the throughput, share against queue, of a sender that knows the links' capacity this time
+    /// late
     #[arg(long, value_name = "LAG", value_parser = crate::quantity::time)]
     lagged_bound: Option<std::time::Duration>,
 }
 
-/// What is run, and where its results go: the same for `sim` and `emulate`.
+/// The scenario to run, and the outputs of its results: the same for `sim` and `emulate`.
 #[derive(clap::Args)]
 pub(crate) struct What {
     /// The scenario, a TOML file
@@ -47,7 +48,7 @@ pub(crate) struct What {
 }
 
 impl What {
-    /// The scenario as it is to be run; says what is wrong with it, and how the program ends then.
+    /// The scenario to run. On a fault it prints the fault and returns the exit code of the program.
     pub(super) fn load(&self) -> Result<Scenario, ExitCode> {
         let scenario = load(&self.file, &self.changes).map_err(|error| {
             eprintln!("starhop: {error}");
@@ -57,7 +58,7 @@ impl What {
     }
 }
 
-/// Where results go.
+/// The outputs of the results.
 #[derive(clap::Args)]
 pub(crate) struct Output {
     /// Write the result document here; - is the standard output, in place of the table
@@ -92,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(say_problems(&result))
 }
 
-/// Says what went wrong in a run, and so how the program ends.
+/// Prints the problems of a run, and returns the exit code that follows.
 pub(super) fn say_problems(result: &RunResult) -> ExitCode {
     for problem in &result.problems {
         eprintln!("starhop: the run failed: {problem}");
@@ -101,7 +102,7 @@ pub(super) fn say_problems(result: &RunResult) -> ExitCode {
 }
 
 impl Output {
-    /// Writes and prints what is wanted of a result.
+    /// Writes and prints the outputs that the user asked for.
     pub(super) fn write(&self, result: &RunResult) -> anyhow::Result<()> {
         let is_stdout = self.json.as_deref() == Some(Path::new("-"));
         if let Some(file) = &self.json {

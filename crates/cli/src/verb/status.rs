@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Show it anew every second, until it is interrupted
     #[arg(long, conflicts_with = "json")]
     watch: bool,
-    /// Change what the node logs, as --log-level has it, and show nothing
+    /// Change the levels that the node logs, as --log-level has them, and show nothing
     #[arg(long, value_name = "LEVELS", conflicts_with_all = ["json", "watch"])]
     log_level: Option<String>,
 }
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             print(&shown)?;
             return Ok(ExitCode::SUCCESS);
         }
-        // Home, the text with each line's old rest cleared, and whatever was below it cleared.
+        // Cursor home, the text with the rest of each old line cleared, and all lines below it cleared.
         print(&format!("\x1b[H{}\x1b[J", shown.replace('\n', "\x1b[K\n")))?;
         std::thread::sleep(Duration::from_secs(1));
     }

@@ -1,4 +1,4 @@
-//! `starhop support`: one file for whoever helps, without secrets.
+//! `starhop support`: one file for a helper, without secrets.
 
 use super::print;
 use anyhow::Context;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// Write one JSON file about this host and its nodes, for whoever helps: no key is read.
+/// Write one JSON file about this host and its nodes, for a person who helps: no key is read.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  starhop support -o support.json\n\nIt holds the versions of program and kernel, what `starhop status` and `starhop doctor` say, the configuration\nfiles of /etc/starhop, network settings, and the last 500 lines of the nodes' journal: addresses of peers and names of\nfiles are in it, keys are not.\n\nExit code 0, or 1 when it cannot be written."
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a command prints; null where it is missing or fails.
+/// The output of a command; null if the command is missing or fails.
 fn said(program: &str, arguments: &[&str]) -> Value {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success());
     output.map_or(Value::Null, |output| String::from_utf8_lossy(&output.stdout).into_owned().into())

@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Show what the kernel offers, what can be added, and what is loaded
+    /// Show the controls that the kernel offers, that can be added, and that are loaded
     List {
         /// Print JSON
         #[arg(long)]
@@ -46,7 +46,7 @@ enum What {
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Show what loaded controls have done
+    /// Show the counters of loaded controls
     Status {
         /// Print JSON
         #[arg(long)]
@@ -121,7 +121,7 @@ fn set_default(name: &str) -> anyhow::Result<()> {
 fn list(json: bool) -> anyhow::Result<()> {
     let offered = starhop_kernel::offered()?;
     let default = starhop_kernel::default_control()?;
-    // Who has loaded what only root sees; what there is everybody may know.
+    // Only root sees the loaders of the controls; every user may see the controls that the kernel offers.
     let (registered, hidden) = match starhop_kernel::registered() {
         Ok(registered) => (registered, None),
         Err(error) if error.is_of_this_machine() => (Vec::new(), Some(error.to_string())),

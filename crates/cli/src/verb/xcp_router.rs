@@ -9,7 +9,7 @@ use starhop_proto::units::Rate;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Tell senders that speak XCP what the link behind a device can carry.
+/// Tell senders that speak XCP the capacity of the link behind a device.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  starhop xcp-router --dev sat0 --rate 20Mbit       # on the gateway, as root; until this command ends\n  starhop tcp load cubic-xcp --persist              # on the servers\n\nWhat is routed may be encrypted and in IP-in-IP tunnels, as long as the TCP header can be read. Kernel 6.6 or newer.\n\nExit code 0, 1 when it could not be done, 2 for a wrong command, 3 when this machine cannot."
@@ -18,13 +18,13 @@ pub(crate) struct Args {
     /// The device through which packets leave for the link
     #[arg(long, value_name = "DEVICE")]
     dev: String,
-    /// What the link carries, counted in IP packets and their --overhead
+    /// Rate of the link, counted in IP packets and their --overhead
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
     rate: Rate,
     /// Count only packets with XCP's header, as if the rest were not there
     #[arg(long)]
     own: bool,
-    /// What the link's queue holds, where it is behind the device
+    /// Size of the link's queue, if it is behind the device
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     queue: Option<u64>,
     /// Bytes that the link adds to every packet, such as 18 for Ethernet
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Share of the traffic that moves from flow to flow per control interval
     #[arg(long, default_value = "10%", value_parser = quantity::share, value_name = "SHARE")]
     gamma: f64,
-    /// Print what it has seen so often, as JSON
+    /// Print the router's counters this often, as JSON
     #[arg(long, value_name = "TIME", value_parser = quantity::period)]
     stats_every: Option<Duration>,
     /// Print JSON

@@ -6,8 +6,8 @@ use std::time::Instant;
 /// A test and its name.
 pub(crate) type Test = (&'static str, fn());
 
-/// Runs those of the tests whose name holds the word on the command line; names that begin with "long" only where the word
-/// does. None where namespaces are forbidden, or where `cannot` says what is missing.
+/// Runs the tests whose name contains the word of the command line; names that begin with "long" only if the word
+/// does. Runs none if namespaces are forbidden, or if `cannot` names something that is missing.
 pub(crate) fn run(tests: &[Test], cannot: impl FnOnce() -> Option<String>) {
     let missing = match enter() {
         Ok(_) => cannot(),

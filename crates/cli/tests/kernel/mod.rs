@@ -1,4 +1,4 @@
-//! What tests of the real kernel's TCP share: loaders, statuses, and transfers between namespaces.
+//! The shared parts of tests of the real kernel's TCP: loaders, statuses, and transfers between namespaces.
 
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
@@ -62,7 +62,7 @@ pub(crate) fn done(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What `starhop tcp status` says of a control.
+/// The entry of a control in `starhop tcp status`.
 pub(crate) fn status(control: &str) -> Option<Value> {
     let document: Value = serde_json::from_str(&done(&["status", "--json"])).expect("JSON");
     document["controls"].as_array().expect("a list").iter().find(|found| found["name"] == control).cloned()
@@ -99,7 +99,8 @@ impl Drop for Pinned {
     }
 }
 
-/// Sends bytes from the server to whoever connects, by a congestion control; the thread and the port.
+/// Sends bytes from the server to the client that connects, by a congestion control. Returns the thread and the
+/// port.
 pub(crate) fn serve(host: &Namespace, control: &str, bytes: usize) -> (JoinHandle<std::io::Result<()>>, u16) {
     let listener = host.run(|| TcpListener::bind("0.0.0.0:0")).expect("a thread").expect("a socket");
     let port = listener.local_addr().expect("an address").port();

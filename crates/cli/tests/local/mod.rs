@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a node may take for anything.
+/// Longest time that a node may take for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory for a test, with a key and a directory to serve.
@@ -53,7 +53,7 @@ impl Place {
         command
     }
 
-    /// Runs a verb to its end; its exit code, and what it said on both outputs.
+    /// Runs a verb to its end. Returns its exit code, and its text on both outputs.
     pub(crate) fn run(&self, arguments: &[&str]) -> (i32, String) {
         let output = self.command(arguments).output().expect("it runs");
         let said = [output.stdout, output.stderr].concat();
@@ -65,7 +65,7 @@ impl Place {
         self.command(arguments).spawn().expect("it starts")
     }
 
-    /// Runs a verb that goes on until it is interrupted; what it said until then.
+    /// Runs a verb until it is interrupted after `span`. Returns its output.
     pub(crate) fn run_for(&self, span: Duration, arguments: &[&str]) -> String {
         let child = self.command(arguments).spawn().expect("it starts");
         std::thread::sleep(span);
@@ -100,7 +100,7 @@ impl Place {
         self.start("ready", &[&arguments, more].concat())
     }
 
-    /// Downloads a file and compares it with what was offered.
+    /// Downloads a file and compares it with the served one.
     pub(crate) fn get(&self, name: &str, from: &str) {
         let output = self.path("received");
         let _ = std::fs::remove_file(&output);

@@ -1,4 +1,4 @@
-//! Scenarios in the making, and what came of them.
+//! Scenarios in the making, and their results.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -219,7 +219,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid as i32), signal).unwrap();
 }
 
-/// What came of a scenario.
+/// The result of a scenario.
 pub(crate) struct Run {
     pub(crate) document: Value,
     /// Time in seconds and goodput in Mbit/s, step by step.
@@ -263,7 +263,7 @@ impl Run {
         rates.iter().sum::<f64>() / rates.len() as f64
     }
 
-    /// The bytes are whole. Whether after what happened `at` they come in `after` as fast as in `before`.
+    /// The bytes are whole. Checks that after the event `at` they come in `after` as fast as in `before`.
     pub(crate) fn back(&self, at: f64, before: (f64, f64), after: (f64, f64)) -> Result<(), String> {
         assert!(self.is_whole(), "{}", self.document);
         let (old, new) = (self.rate(before.0, before.1), self.rate(after.0, after.1));

@@ -1,4 +1,4 @@
-//! Somebody who writes datagrams of their own, with a key or without.
+//! An attacker that writes datagrams of its own, with a key or without.
 
 use super::{KEY, Site};
 use starhop_net::clock;
@@ -11,10 +11,10 @@ use starhop_proto::wire::{Interest, News, Notice, Packet, Suite};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// How long it listens for an answer.
+/// Time for which it listens for an answer.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A request for bytes of somebody who has not shown where it is.
+/// A request for bytes by a node that has not proved its address.
 pub(crate) fn interest(flow: FlowId, range: ByteRange, rate: Rate) -> Vec<u8> {
     proven(flow, range, rate, None)
 }
@@ -29,7 +29,7 @@ fn proven(flow: FlowId, range: ByteRange, rate: Rate, token: Option<u32>) -> Vec
     out
 }
 
-/// Who attacks a node.
+/// A node that attacks another.
 pub(crate) struct Attacker {
     socket: UdpSocket,
     suite: HopSuite,

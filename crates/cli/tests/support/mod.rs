@@ -62,7 +62,7 @@ impl Site {
         bytes
     }
 
-    /// Where the server is.
+    /// Address of the server.
     pub(crate) fn server(&self) -> String {
         format!("{}:4433", self.chain.address_from_client(0))
     }
@@ -113,7 +113,7 @@ impl Site {
         self.start(0, command, "hashed")
     }
 
-    /// Runs a verb without a key on the first host for a while; what it said.
+    /// Runs a verb without a key on the first host for a while. Returns its output.
     pub(crate) fn run_for(&self, verb: &str, arguments: &[&str], span: Duration) -> Output {
         let mut command = self.command(verb);
         command.env_remove("STARHOP_KEY").args(["--insecure", "--stats-every", "200ms"]).args(arguments);
@@ -123,7 +123,7 @@ impl Site {
         process.output().expect("its end")
     }
 
-    /// As [`Site::relay`], with what it tells.
+    /// As [`Site::relay`], with the events that it reports.
     pub(crate) fn relay_with_events(&self, host: usize) -> (Process, Receiver<Value>) {
         let mut command = self.command("relay");
         let upstream = format!("{}:4433", self.chain.address_from_client(host - 1));
@@ -154,7 +154,7 @@ impl Site {
         std::fs::set_permissions(self.path(name), mode).expect("to change the mode");
     }
 
-    /// Runs `starhop key`; what it prints.
+    /// Runs `starhop key`. Returns its output.
     pub(crate) fn key(&self, arguments: &[&str]) -> String {
         self.key_verb("key", arguments)
     }
@@ -167,7 +167,8 @@ impl Site {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Starts a server or relay that has a key of its own and the roster `r`; what it says when it does not start.
+    /// Starts a server or relay that has a key of its own and the roster `r`. Returns its message if it does not
+    /// start.
     pub(crate) fn start_with_keys(&self, host: usize, verb: &str, key: &str) -> Result<Process, String> {
         let mut command = self.command(verb);
         command.env_remove("STARHOP_KEY").args(["--key", key, "--roster", "r"]);
@@ -313,12 +314,12 @@ impl Site {
         directory.join("report.html").exists() && directory.join("result.json").exists()
     }
 
-    /// What was downloaded.
+    /// The downloaded file.
     pub(crate) fn received(&self) -> Option<Vec<u8>> {
         std::fs::read(self.path("received")).ok()
     }
 
-    /// What was downloaded, and takes it away.
+    /// The downloaded file, which is removed.
     pub(crate) fn take_received(&self) -> Option<Vec<u8>> {
         let received = self.received();
         let _ = std::fs::remove_file(self.path("received"));
@@ -373,7 +374,7 @@ pub(crate) struct Diverting {
 }
 
 impl Diverting {
-    /// Asks it to end; what it counted.
+    /// Asks it to end. Returns its counters.
     pub(crate) fn end(self) -> Value {
         self.process.end().expect("its end");
         serde_json::from_str(&self.end.join().expect("its last words")).expect("a document")
@@ -425,7 +426,7 @@ pub(crate) struct Lying {
     manifest: (FlowId, Vec<u8>),
     served: (FlowId, Vec<u8>),
     outboard: Option<(FlowId, Vec<u8>)>,
-    /// What is served from the second time on that a byte is read.
+    /// The bytes that are served when a range is read a second time.
     truth: Option<(Vec<u8>, RangeSet)>,
 }
 
@@ -440,7 +441,7 @@ impl Lying {
         Self::new(name, promised, served, true, true).start(site, 0);
     }
 
-    /// Serves on a host; with what verifies parts, as a relay that changes bytes on their way would.
+    /// Serves on a host. The outboard makes it look like a relay that changes bytes on their way.
     pub(crate) fn serve_at(
         site: &Site,
         host: usize,

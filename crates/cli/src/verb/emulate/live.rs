@@ -1,4 +1,4 @@
-//! What a user sees while an emulation runs: a view of flows, links and nodes on a terminal, a line every second
+//! The display of a running emulation: a view of flows, links and nodes on a terminal, a line every second
 //! elsewhere.
 
 use ratatui::Terminal;
@@ -19,7 +19,7 @@ const FRAME: Duration = Duration::from_millis(200);
 /// Between two lines elsewhere.
 const LINE: Duration = Duration::from_secs(1);
 
-/// How a run is shown.
+/// The form in which a run is shown.
 pub(super) enum Live {
     /// On the whole terminal.
     Screen(Box<Screen>),

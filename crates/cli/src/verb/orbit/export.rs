@@ -22,7 +22,7 @@ Examples:
   starhop orbit export hypatia Beijing Paris Lima --step 1s --for 60s --out state/"
 )]
 pub(super) struct Args {
-    /// What to write
+    /// The format to write
     #[arg(value_enum)]
     format: Format,
     /// Stations; for csv and czml two for each pair
@@ -35,7 +35,7 @@ pub(super) struct Args {
     sky: SkyArgs,
     #[command(flatten)]
     span: SpanArgs,
-    /// Print a JSON summary of what was written
+    /// Print a JSON summary of the written file
     #[arg(long)]
     json: bool,
 }
@@ -65,7 +65,7 @@ pub(super) struct GlobeArgs {
     sky: SkyArgs,
     #[command(flatten)]
     span: SpanArgs,
-    /// Print a JSON summary of what was written
+    /// Print a JSON summary of the written files
     #[arg(long)]
     json: bool,
 }

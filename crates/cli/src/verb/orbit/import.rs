@@ -1,4 +1,4 @@
-//! `starhop orbit import`: what other programs' files hold.
+//! `starhop orbit import`: reads other programs' files.
 
 use super::sky::{read, read_hypatia, seconds, show, write};
 use anyhow::{Context, Result, ensure};
@@ -8,7 +8,7 @@ use starhop_orbit::mahimahi::Trace;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// Read a Hypatia directory or a mahimahi trace, check it, and say what it holds
+/// Read a Hypatia directory or a mahimahi trace, check it, and print its contents
 #[derive(clap::Args)]
 #[command(
     after_help = "A Hypatia directory that reads well can be used by every other command with --hypatia DIR.
@@ -19,7 +19,7 @@ Examples:
   starhop orbit import mahimahi starlink.down --window 100ms --out rates.csv"
 )]
 pub(super) struct Args {
-    /// What to read
+    /// The format to read
     #[arg(value_enum)]
     format: Format,
     /// The directory or the file

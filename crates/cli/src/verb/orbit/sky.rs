@@ -1,4 +1,4 @@
-//! What all subcommands have in common: which satellites, which stations, which rules.
+//! The arguments that all subcommands share: satellites, stations, and rules of links.
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
@@ -39,7 +39,7 @@ pub(super) struct SkyArgs {
     /// Stations besides the 100 built-in cities: CSV with name,latitude_deg,longitude_deg
     #[arg(long, value_name = "FILE")]
     stations: Option<PathBuf>,
-    /// What moves the satellites of a built-in constellation
+    /// The model of the motion of a built-in constellation's satellites
     #[arg(long, value_enum)]
     motion: Option<MotionArg>,
     /// Lowest elevation of a usable satellite, degrees; replaces the constellation's own limits of ground links
@@ -79,10 +79,10 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
     parse_seconds(text).map_err(|e| e.to_string())
 }
 
-/// How long, and how finely.
+/// The length of a computation, and its step.
 #[derive(clap::Args)]
 pub(super) struct SpanArgs {
-    /// How long: 600s, 10min, 24h
+    /// Length: 600s, 10min, 24h
     #[arg(long = "for", value_name = "TIME", default_value = "600s", value_parser = seconds)]
     pub(super) span: f64,
     /// From when on, after the epoch
@@ -97,7 +97,7 @@ pub(super) struct SpanArgs {
 }
 
 impl SkyArgs {
-    /// Who forwards.
+    /// The nodes that forward.
     pub(super) fn relaying(&self) -> Relaying {
         if self.ground_relays { Relaying::Stations } else { Relaying::Satellites }
     }

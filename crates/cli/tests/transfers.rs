@@ -19,6 +19,7 @@ const SLOW: Hop = Hop { rate: Rate::from_mbps(8), delay: Duration::from_millis(5
 fn main() {
     let tests: &[harness::Test] = &[
         ("a_file_arrives_whole_over_lossy_hops", a_file_arrives_whole_over_lossy_hops),
+        ("parity_restores_what_a_long_hop_loses", parity_restores_what_a_long_hop_loses),
         ("an_interrupted_download_resumes", an_interrupted_download_resumes),
         ("a_relay_killed_and_restarted_costs_no_byte", a_relay_killed_and_restarted_costs_no_byte),
         ("a_relay_can_be_left_out_in_the_middle", a_relay_can_be_left_out_in_the_middle),
@@ -60,6 +61,44 @@ fn a_file_arrives_whole_over_lossy_hops() {
     assert!(result["repairs"].as_u64() > Some(0), "2 % of the packets of the last hop got lost: {result}");
     assert!(site.received() == Some(bytes));
     assert!(!site.has_partial());
+}
+
+/// The hops of a relay's neighbours, as `starhop status` has them.
+fn peers_of(site: &Site, socket: &str) -> Vec<serde_json::Value> {
+    let output = site.plain_command("status").args([socket, "--json"]).output().expect("it runs");
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a document");
+    status[0]["peers"].as_array().expect("peers").clone()
+}
+
+/// A satellite hop of 250 ms between two relays, sealed: its loss, its parity and what that restored.
+fn parity_restores_what_a_long_hop_loses() {
+    let ground = Hop { loss: 0.0, ..LOSSY };
+    let satellite =
+        Hop { rate: Rate::from_mbps(20), delay: Duration::from_millis(250), loss: 0.01, queue: 1000 };
+    let site = Site::new(&[ground, satellite, ground]);
+    let bytes = site.offer("file", 15_000_000);
+    let _server = site.serve();
+    let _sender = site.relay_with(1, &["--status-socket", "sender.sock"]);
+    let _receiver = site.relay_with(2, &["--status-socket", "receiver.sock"]);
+    let (code, result) = site.get("file", 2, &[]);
+    assert_eq!(code, 0, "{result}");
+    assert!(site.received() == Some(bytes));
+    let hop = |socket: &str, side: &str| {
+        peers_of(&site, socket).into_iter().find(|peer| peer["side"] == side).expect("a hop")
+    };
+    let (sent, received) = (hop("./sender.sock", "downstream"), hop("./receiver.sock", "upstream"));
+    let count = |peer: &serde_json::Value, field: &str| peer[field].as_f64().expect("a count");
+    let share = count(&sent, "parity_packets") / count(&sent, "packets");
+    let restored = count(&received, "restored_packets") / count(&received, "lost");
+    println!(
+        "     {:.1} % of the packets lost, {:.0} % of those restored by {:.1} % of parity; {} s",
+        count(&received, "loss") * 100.0,
+        restored * 100.0,
+        share * 100.0,
+        result["seconds"]
+    );
+    assert!((0.001..0.06).contains(&share), "{sent}");
+    assert!(restored > 0.5, "{received}");
 }
 
 fn an_interrupted_download_resumes() {

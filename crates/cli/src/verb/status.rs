@@ -111,8 +111,8 @@ fn peers(out: &mut String, status: &Status) -> std::fmt::Result {
         return writeln!(out, "  no peers yet");
     }
     let columns = [
-        "peer", "identity", "version", "clock ms", "side", "rtt ms", "queue ms", "loss %", "Mbit/s",
-        "queued", "bytes", "mtu", "heard",
+        "peer", "identity", "version", "clock ms", "side", "rtt ms", "queue ms", "loss %", "parity %",
+        "Mbit/s", "queued", "bytes", "mtu", "heard",
     ];
     row(out, columns.map(str::to_owned))?;
     for peer in &status.peers {
@@ -122,7 +122,7 @@ fn peers(out: &mut String, status: &Status) -> std::fmt::Result {
     if left_out > 0 { writeln!(out, "  and {left_out} more") } else { Ok(()) }
 }
 
-fn peer_columns(peer: &Peer) -> [String; 13] {
+fn peer_columns(peer: &Peer) -> [String; 14] {
     let known = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
     };
@@ -135,6 +135,7 @@ fn peer_columns(peer: &Peer) -> [String; 13] {
         known(peer.rtt_ms, 1),
         known(peer.queueing_ms, 1),
         known(peer.loss.map(|loss| loss * 100.0), 2),
+        known((peer.packets > 0).then(|| peer.parity_packets as f64 * 100.0 / peer.packets as f64), 1),
         format!("{:.1}", peer.rate_mbps),
         HumanBytes(peer.queued_bytes).to_string(),
         HumanBytes(peer.bytes).to_string(),
@@ -143,12 +144,12 @@ fn peer_columns(peer: &Peer) -> [String; 13] {
     ]
 }
 
-fn row(out: &mut String, columns: [String; 13]) -> std::fmt::Result {
-    let [address, identity, version, clock, side, rtt, queue, loss, rate, queued, bytes, mtu, heard] =
+fn row(out: &mut String, columns: [String; 14]) -> std::fmt::Result {
+    let [address, identity, version, clock, side, rtt, queue, loss, parity, rate, queued, bytes, mtu, heard] =
         columns;
     writeln!(
         out,
-        "  {address:<24} {identity:<12} {version:<8} {clock:>8} {side:<10} {rtt:>8} {queue:>8} {loss:>7} {rate:>9} {queued:>11} {bytes:>11} {mtu:>6} {heard:>12}"
+        "  {address:<24} {identity:<12} {version:<8} {clock:>8} {side:<10} {rtt:>8} {queue:>8} {loss:>7} {parity:>8} {rate:>9} {queued:>11} {bytes:>11} {mtu:>6} {heard:>12}"
     )
 }
 

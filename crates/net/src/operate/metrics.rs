@@ -77,6 +77,8 @@ fn add(sum: &Peer, peer: &Peer) -> Peer {
         packets: sum.packets + peer.packets,
         bytes: sum.bytes + peer.bytes,
         lost: sum.lost + peer.lost,
+        parity_packets: sum.parity_packets + peer.parity_packets,
+        restored_packets: sum.restored_packets + peer.restored_packets,
         from_cache_bytes: sum.from_cache_bytes + peer.from_cache_bytes,
         ..sum.clone()
     }
@@ -197,6 +199,12 @@ impl Snapshot {
         writer.gauges("peer_silence_seconds", "Since the peer was last heard", known(|p| p.silent_s))?;
         writer.counters("peer_packets", "Packets of the hop", counts(|p| p.packets))?;
         writer.counters("peer_lost_packets", "Packets that the hop lost", counts(|p| p.lost))?;
+        writer.counters("peer_parity_packets", "Parity packets of the hop", counts(|p| p.parity_packets))?;
+        writer.counters(
+            "peer_restored_packets",
+            "Lost packets that parity restored",
+            counts(|p| p.restored_packets),
+        )?;
         writer.counters("peer_bytes", "Bytes of the hop on the wire", counts(|p| p.bytes))
     }
 

@@ -71,6 +71,12 @@ pub struct Peer {
     pub bytes: u64,
     /// Packets lost so far.
     pub lost: u64,
+    /// Parity packets of the hop's erasure code so far, which `packets` counts, too.
+    #[serde(default)]
+    pub parity_packets: u64,
+    /// Lost packets that parity restored so far, which `lost` counts, too.
+    #[serde(default)]
+    pub restored_packets: u64,
     /// Payload bytes that the cache had.
     pub from_cache_bytes: u64,
     /// Seconds since it was last heard; absent when it never was.
@@ -324,7 +330,7 @@ impl Peer {
     }
 
     fn new(addr: SocketAddr, side: Side, rate_mbps: f64, carried: Carried) -> Self {
-        let Carried { packets, bytes, lost, from_cache } = carried;
+        let Carried { packets, bytes, lost, from_cache, parity, restored } = carried;
         Self {
             address: plain(addr),
             side,
@@ -343,6 +349,8 @@ impl Peer {
             bytes,
             lost,
             from_cache_bytes: from_cache,
+            parity_packets: parity,
+            restored_packets: restored,
             silent_s: None,
         }
     }
@@ -400,7 +408,7 @@ mod tests {
             addr: "[::ffff:192.0.2.1]:4433".parse().unwrap(),
             rtt: Some((ms(25), ms(20))),
             rate: Rate::from_mbps(20),
-            carried: Carried { packets: 99, bytes: 120_000, lost: 1, from_cache: 0 },
+            carried: Carried { packets: 99, bytes: 120_000, lost: 1, ..Carried::default() },
             last_heard: Some(now.before(ms(500))),
             last_asked: None,
             greeting: None,

@@ -5,6 +5,7 @@ use super::parity::{HopCode, Restored};
 use super::rate::{Delivery, RateController, controller};
 use super::rtt::{HopRtt, StampClock};
 use super::survey::{Carried, Upstream};
+use super::uplinks::Whole;
 use crate::config::Config;
 use crate::name::FlowId;
 use crate::peer::{Face, Peer};
@@ -223,9 +224,15 @@ impl Requester {
         self.take_unexplained(lost)
     }
 
-    /// The hop's code, where there may be one.
-    pub fn code(&mut self) -> Option<&mut HopCode> {
-        self.code.as_mut()
+    /// Gives packet `number` to the hop's code, where there may be one.
+    pub fn feed_code(&mut self, now: Instant, number: u64, packet: Whole<'_>) {
+        self.carried.parity += u64::from(matches!(packet, Whole::Parity(..)));
+        let Some(code) = &mut self.code else { return };
+        match packet {
+            Whole::Data(header, payload) => code.on_data(number, &header, payload),
+            Whole::Parity(header, sum) => code.on_parity(now, number, &header, sum),
+            Whole::Other => code.on_other(number),
+        }
     }
 
     /// Whether parity is asked for.
@@ -258,6 +265,7 @@ impl Requester {
     pub fn poll_restored(&mut self, now: Instant) -> Option<Restored> {
         let code = self.code.as_mut()?;
         let restored = code.poll()?;
+        self.carried.restored += 1;
         if self.arrivals.fill(restored.number) {
             self.carried.lost += 1;
             code.on_lost(now, 1);

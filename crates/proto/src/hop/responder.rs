@@ -211,6 +211,7 @@ impl Responder {
         }
         if self.parity_due().is_some_and(|at| at <= now) {
             self.charge(now, self.encoder.next_len() as u64);
+            self.carried.parity += 1;
             return Some(Turn::Parity);
         }
         let turn = self.scheduler.poll(now)?;

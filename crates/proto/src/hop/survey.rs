@@ -19,6 +19,10 @@ pub struct Carried {
     pub lost: u64,
     /// Payload bytes that the cache had. Only the sending side of a relay's hop knows.
     pub from_cache: u64,
+    /// Parity packets of the hop's erasure code. [`Carried::packets`] counts them, too.
+    pub parity: u64,
+    /// Lost packets that parity restored. [`Carried::lost`] counts them, too. Only the receiving side knows.
+    pub restored: u64,
 }
 
 /// A hop towards a neighbour that is asked, as its receiving side measures it.

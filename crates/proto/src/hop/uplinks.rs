@@ -212,13 +212,7 @@ impl Uplinks {
             return Some(Heard::former(now, link, range));
         }
         let arrival = requester.on_packet(now, counter, answered, wire_bytes, backlog);
-        if let Some(code) = requester.code() {
-            match whole {
-                Whole::Data(header, payload) => code.on_data(arrival.number, &header, payload),
-                Whole::Parity(header, sum) => code.on_parity(now, arrival.number, &header, sum),
-                Whole::Other => code.on_other(arrival.number),
-            }
-        }
+        requester.feed_code(now, arrival.number, whole);
         let patience = requester.patience(now);
         let hop_rtt = requester.hop_rtt();
         let reorder = requester.reorder();

@@ -35,6 +35,12 @@ impl Bond for Pair {
         id[..8].copy_from_slice(&(producer ^ asker.rotate_left(17)).to_be_bytes());
         (FlowId(id), PlainKey(producer ^ asker))
     }
+
+    fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, PlainKey) {
+        let (mut flow, key) = self.trunk(ours, producer, asker);
+        flow.0[15] |= 0x80;
+        (flow, key)
+    }
 }
 
 fn ms(millis: u64) -> Duration {

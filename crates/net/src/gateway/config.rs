@@ -237,6 +237,7 @@ impl GatewayConfig {
             hold: Duration::from_secs(self.written.hold_seconds),
             max_streams: self.written.max_connections,
             max_waiting: self.written.max_waiting_bytes,
+            carry: None,
         }
     }
 

@@ -39,6 +39,17 @@ impl GatewayBond {
         numbers.iter().for_each(|number| _ = hasher.update(&number.to_be_bytes()));
         hasher.finalize_xof().fill(out);
     }
+
+    /// The name and the key of a flow of a session, by their purposes.
+    fn flow(&self, [name, key]: [&str; 2], ours: bool, numbers: [u64; 2]) -> (FlowId, TrunkKey) {
+        let mut flow = [0; FlowId::LEN];
+        self.derive(name, ours, numbers, &mut flow);
+        let mut bytes = [0; 32];
+        self.derive(key, ours, numbers, &mut bytes);
+        let key = Secret::new(bytes);
+        // Both ends must take the same, and both may be a machine without AES: it is only slower there.
+        (FlowId(flow), TrunkKey(AeadKey::new(Algorithm::Aes128Gcm, key.bytes())))
+    }
 }
 
 /// A key of one direction of one session.
@@ -65,13 +76,11 @@ impl Bond for GatewayBond {
     }
 
     fn trunk(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, TrunkKey) {
-        let mut flow = [0; FlowId::LEN];
-        self.derive("trunk name", ours, [producer, asker], &mut flow);
-        let mut key = [0; 32];
-        self.derive("trunk key", ours, [producer, asker], &mut key);
-        let key = Secret::new(key);
-        // Both ends must take the same, and both may be a machine without AES: it is only slower there.
-        (FlowId(flow), TrunkKey(AeadKey::new(Algorithm::Aes128Gcm, key.bytes())))
+        self.flow(["trunk name", "trunk key"], ours, [producer, asker])
+    }
+
+    fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, TrunkKey) {
+        self.flow(["packets name", "packets key"], ours, [producer, asker])
     }
 }
 

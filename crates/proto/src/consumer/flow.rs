@@ -72,6 +72,12 @@ impl<S> Flow<S> {
         self.progress.first_missing()
     }
 
+    /// Bytes below `end` that have not arrived, and the holes in which they lie.
+    pub fn missing_below(&self, end: u64) -> (u64, u32) {
+        let gaps = self.progress.received.gaps(ByteRange::new(0, end));
+        gaps.fold((0, 0), |(bytes, holes), gap| (bytes + gap.len(), holes + 1))
+    }
+
     /// The length of the flow, once it is known.
     pub fn length(&self) -> Option<u64> {
         self.progress.length
@@ -371,6 +377,13 @@ impl<S: Sink> Flow<S> {
         shared.repairs.extend(self.intake.expected().iter());
         shared.outbox.ask_anew(self.uplink, self.id, &shared.repairs, shared.config.request_limit);
         shared.repairs.clear();
+    }
+
+    /// As [`super::Consumer::skip`].
+    pub(super) fn skip(&mut self, now: Instant, end: u64, shared: &mut Shared) {
+        self.progress.received.insert(ByteRange::new(0, end));
+        self.intake.skip(now, end);
+        self.refill(now, shared);
     }
 
     /// As [`super::Consumer::reject`].

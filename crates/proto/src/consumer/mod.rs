@@ -226,6 +226,12 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.with_flow(slot, |flow, shared| flow.ask_anew(now, shared));
     }
 
+    /// What is missing of a flow below `end` is wanted no longer: it is not asked for again, and not written when it comes.
+    pub fn skip(&mut self, now: Instant, flow: FlowId, end: u64) {
+        let Some(slot) = self.flows.find(&flow) else { return };
+        self.with_flow(slot, |flow, shared| flow.skip(now, end, shared));
+    }
+
     /// Ends the fetching of a flow and returns its sink. What was asked for and has not come is called off.
     pub fn close(&mut self, flow: FlowId) -> Option<S> {
         let slot = self.flows.find(&flow)?;

@@ -77,6 +77,8 @@ pub(super) enum Frame<'a> {
     /// A sign of life, with the sender's clock, the receiver's as the sender believes it to be now (0: unknown), and how
     /// much of the receiver's trunk has come in order. All times in microseconds.
     Beat { time: u64, echo: u64, received: u64 },
+    /// The sender's flow of packets has come so far.
+    Packets { end: u64 },
 }
 
 const OPEN: u8 = 0;
@@ -85,6 +87,7 @@ const DATA: u8 = 2;
 const CREDIT: u8 = 3;
 const RESET: u8 = 4;
 const BEAT: u8 = 5;
+const PACKETS: u8 = 6;
 /// In the first byte, beside the kind.
 const FLAG_SENDERS: u8 = 0x40;
 const FLAG_END: u8 = 0x80;
@@ -126,6 +129,10 @@ impl<'a> Frame<'a> {
                 out.push(BEAT);
                 [time, echo, received].into_iter().for_each(|value| varint::write(value, out));
             }
+            Self::Packets { end } => {
+                out.push(PACKETS);
+                varint::write(end, out);
+            }
         }
     }
 
@@ -140,6 +147,9 @@ impl<'a> Frame<'a> {
             return Some((Self::Beat { time, echo, received }, rest));
         }
         let (number, rest) = varint::read(rest)?;
+        if kind == PACKETS {
+            return Some((Self::Packets { end: number }, rest));
+        }
         let id = WireId { senders: first & FLAG_SENDERS != 0, number };
         match kind {
             OPEN => {
@@ -219,6 +229,7 @@ mod tests {
             Frame::Credit { id, limit: 1 << 40 },
             Frame::Reset { id, reason: Reason::Refused },
             Frame::Beat { time: 1, echo: 2, received: 3 },
+            Frame::Packets { end: 1 << 50 },
         ];
         let mut bytes = Vec::new();
         frames.iter().for_each(|frame| frame.emit(&mut bytes));

@@ -35,12 +35,21 @@ pub(super) struct Inbox {
     /// Bytes that did not open yet, by offset.
     waiting: BTreeMap<u64, Vec<u8>>,
     scratch: Vec<u8>,
+    /// Something was skipped: where records begin is not certain any more.
+    has_skipped: bool,
 }
 
 impl Inbox {
     /// Everything below has come.
     pub(super) fn in_order_end(&self) -> u64 {
         self.opened.first().filter(|first| first.start == 0).map_or(0, |first| first.end)
+    }
+
+    /// What is missing below `end` will not come.
+    pub(super) fn skip(&mut self, end: u64) {
+        self.has_skipped = true;
+        self.opened.insert(ByteRange::new(0, end));
+        self.waiting = self.waiting.split_off(&end);
     }
 
     /// Takes the bytes at `offset` and appends what is in each record that they complete to `out`.
@@ -81,6 +90,7 @@ impl Inbox {
             self.scratch.extend_from_slice(sealed);
             let Some(plain) = key.open(nonce(at), length, &mut self.scratch) else {
                 let is_beginning = at == 0 || self.opened.contains(ByteRange::at(at - 1, 1));
+                let is_beginning = is_beginning && !self.has_skipped;
                 return if is_beginning { Err(BadRecord) } else { Ok(at) };
             };
             out.extend_from_slice(plain);

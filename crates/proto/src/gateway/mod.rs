@@ -9,6 +9,7 @@
 //! From the top down: [`Gateway`] is the node. A `session` is what it knows of a peer, `stream` the two halves of a
 //! connection, `inbox` opens records, `store` keeps what was not acknowledged, `frame` is the wire.
 
+mod carry;
 mod frame;
 mod inbox;
 mod peer;
@@ -18,6 +19,7 @@ mod stream;
 mod survey;
 mod turns;
 
+pub use carry::{CarrySettings, CarryStats, FlowKey, NotCarried};
 pub use frame::{Opening, Reason};
 pub use survey::{Account, PeerView, StreamView};
 
@@ -104,6 +106,9 @@ pub trait Bond {
 
     /// The name and the key of the trunk that is `ours` or the peer's. Both ends have drawn a number for the session.
     fn trunk(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, Self::Key);
+
+    /// The same for the flow of packets.
+    fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, Self::Key);
 }
 
 /// What a gateway is told of a peer.
@@ -126,6 +131,8 @@ pub struct GatewaySettings {
     pub max_streams: usize,
     /// The most bytes that wait for users to read them, over all streams.
     pub max_waiting: u64,
+    /// How users' packets are carried; `None`: they are neither sent nor taken.
+    pub carry: Option<CarrySettings>,
 }
 
 impl Default for GatewaySettings {
@@ -136,6 +143,7 @@ impl Default for GatewaySettings {
             hold: Duration::from_secs(60),
             max_streams: 65_536,
             max_waiting: 256 << 20,
+            carry: None,
         }
     }
 }
@@ -183,6 +191,10 @@ pub struct Gateway<B: Bond, C = Plain> {
     consumer: Consumer<Mail, Inside>,
     peers: Vec<Peer<B>>,
     by_flow: BTreeMap<FlowId, u16>,
+    /// The peers' flows of packets, both ways.
+    by_packets: BTreeMap<FlowId, u16>,
+    /// Peers of which packets came.
+    with_packets: VecDeque<u16>,
     /// Sessions whose peer's trunk is not asked for yet.
     unasked: usize,
     streams: Table<StreamId, Stream>,
@@ -320,6 +332,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             consumer: Consumer::new(config, inside, rng.next_u64()),
             peers: Vec::new(),
             by_flow: BTreeMap::new(),
+            by_packets: BTreeMap::new(),
+            with_packets: VecDeque::new(),
             unasked: 0,
             streams: Table::new(rng.next_u64()),
             due: Deadlines::default(),
@@ -534,6 +548,9 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         if let Some(peer) = flow.and_then(|flow| self.by_flow.get(&flow).copied()) {
             self.take_mail(now, peer);
         }
+        if let Some(flow) = flow {
+            self.on_packets_came(now, flow);
+        }
         while let Some(event) = self.consumer.poll_event() {
             match event {
                 ConsumerEvent::Finished { flow, .. } => self.on_hello(now, flow),
@@ -572,6 +589,7 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
                 self.producer.handle_packet(now, peer, &packet, len);
                 if let Packet::Interest(interest) = packet {
                     self.on_trunk_asked(now, interest.flow);
+                    self.on_packets_asked(interest.flow);
                 }
                 None
             }
@@ -581,7 +599,10 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
                     Packet::Data(header, _) => Some(header.flow),
                     Packet::Parity(..) => {
                         // It may have made good packets of any flow.
-                        (0..self.peers.len()).for_each(|peer| self.take_mail(now, peer as u16));
+                        for peer in 0..self.peers.len() as u16 {
+                            self.take_mail(now, peer);
+                            self.take_packets(now, peer);
+                        }
                         None
                     }
                     _ => None,
@@ -613,6 +634,7 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
     fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         for peer in 0..self.peers.len() {
             self.pump(now, peer as u16);
+            self.pump_packets(now, peer as u16);
         }
         loop {
             let start = out.len();

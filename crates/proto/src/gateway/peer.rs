@@ -1,5 +1,6 @@
 //! A gateway's dealings with one peer: hello, the session's life, and what its records say.
 
+use super::carry::{Carry, CarryStats};
 use super::frame::{Frame, Opening, WireId};
 use super::session::{Due, Session, Silence, Trunk};
 use super::store::{HELLO_LEN, hello_flow};
@@ -10,6 +11,7 @@ use crate::name::{FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::Instant;
 use crate::wire::Suite;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -19,13 +21,17 @@ const TELL_SHARE: u64 = 8;
 /// A peer, and the session with it if there is one.
 pub(super) struct Peer<B: Bond> {
     address: SocketAddr,
-    bond: B,
+    pub(super) bond: B,
     /// The number that we drew for the session.
-    ours: u64,
+    pub(super) ours: u64,
     pub(super) session: Option<Session<B::Key>>,
     /// Sessions so far.
     sessions: u32,
     pub(super) account: Account,
+    pub(super) carry: Option<Carry<B::Key>>,
+    /// Packets that came and were not taken yet.
+    pub(super) packets: VecDeque<Vec<u8>>,
+    pub(super) carried: CarryStats,
     /// Whether the application was told that it answers.
     is_told_up: bool,
 }
@@ -39,6 +45,9 @@ impl<B: Bond> Peer<B> {
             session: None,
             sessions: 0,
             account: Account::default(),
+            carry: None,
+            packets: VecDeque::new(),
+            carried: CarryStats::default(),
             is_told_up: false,
         }
     }
@@ -49,6 +58,14 @@ impl<B: Bond> Peer<B> {
 
     pub(super) fn sessions(&self) -> u32 {
         self.sessions
+    }
+
+    /// Counts the packets that were delivered since there were `before`.
+    pub(super) fn note_delivered(&mut self, before: usize) {
+        for packet in self.packets.iter().skip(before) {
+            self.carried.delivered_packets += 1;
+            self.carried.delivered_bytes += packet.len() as u64;
+        }
     }
 
     /// The flow by which we ask who the peer is.
@@ -108,6 +125,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.unasked += 1;
         peer.sessions += 1;
         peer.session = Some(Session::new(now, (index, peer.sessions), theirs, out, into));
+        self.begin_packets(now, index, theirs);
         self.due.set(Slot(u32::from(index)), Some(now));
     }
 
@@ -120,6 +138,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.unasked -= 1;
         self.consumer.open_live(now, session.into.flow, peer.address, window, Mail::default());
         self.by_flow.insert(session.into.flow, index);
+        self.ask_packets(now, index);
     }
 
     /// Somebody asks for `flow`. Who asks for a trunk of ours has begun the session.
@@ -143,6 +162,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.producer.withdraw(session.out.flow);
         self.consumer.close(session.into.flow);
         self.by_flow.remove(&session.into.flow);
+        self.end_packets(index);
         self.due.set(Slot(u32::from(index)), None);
         let of_peer = self.streams.iter().filter_map(|(slot, _)| self.streams.key(slot).copied());
         let lost: Vec<StreamId> = of_peer.filter(|id| id.peer == index).collect();
@@ -160,7 +180,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// The peer no longer knows a flow that it had.
     pub(super) fn on_gone(&mut self, now: Instant, flow: FlowId) {
-        if let Some(index) = self.by_flow.get(&flow).copied() {
+        if let Some(index) = self.by_flow.get(&flow).or_else(|| self.by_packets.get(&flow)).copied() {
             self.restart(now, index);
         }
     }
@@ -197,6 +217,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             Some(Due::Renew) => {
                 self.ask_trunk(now, index);
                 self.consumer.renew(now, flow);
+                self.on_packets_silence(now, index, true);
             }
             Some(Due::End) => self.restart(now, index),
             None => {}
@@ -204,6 +225,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.tell_peer(now, index);
         let next = self.session(index).map(|session| session.next_timeout());
         self.due.set(slot, next);
+        self.tell_packets(index);
+        self.on_packets_timeout(now, index);
     }
 
     /// Opens the records that came from a peer.
@@ -251,6 +274,9 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             Some(Silence::Long) => self.consumer.renew(now, flow),
             None => {}
         }
+        if let Some(silence) = silence {
+            self.on_packets_silence(now, index, silence == Silence::Long);
+        }
         self.tell_peer(now, index);
     }
 
@@ -267,6 +293,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
                 Frame::Credit { id, limit } => self.on_credit(index, id, limit),
                 Frame::Reset { id, reason } => self.on_reset(index, id, reason),
                 Frame::Beat { time, echo, received } => self.on_beat(now, index, (time, echo, received)),
+                Frame::Packets { end } => self.on_packets_end(now, index, end),
             }
         }
         Ok(())

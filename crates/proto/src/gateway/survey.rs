@@ -1,6 +1,6 @@
 //! The state of a gateway, for its operator. Nothing here takes part in the protocol.
 
-use super::{Bond, Gateway, Opening, StreamId};
+use super::{Bond, CarryStats, Gateway, Opening, StreamId};
 use crate::hop::{About, Downstream, Upstream};
 use crate::time::{Duration, Instant};
 use crate::wire::Suite;
@@ -30,6 +30,10 @@ pub struct PeerView {
     pub streams: usize,
     /// Bytes of users.
     pub account: Account,
+    /// Packets of users.
+    pub carried: CarryStats,
+    /// Users' flows of packets towards it now.
+    pub packet_flows: usize,
 }
 
 /// A user's connection as it is carried.
@@ -53,6 +57,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             sessions: peer.sessions(),
             streams: self.stream_ids().filter(|id| id.peer == index).count(),
             account: peer.account,
+            carried: peer.carried,
+            packet_flows: peer.carry.as_ref().map_or(0, |carry| carry.waiting().0),
         })
     }
 

@@ -199,6 +199,12 @@ impl Intake {
         self.loss.on_timeout(now, hop_rtt, repairs);
     }
 
+    /// Nothing below `end` is wanted any more.
+    pub fn skip(&mut self, now: Instant, end: u64) {
+        self.expected.remove(ByteRange::new(0, end));
+        self.loss.skip(now, end);
+    }
+
     /// The flow ends at `length`: nothing beyond it will come.
     pub fn on_length(&mut self, length: u64) {
         self.expected.remove(ByteRange::new(length, u64::MAX));

@@ -195,6 +195,12 @@ impl LossDetector {
         !self.holes.is_empty()
     }
 
+    /// Nothing below `end` is waited for any more.
+    pub fn skip(&mut self, now: Instant, end: u64) {
+        self.fill(now, ByteRange::new(0, end));
+        self.next = self.next.max(end);
+    }
+
     /// The flow ends at `length`.
     pub fn forget_beyond(&mut self, length: u64) {
         self.fill(Instant::ZERO, ByteRange::new(length, u64::MAX));

@@ -185,7 +185,7 @@ fn share_beside_an_insider() -> f64 {
     let (before, under) = (quiet["goodput_mbps"].as_f64(), flooded["goodput_mbps"].as_f64());
     println!("     {sent} requests; {under:?} Mbit/s, {before:?} without");
     assert!(end["over_limit"].as_u64() > Some(sent / 2), "{sent} requests: {end}");
-    assert!(end["flows"].as_u64() <= Some(513), "what one neighbour may open, and the transfer: {end}");
+    assert!(end["flows"].as_u64() <= Some(513), "names that nobody has are few at a time: {end}");
     under.zip(before).map_or(0.0, |(under, before)| under / before)
 }
 

@@ -107,17 +107,12 @@ pub struct Settings {
     pub receive_window: u64,
     /// The most bytes one neighbour may have asked for, over all flows, and not received.
     pub credit_per_neighbour: u64,
-    /// The most neighbours that are answered.
-    pub max_neighbours: usize,
-    /// The most flows with state …
-    pub max_flows: usize,
-    /// … and of them, how many for one neighbour.
-    pub max_flows_per_neighbour: usize,
-    /// The most pairs of a flow and a neighbour that waits for it, in all.
-    pub max_subscriptions: usize,
-    /// Flows that one neighbour may begin to ask for per second, on average, and at once: names that nobody has cost
-    /// every node up to the Producer a packet each way.
-    pub new_flows_per_second: u32,
+    /// Bytes of memory for the state of neighbours and of flows that they ask for. No neighbour gets more of it than stays
+    /// free.
+    pub state_bytes: u64,
+    /// Names that nobody has: so many may one neighbour ask for per second, on average, and at once. They cost every node
+    /// up to the Producer a packet each way.
+    pub missed_names_per_second: u32,
     /// The most disjoint ranges that one neighbour waits for in one flow.
     pub max_ranges_per_flow: usize,
     /// The highest rate that a neighbour can grant, whatever it writes.
@@ -176,11 +171,8 @@ impl Profile {
             store_ahead: 0,
             receive_window: 16 * 1024 * 1024,
             credit_per_neighbour: 64 * 1024 * 1024,
-            max_neighbours: 4096,
-            max_flows: 4096,
-            max_flows_per_neighbour: 512,
-            new_flows_per_second: 200,
-            max_subscriptions: 8192,
+            state_bytes: 128 * 1024 * 1024,
+            missed_names_per_second: 200,
             max_ranges_per_flow: 512,
             max_rate: Rate::from_mbps(100_000),
             rate_limit: Rate::UNLIMITED,
@@ -274,7 +266,7 @@ impl Config {
     /// Names the first field that cannot work.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let s = &settings;
-        let rules: [(bool, &str, &str); 19] = [
+        let rules: [(bool, &str, &str); 17] = [
             ((64..=60_000).contains(&s.payload), "payload", "must lie between 64 and 60000 bytes"),
             (s.initial_window > 0, "initial_window", "must be at least 1 packet"),
             (
@@ -291,18 +283,12 @@ impl Config {
                 "must hold an Interest of interest_span packets",
             ),
             (s.receive_window >= s.request_limit, "receive_window", "must not be smaller than request_limit"),
-            (s.max_neighbours > 0, "max_neighbours", "must be at least 1"),
+            (s.state_bytes >= 64 * 1024, "state_bytes", "must be at least 64 KiB, some neighbours and flows"),
             (
-                s.max_flows_per_neighbour > 0 && s.max_flows_per_neighbour <= s.max_flows,
-                "max_flows_per_neighbour",
-                "must lie between 1 and max_flows",
-            ),
-            (
-                (1..=1_000_000_000).contains(&s.new_flows_per_second),
-                "new_flows_per_second",
+                (1..=1_000_000_000).contains(&s.missed_names_per_second),
+                "missed_names_per_second",
                 "must lie between 1 and 10^9",
             ),
-            (s.max_subscriptions > 0, "max_subscriptions", "must be at least 1"),
             (s.max_ranges_per_flow > 0, "max_ranges_per_flow", "must be at least 1"),
             (s.max_rate != Rate::ZERO, "max_rate", "cannot be 0: nothing would ever be sent"),
             (s.rate_limit != Rate::ZERO, "rate_limit", "cannot be 0: nothing would ever arrive"),
@@ -351,22 +337,21 @@ impl Config {
     /// Bytes of memory that the state of a node can take, whatever its neighbours do: its cache, its flows, and what is
     /// remembered of each request. An upper estimate; what the driver and the seal keep comes on top.
     pub fn memory_bound(&self) -> u64 {
-        // A block's bytes and its entry; a flow with its intake; a queue; a neighbour with its own tables.
+        Self::cache_bound(self.cache_bytes) + self.state_bytes + self.parity_bound()
+    }
+
+    /// Bytes of memory that a cache of `bytes` takes.
+    pub fn cache_bound(bytes: u64) -> u64 {
+        // A block's bytes and its entry.
         const BLOCK_ENTRY: u64 = 128;
-        const FLOW: u64 = 4096;
-        const SUBSCRIPTION: u64 = 1024;
-        const NEIGHBOUR: u64 = 1024;
+        bytes + bytes / crate::cache::BLOCK * BLOCK_ENTRY
+    }
+
+    /// Bytes of memory that the codes of hops take at most.
+    pub fn parity_bound(&self) -> u64 {
         // A kept packet's header and entry.
         const PACKET: u64 = 64;
-        // A range is waited for, or queued twice over (in order and as a set), and asked for upstream.
-        const RANGE: u64 = 3 * 16;
-        let ranges = self.max_ranges_per_flow as u64 * RANGE;
-        self.cache_bytes
-            + self.cache_bytes / crate::cache::BLOCK * BLOCK_ENTRY
-            + self.max_flows as u64 * FLOW
-            + self.max_subscriptions as u64 * (SUBSCRIPTION + ranges)
-            + self.max_neighbours as u64 * NEIGHBOUR
-            + crate::hop::parity::memory_bound(self.payload as u64 + PACKET)
+        crate::hop::parity::memory_bound(self.payload as u64 + PACKET)
     }
 
     /// The same with another controller.

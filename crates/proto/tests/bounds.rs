@@ -10,7 +10,7 @@ use starhop_proto::producer::Producer;
 use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet, Waited};
+use starhop_proto::wire::{DataFlags, DataHeader, Interest, Limit, News, NotNow, Notice, Packet, Waited};
 use std::net::SocketAddr;
 use support::{Content, FLOW, addr, content, datagram, ms, packet, plain};
 
@@ -215,7 +215,7 @@ fn a_lie_in_the_cache_is_forgotten_before_it_is_told_again() {
 /// A neighbour falls silent in a flow that others keep alive; whoever comes after it owes and gets nothing of its.
 #[test]
 fn a_neighbour_that_fell_silent_leaves_nothing_to_the_next() {
-    let mut relay = relay(config(|s| s.max_neighbours = 2));
+    let mut relay = relay(config(|s| s.state_bytes = 64 * 1024));
     give(&mut relay, START, 1, |out| interest(FLOW, &[ByteRange::at(0, 50_000)]).emit(out));
     let mut now = START;
     for second in 1..=100 {
@@ -281,32 +281,36 @@ fn credit_comes_back() {
 
 #[test]
 fn flows_and_neighbours_are_bounded_in_a_relay_and_in_a_producer() {
-    let small = || config(|s| (s.max_flows, s.max_flows_per_neighbour, s.max_neighbours) = (50, 20, 10));
+    let limit = 256 * 1024;
+    let small = || config(|s| s.state_bytes = limit);
     let mut relay = relay(small());
     for n in 0..1000u16 {
         let from = 1 + usize::from(n % 20);
         give(&mut relay, START, from, |out| interest(flow(n), &[ByteRange::new(0, 10)]).emit(out));
     }
     let stats = relay.stats();
-    assert_eq!((stats.flows, stats.neighbours), (50, 10));
-    assert!(stats.over_limit >= 900, "{stats:?}");
+    assert!(stats.state_bytes <= limit && stats.flows * 4096 <= limit, "{stats:?}");
+    assert!(stats.neighbours == 20 && stats.over_limit >= 900, "{stats:?}");
     let mut alone = self::relay(small());
     for n in 0..1000 {
         give(&mut alone, START, 1, |out| interest(flow(n), &[ByteRange::new(0, 10)]).emit(out));
     }
-    assert_eq!(alone.stats().flows, 20, "one neighbour cannot take all");
-    let few = config(|s| (s.max_subscriptions, s.max_flows_per_neighbour) = (15, 10));
-    let mut crowded = self::relay(few);
+    assert!((28..=32).contains(&alone.stats().flows), "one neighbour gets half: {:?}", alone.stats());
+    let newcomer = give(&mut alone, START, 2, |out| interest(flow(2000), &[ByteRange::new(0, 10)]).emit(out));
+    assert_eq!(requested(&newcomer[0].1), 10, "and the next one is served");
+    // The same flows, asked for by ten neighbours.
+    let mut crowded = self::relay(small());
     for n in 0..1000u16 {
         let from = 1 + usize::from(n / 100);
         give(&mut crowded, START, from, |out| interest(flow(n % 100), &[ByteRange::new(0, 10)]).emit(out));
     }
-    assert!(crowded.stats().flows <= 15, "{:?}", crowded.stats());
+    assert!(crowded.stats().state_bytes <= limit, "{:?}", crowded.stats());
     let mut producer = producer(small());
     for from in 1..200 {
         give(&mut producer, START, from, |out| interest(FLOW, &[ByteRange::new(0, 10)]).emit(out));
     }
-    assert_eq!(producer.stats().neighbours, 10);
+    let stats = producer.stats();
+    assert!(stats.state_bytes <= limit && stats.neighbours < 100 && stats.over_limit > 100, "{stats:?}");
 }
 
 /// A range costs memory however short it is.
@@ -377,4 +381,111 @@ fn one_interest_never_makes_a_node_send_more_than_it_names_and_the_limit_allows(
         sent += payload_for(&take(&mut producer, START + ms(step)), 1);
     }
     assert_eq!(sent, 64 * 1024);
+}
+
+/// What a node tells those whose requests it did not take.
+fn told(sent: &[(SocketAddr, Vec<u8>)]) -> Vec<(SocketAddr, NotNow)> {
+    let not_now = |bytes: &[u8]| match Packet::parse(bytes) {
+        Ok(Packet::Notice(Notice { news: News::NotNow(not_now), .. })) => Some(not_now),
+        _ => None,
+    };
+    sent.iter().filter_map(|(to, bytes)| Some((*to, not_now(bytes)?))).collect()
+}
+
+/// Whatever limit keeps a node from taking a request, the asker is told, with no more bytes than it sent.
+#[test]
+fn no_limit_is_met_with_silence() {
+    let limits = [
+        (config(|s| s.state_bytes = 64 * 1024), Limit::Flows),
+        (config(|s| s.missed_names_per_second = 1), Limit::Names),
+        (config(|s| s.credit_per_neighbour = 1 << 20), Limit::Bytes),
+        (config(|s| s.max_ranges_per_flow = 1), Limit::Bytes),
+    ];
+    for (config, limit) in limits {
+        let mut relay = relay(config);
+        let mut refusals = 0;
+        for n in 0..1000 {
+            let ranges = [ByteRange::new(0, 30_000), ByteRange::new(31_000, 62_000)];
+            let ask = interest(flow(n), &ranges);
+            let mut asked = Vec::new();
+            ask.emit(&mut asked);
+            let sent = give(&mut relay, START, 1, |out| ask.emit(out));
+            let told = told(&sent);
+            refusals += told.iter().filter(|(_, told)| told.limit == limit).count();
+            let requested: u64 = sent.iter().map(|(_, bytes)| requested(bytes)).sum();
+            assert!(requested == 61_000 || told.len() == 1, "{limit:?}, request {n}: {requested} bytes");
+            let expected = [limit, Limit::Names];
+            let is_for_us = |(to, told): &(_, NotNow)| *to == addr(1) && expected.contains(&told.limit);
+            assert!(told.iter().all(is_for_us), "{told:?}");
+            let answered: usize =
+                sent.iter().filter(|(to, _)| *to == addr(1)).map(|(_, bytes)| bytes.len()).sum();
+            assert!(answered <= asked.len(), "{answered} bytes for {}", asked.len());
+        }
+        assert!(refusals > 200, "{limit:?}: {refusals}");
+    }
+}
+
+/// There is no hop on which it could be told, and yet it is.
+#[test]
+fn a_neighbour_for_which_there_is_no_room_is_told() {
+    let mut producer = producer(config(|s| s.state_bytes = 64 * 1024));
+    let mut refusals = 0;
+    for from in 1..200 {
+        let sent = give(&mut producer, START, from, |out| interest(FLOW, &[ByteRange::new(0, 10)]).emit(out));
+        let told = told(&sent);
+        let is_served =
+            payload_for(&sent, from) + payload_for(&take(&mut producer, START + ms(10)), from) > 0;
+        assert!(is_served || !told.is_empty(), "neighbour {from}");
+        refusals += told.iter().filter(|(_, not_now)| not_now.limit == Limit::Neighbours).count();
+    }
+    assert!(refusals > 100, "{refusals}");
+}
+
+/// What was not taken may be asked for again, and then it is.
+#[test]
+fn who_comes_back_at_the_time_it_was_told_is_served() {
+    let limit = 64 * 1024;
+    let mut relay = relay(config(|s| s.credit_per_neighbour = limit));
+    let [first, second] = [ByteRange::new(0, limit), ByteRange::new(limit, limit + 1024)];
+    give(&mut relay, START, 1, |out| interest(FLOW, &[first]).emit(out));
+    let sent = give(&mut relay, START, 1, |out| interest(FLOW, &[second]).emit(out));
+    let [(_, not_now)] = told(&sent)[..] else { panic!("{sent:?}") };
+    for at in (0..limit).step_by(1024) {
+        give(&mut relay, START + ms(1), UPSTREAM, data(at, 1024, None));
+    }
+    let now = START + ms(1) + not_now.after;
+    take(&mut relay, now);
+    let sent = give(&mut relay, now, 1, |out| interest(FLOW, &[second]).emit(out));
+    assert_eq!((requested(&sent[0].1), told(&sent).len()), (1024, 0));
+}
+
+/// A relay that is put off as a whole has no room either: who asked it is told, and it keeps nothing.
+#[test]
+fn a_relay_passes_on_that_its_upstream_has_no_room() {
+    let mut relay = relay(config(|_| {}));
+    for from in [1, 2] {
+        give(&mut relay, START, from, |out| interest(FLOW, &[ByteRange::new(0, 5000)]).emit(out));
+    }
+    let after = Duration::from_millis(300);
+    let notice = |limit| {
+        let news = News::NotNow(NotNow::new(limit, after));
+        move |out: &mut Vec<u8>| {
+            Notice { counter: 0, flow: FLOW, echo: WireTime::from_micros(1), news }.emit(out);
+        }
+    };
+    let sent = give(&mut relay, START + ms(5), UPSTREAM, notice(Limit::Bytes));
+    assert_eq!(told(&sent).len(), 2);
+    assert_eq!(relay.stats().flows, 1, "part of it was taken");
+    let later = START + ms(5) + after.scaled(3, 2);
+    relay.handle_timeout(later);
+    let again = take(&mut relay, later);
+    assert_eq!(
+        again.iter().map(|(_, bytes)| requested(bytes)).sum::<u64>(),
+        5000,
+        "the relay comes back itself"
+    );
+    let sent = give(&mut relay, START + ms(900), UPSTREAM, notice(Limit::Flows));
+    let expected = NotNow::new(Limit::Flows, after);
+    assert_eq!(told(&sent), [1, 2].map(|from| (addr(from), expected)));
+    assert_eq!(relay.stats().flows, 0);
 }

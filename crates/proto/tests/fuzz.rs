@@ -18,8 +18,8 @@ use starhop_proto::security::{
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{
-    CodePlan, DataFlags, DataHeader, Interest, MAX_OVERLAP, News, Notice, Packet, ParityHeader, Plain,
-    Ranges, Suite, Waited, varint,
+    CodePlan, DataFlags, DataHeader, Interest, Limit, MAX_OVERLAP, News, NotNow, Notice, Packet,
+    ParityHeader, Plain, Ranges, Suite, Waited, varint,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -326,6 +326,7 @@ fn config(profile: u8) -> Config {
         cache_bytes: 256 * 1024,
         receive_window: 256 * 1024,
         credit_per_neighbour: 512 * 1024,
+        state_bytes: 64 * 1024,
         ..Profile::ALL[usize::from(profile) % Profile::ALL.len()].1.settings()
     };
     Config::new(settings).expect("settings within the rules")
@@ -441,6 +442,10 @@ enum Body {
     },
     Notice(Span),
     Mark(Place),
+    NotNow {
+        limit: u8,
+        millis: u16,
+    },
     Parity {
         back: u16,
         count: u8,
@@ -552,6 +557,8 @@ impl Role for Relay {
     fn check(&mut self, config: &Config, _asked: &BTreeMap<FlowId, RangeSet>) {
         let held = self.stats().cache_bytes;
         assert!(held <= config.cache_bytes, "the cache holds {held} bytes of {}", config.cache_bytes);
+        let (held, all) = (self.stats().state_bytes, self.stats().state_limit);
+        assert!(held <= all && all == config.state_bytes, "state takes {held} bytes of {all}");
     }
 }
 
@@ -756,6 +763,13 @@ impl<N: Role> Bench<N> {
             Body::Notice(span) => {
                 let notice = Notice { counter, flow: id, echo: time, news: News::Coming(span.range()) };
                 self.deliver(from, emit(&Packet::Notice(notice)));
+            }
+            Body::NotNow { limit, millis } => {
+                let limits = [Limit::Neighbours, Limit::Flows, Limit::Names, Limit::Bytes];
+                let limit = limits[usize::from(*limit) % limits.len()];
+                let after = Duration::from_millis(u64::from(*millis));
+                let news = News::NotNow(NotNow::new(limit, after));
+                self.deliver(from, emit(&Packet::Notice(Notice { counter, flow: id, echo: time, news })));
             }
             Body::Parity { back, count, previous, seed, sum } => {
                 let (first, count) = (counter.wrapping_sub(*back), u16::from(*count));

@@ -16,6 +16,7 @@ pub(crate) mod key;
 pub(crate) mod logging;
 pub(crate) mod ls;
 pub(crate) mod mechanisms;
+mod memory;
 pub(crate) mod orbit;
 pub(crate) mod relay;
 pub(crate) mod report;

@@ -3,6 +3,7 @@
 use super::desk::DeskArgs;
 use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
+use super::memory::{Division, MemoryArgs};
 use super::sealing::SealArgs;
 use super::serve::{again, needs_restart, reload, socket, warn};
 use super::{address, fix_rate, limit_rate, say, tell};
@@ -57,9 +58,11 @@ pub(crate) struct Args {
     /// by nftables
     #[arg(long, conflicts_with_all = ["upstream", "routes"])]
     transparent: bool,
-    /// Memory for data that passed
-    #[arg(long, default_value = "256MiB", value_parser = quantity::size, value_name = "SIZE")]
-    cache: u64,
+    #[command(flatten)]
+    memory: MemoryArgs,
+    /// Of it, memory for data that passed; half of it unless given
+    #[arg(long, value_parser = quantity::size, value_name = "SIZE")]
+    cache: Option<u64>,
     /// The rate of the link towards the upstream, if it is known; otherwise it is measured
     #[arg(long, value_parser = quantity::rate, value_name = "RATE")]
     link_rate: Option<Rate>,
@@ -125,17 +128,19 @@ fn route(text: &str) -> Result<(FlowId, SocketAddr), String> {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    check_cache(args.cache, clock::memory())?;
+    let proofs = args.verify.scrutiny().map_or(0, |_| MAX_PROOF_BYTES);
+    let memory = args.memory.divide(args.cache, Config::default().parity_bound() + proofs)?;
     args.log.start(args.json)?;
     let config = args.mechanisms.config(|settings| {
-        settings.cache_bytes = args.cache;
+        memory.apply(settings);
         fix_rate(settings, args.link_rate);
         limit_rate(settings, args.limit_rate);
     })?;
     if args.transparent {
-        return transparent(args, config);
+        return transparent(args, config, memory);
     }
-    let suite = args.seal.suite()?;
+    let mut suite = args.seal.suite()?;
+    memory.apply_to_suite(&mut suite);
     // Before there are handlers for signals: whoever waits for a name can be ended.
     let find = |place: &Place| place.resolve_patiently(|problem| tracing::warn!("{problem}"));
     let upstreams: Vec<SocketAddr> = args.upstream.iter().map(find).collect();
@@ -147,7 +152,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let upstreams = upstreams.iter().copied().map(reachable).collect::<anyhow::Result<Vec<_>>>()?;
         let failover = Failover::new(&upstreams).context("no upstream is given")?;
         let upstream = failover.current();
-        let memory = memory_bound(args, &config, &suite);
+        let bound = memory_bound(args, &config, &suite);
         let mut relay = Relay::new(config, upstream, suite, clock::seed());
         verify(args, &mut relay);
         for &(flow, upstream) in &args.routes {
@@ -158,20 +163,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         let mut driver = Driver::new(relay, endpoint)?;
         let greeting = reach(&mut driver, upstream, REACHED_WITHIN).await?;
-        announce(args, &driver, memory, greeting.and_then(|told| told.rtt).map(|rtt| rtt.as_millis_f64()));
+        announce(
+            args,
+            &driver,
+            (bound, memory),
+            greeting.and_then(|told| told.rtt).map(|rtt| rtt.as_millis_f64()),
+        );
         let every = args.stats_every.unwrap_or(Duration::from_secs(1));
         let mut desk = args.desk.open("relay", driver.endpoint().local().port())?;
         let (record, tells_stats) = (Record::default(), args.stats_every.is_some());
         let reread = Reread::new(&Cli::command());
         let next_look = clock::now();
-        let cache = args.cache;
         let lies = Lies::default();
         let names = Names { places: args.upstream.clone(), ..Names::default() };
         let (balances, refusals) = (args.balance, Refusals::default());
         let mut chores = Chores {
             lies,
             record,
-            cache,
+            memory,
             tells_stats,
             failover,
             balances,
@@ -186,21 +195,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// A cache that cannot fit would end the relay in the middle of its work.
-fn check_cache(cache: u64, memory: u64) -> anyhow::Result<()> {
-    if cache <= memory / 10 * 9 {
-        return Ok(());
-    }
-    let (cache, memory) = (HumanBytes(cache), HumanBytes(memory));
-    bail!("--cache {cache} does not fit: this host, or this program's control group, has {memory} of memory")
-}
-
 /// What a relay does besides relaying.
 struct Chores {
     lies: Lies,
     record: Record,
-    /// What the cache may hold, bytes.
-    cache: u64,
+    memory: Division,
     tells_stats: bool,
     failover: Failover,
     /// All upstreams are asked, not one.
@@ -346,15 +345,16 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
         status.add_peers(node.upstreams().map(|hop| Peer::upstream(now, &hop, node.suite())));
         status.add_peers(node.downstreams().map(|hop| Peer::downstream(now, &hop, node.suite())));
         status.add_flows(now, node.flow_views(), |_| None);
-        account(&mut status, node.stats(), self.cache);
+        account(&mut status, node.stats(), &self.memory);
         status
     }
 }
 
-/// Adds what a relay counts to its status; `cache` is what its cache may hold.
-fn account(status: &mut Status, stats: RelayStats, cache: u64) {
+/// Adds what a relay counts to its status.
+fn account(status: &mut Status, stats: RelayStats, memory: &Division) {
     let (used_bytes, hit_bytes) = (stats.cache_bytes, stats.cache_hit_bytes);
-    status.cache = Some(Cache { used_bytes, limit_bytes: cache, hit_bytes });
+    status.cache = Some(Cache { used_bytes, limit_bytes: memory.cache, hit_bytes });
+    status.memory = Some(memory.status(stats.state_bytes));
     status.accounts = Accounts {
         interests_in: stats.interests_in,
         data_out: stats.data_out,
@@ -383,7 +383,7 @@ fn verify(args: &Args, relay: &mut Relay<HopSuite>) {
 }
 
 /// Runs a relay that end points do not know of.
-fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
+fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<ExitCode> {
     if args.seal.roster.is_some() {
         bail!(
             "a transparent relay needs the domain's key: nodes with keys of their own (--roster) seal for each other, \
@@ -394,21 +394,22 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
     let port = args.listen.port();
     let program = std::env::current_exe().context("cannot find this program itself")?;
     let watchdog = (program, vec!["relay-watchdog".to_owned(), port.to_string()]);
-    let suite = args.seal.suite()?;
+    let mut suite = args.seal.suite()?;
+    memory.apply_to_suite(&mut suite);
     daemon::runtime()?.block_on(async {
-        let (security, memory) = (suite.security(), memory_bound(args, &config, &suite));
+        let (security, bound) = (suite.security(), memory_bound(args, &config, &suite));
         let mut relay = Interceptor::new(config, suite, clock::seed());
         verify(args, relay.relay_mut());
         let options = transparent::Options { port, watchdog };
         let mut relay = Transparent::start(relay, &options).context("cannot relay transparently")?;
         if args.json {
             tell(json!({"event": "ready", "role": "relay", "transparent": true, "port": port,
-                "security": security, "memory_bound": memory}));
+                "security": security, "memory_bound": bound, "memory": memory.all}));
         } else {
             say(&format!(
                 "ready: relaying what passes from and to UDP port {port}, {}; state and cache take {} at most",
                 security.packets,
-                HumanBytes(memory)
+                HumanBytes(memory.all)
             ));
         }
         let document = |event, counters: Counters, suite: &HopSuite| {
@@ -432,7 +433,7 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
             let mut status = Status::new("relay", local, relay.suite(), counters.sockets, &record.borrow());
             status.add_peers(relay.peers());
             status.add_flows(clock::now(), relay.flow_views(), |_| None);
-            account(&mut status, counters.relay, args.cache);
+            account(&mut status, counters.relay, &memory);
             status
         };
         relay.run(Some(every), tick, reload, (&mut desk, status)).await?;
@@ -444,12 +445,12 @@ fn transparent(args: &Args, config: Config) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn announce(args: &Args, driver: &Node, memory: u64, rtt_ms: Option<f64>) {
+fn announce(args: &Args, driver: &Node, (bound, memory): (u64, Division), rtt_ms: Option<f64>) {
     let listen = driver.endpoint().local();
     if args.json {
         tell(
             json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream.first().map(Place::to_string), "reached": rtt_ms.is_some(), "upstream_rtt_ms": rtt_ms,
-            "security": driver.node().suite().security(), "memory_bound": memory}),
+            "security": driver.node().suite().security(), "memory_bound": bound, "memory": memory.all}),
         );
     } else {
         let reached =
@@ -461,7 +462,7 @@ fn announce(args: &Args, driver: &Node, memory: u64, rtt_ms: Option<f64>) {
         say(&format!(
             "ready: relaying on {listen} (UDP){upstream}, {}; state and cache take {} at most",
             driver.node().suite().security().packets,
-            HumanBytes(memory)
+            HumanBytes(memory.all)
         ));
     }
 }
@@ -516,7 +517,8 @@ fn document(event: &str, stats: RelayStats, sockets: DriverStats, suite: &HopSui
         "aggregated_bytes": stats.aggregated_bytes, "cache_hit_bytes": stats.cache_hit_bytes,
         "cache_bytes": stats.cache_bytes, "data_in": stats.data_in, "data_out": stats.data_out,
         "unasked": stats.unasked, "sent_bytes": stats.sent_bytes, "repairs": stats.repairs,
-        "flows": stats.flows, "neighbours": stats.neighbours, "over_limit": stats.over_limit, "bad_datagrams": stats.bad_datagrams, "over_credit": stats.over_credit,
+        "flows": stats.flows, "neighbours": stats.neighbours,
+        "state_bytes": stats.state_bytes, "state_limit": stats.state_limit, "over_limit": stats.over_limit, "bad_datagrams": stats.bad_datagrams, "over_credit": stats.over_credit,
         "disproved_groups": stats.disproved_groups, "last_disproved": stats.last_disproved,
         "security": suite.security(), "seal": suite.stats_json(), "socket": socket(sockets),
         "cpu_seconds": clock::cpu_seconds(),

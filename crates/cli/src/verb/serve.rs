@@ -3,6 +3,7 @@
 use super::desk::DeskArgs;
 use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
+use super::memory::{Division, MemoryArgs};
 use super::sealing::SealArgs;
 use super::{address, say, tell};
 use crate::Cli;
@@ -17,6 +18,7 @@ use starhop_net::operate::transfers::{self, Record};
 use starhop_net::operate::{Accounts, Peer, Refusals, Status, about};
 use starhop_net::security::HopSuite;
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
+use starhop_proto::config::Config;
 use starhop_proto::hop::Transfer;
 use starhop_proto::producer::Producer;
 use std::net::SocketAddr;
@@ -42,6 +44,8 @@ pub(crate) struct Args {
     /// Address and UDP port to listen on; `[::]` takes both IP versions
     #[arg(long, default_value = "[::]:4433", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
+    #[command(flatten)]
+    memory: MemoryArgs,
     #[command(flatten)]
     seal: SealArgs,
     #[command(flatten)]
@@ -70,8 +74,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.log.start(args.json)?;
     let open = |path: &PathBuf| Root::open(path, args.hidden);
     let roots = args.paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let config = args.mechanisms.config(|_| {})?;
-    let suite = args.seal.suite()?;
+    let memory = args.memory.divide(Some(0), Config::default().parity_bound())?;
+    let config = args.mechanisms.config(|settings| memory.apply(settings))?;
+    let mut suite = args.seal.suite()?;
+    memory.apply_to_suite(&mut suite);
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
         warn(endpoint.buffers().advice());
@@ -79,12 +85,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut producer = Producer::new(config, files, suite, clock::seed());
         producer.set_about(about());
         let mut driver = Driver::new(producer, endpoint)?;
-        announce(args, &driver);
+        announce(args, &driver, memory);
         let every = args.stats_every.unwrap_or(Duration::from_millis(250));
         let mut desk = args.desk.open("serve", driver.endpoint().local().port())?;
         let tells_stats = args.stats_every.is_some();
         let mut chores = Chores {
             hashing: Hashing::new(args),
+            memory,
             record: Record::default(),
             refusals: Refusals::default(),
             tells_stats,
@@ -98,6 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The tasks of a server besides answering.
 struct Chores {
     hashing: Hashing,
+    memory: Division,
     record: Record,
     refusals: Refusals,
     tells_stats: bool,
@@ -177,6 +185,7 @@ impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
             repairs: stats.repairs,
             aggregated_bytes: 0,
         };
+        status.memory = Some(self.memory.status(stats.state_bytes));
         status.refuse("bad_datagrams", stats.bad_datagrams);
         status.refuse("bytes_over_credit", stats.over_credit);
         status.refuse("requests_over_limit", stats.over_limit);
@@ -184,13 +193,18 @@ impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
     }
 }
 
-fn announce(args: &Args, driver: &Server) {
+fn announce(args: &Args, driver: &Server, memory: Division) {
     let listen = driver.endpoint().local();
     if args.json {
         let security = driver.node().suite().security();
-        tell(json!({"event": "ready", "role": "serve", "listen": listen, "security": security}));
+        tell(json!({"event": "ready", "role": "serve", "listen": listen, "security": security,
+            "memory": memory.all}));
     } else {
-        say(&format!("ready: serving on {listen} (UDP), {}", driver.node().suite().security().packets));
+        let packets = driver.node().suite().security().packets;
+        say(&format!(
+            "ready: serving on {listen} (UDP), {packets}; what is kept for others takes {} at most",
+            HumanBytes(memory.all)
+        ));
     }
 }
 

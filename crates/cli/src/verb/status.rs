@@ -99,6 +99,11 @@ fn head(out: &mut String, name: &str, status: &Status) -> std::fmt::Result {
         out,
         "{name}: {role} on {listen}, {packets}{domain}, up {uptime}, version {version}, pid {pid}"
     )?;
+    if let Some(memory) = status.memory {
+        let sizes = [memory.state_used_bytes, memory.state_limit_bytes, memory.limit_bytes];
+        let [used, limit, all] = sizes.map(HumanBytes);
+        writeln!(out, "  neighbours and flows {used} of {limit}; {all} for everything")?;
+    }
     if let Some(cache) = status.cache {
         let [used, limit, hit] = [cache.used_bytes, cache.limit_bytes, cache.hit_bytes].map(HumanBytes);
         writeln!(out, "  cache {used} of {limit}; {hit} answered from it")?;

@@ -152,6 +152,17 @@ impl Snapshot {
         writer.counters("refused", "Datagrams, requests and bytes refused, by reason", refused)?;
         let ended = self.status.transfers.iter().map(by_reason);
         writer.counters("transfers", "Transfers to a neighbour that ended, by reason", ended)?;
+        if let Some(memory) = self.status.memory {
+            writer.gauge(
+                "memory_limit_bytes",
+                "Bytes that the node may take for others",
+                memory.limit_bytes as f64,
+            )?;
+            let used = memory.state_used_bytes as f64;
+            writer.gauge("state_used_bytes", "Bytes that neighbours and flows take at most", used)?;
+            let limit = memory.state_limit_bytes as f64;
+            writer.gauge("state_limit_bytes", "Bytes that neighbours and flows may take", limit)?;
+        }
         if let Some(cache) = self.status.cache {
             writer.gauge("cache_used_bytes", "Bytes in the cache", cache.used_bytes as f64)?;
             writer.gauge("cache_limit_bytes", "Bytes that the cache may hold", cache.limit_bytes as f64)?;

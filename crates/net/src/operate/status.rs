@@ -113,6 +113,17 @@ pub struct Cache {
     pub hit_bytes: u64,
 }
 
+/// The memory that a node may take for others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Memory {
+    /// Bytes for everything: neighbours, flows, replay windows, cache.
+    pub limit_bytes: u64,
+    /// Bytes that neighbours and their flows take at most, as they are now.
+    pub state_used_bytes: u64,
+    /// Bytes that these may take.
+    pub state_limit_bytes: u64,
+}
+
 /// A peer of a gateway, and what its users exchanged with ours. The hops in between count what that cost on the wire.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Site {
@@ -202,6 +213,9 @@ pub struct Status {
     pub flow_count: usize,
     /// Its cache, where it has one.
     pub cache: Option<Cache>,
+    /// The memory that it may take for others.
+    #[serde(default)]
+    pub memory: Option<Memory>,
     /// What it did.
     pub accounts: Accounts,
     /// Datagrams, requests and bytes that it refused, by reason.
@@ -245,6 +259,7 @@ impl Status {
             flows: Vec::new(),
             flow_count: 0,
             cache: None,
+            memory: None,
             accounts: Accounts::default(),
             refused: refused_by(suite),
             transfers: record.endings().clone(),

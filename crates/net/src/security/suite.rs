@@ -213,10 +213,17 @@ impl HopSuite {
 
     /// The bytes of memory that a seal may take.
     pub fn memory_bound(&self) -> u64 {
-        // Two keys of AES-GCM with their tables, two windows, the table's entry.
-        const SENDER: u64 = 2048;
-        let Limits { senders, neighbours } = Limits::default();
-        if matches!(self, Self::Plain(_)) { 0 } else { (senders + neighbours) as u64 * SENDER }
+        match self {
+            Self::Plain(_) => 0,
+            Self::Sealed(sealed) => sealed.seal.limits().bytes(),
+        }
+    }
+
+    /// Bounds what is remembered of neighbours to so many bytes of memory.
+    pub fn set_memory(&mut self, bytes: u64) {
+        if let Self::Sealed(sealed) = self {
+            sealed.seal.set_limits(Limits::within(bytes));
+        }
     }
 
     /// What the operator should hear: that the roster ends, and what was refused since the last time, at most every ten

@@ -55,6 +55,13 @@ impl Ahead {
         }
     }
 
+    /// A node on the way has no room for all that was asked.
+    pub(super) fn on_refused(&mut self) {
+        if let Self::Share(share) = self {
+            share.on_refused();
+        }
+    }
+
     /// The path has changed: its round trip is to be learnt anew.
     pub(super) fn on_new_path(&mut self) {
         match self {

@@ -9,7 +9,7 @@ use crate::hop::{Heard, Intake};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
-use crate::wire::{DataHeader, Interest, Waited};
+use crate::wire::{DataHeader, Interest, NotNow, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -20,6 +20,9 @@ const MAX_TIMED: usize = 64;
 /// would stand in the queue of a slow way back, and time a queue that is theirs.
 const LIVE_BURST: u32 = 2;
 const LIVE_PAUSE: Duration = Duration::from_millis(2);
+
+/// Steps in which the time until a request is repeated that was put off is drawn.
+const SPREAD: u64 = 1024;
 
 /// One flow that a Consumer fetches: what is asked for, what is here, and when to ask again.
 pub struct Flow<S> {
@@ -41,6 +44,8 @@ pub struct Flow<S> {
     live: Option<u64>,
     /// When more of a live flow is to be asked for.
     asks_at: Option<Instant>,
+    /// When to ask again those who had no room. Until then nothing is asked, and nothing times out.
+    waits_until: Option<Instant>,
     stats: FlowStats,
 }
 
@@ -198,6 +203,7 @@ impl<S: Sink> Flow<S> {
             timeouts: Timeouts::default(),
             live,
             asks_at: None,
+            waits_until: None,
             stats: FlowStats::default(),
         }
     }
@@ -222,7 +228,7 @@ impl<S: Sink> Flow<S> {
             None => (self.ahead.step(&shared.config), u32::MAX),
         };
         self.asks_at = None;
-        while !self.progress.is_over {
+        while !self.progress.is_over && self.waits_until.is_none() {
             let from = self.progress.asked_end;
             let end = self.progress.length.unwrap_or(u64::MAX >> 2);
             let limit = self.congestion.as_ref().map_or(u64::MAX, Congestion::window);
@@ -343,6 +349,33 @@ impl<S: Sink> Flow<S> {
         unexplained
     }
 
+    /// A node on the way has no room for what was asked. It is asked again at the time that it named, or up to half as much
+    /// later: those who were put off together do not come back together.
+    pub(super) fn on_not_now(&mut self, now: Instant, not_now: NotNow, shared: &mut Shared) {
+        let spread = not_now.after.scaled(shared.rng.below(SPREAD), 2 * SPREAD);
+        self.waits_until = self.waits_until.max(Some(now + not_now.after + spread));
+        self.stats.put_off += 1;
+        shared.events.push_back(ConsumerEvent::PutOff { flow: self.id, not_now });
+        // What is asked for twice times none (Karn's rule).
+        self.progress.timed.clear();
+        if !not_now.limit.is_whole() {
+            self.ahead.on_refused();
+        }
+    }
+
+    /// Asks again those who had no room: what they took nevertheless they do not answer twice. Nothing was lost meanwhile.
+    fn resume(&mut self, now: Instant, shared: &mut Shared) {
+        self.waits_until = None;
+        self.intake.on_resumed(now);
+        self.timeouts.on_notice(now, ByteRange::new(0, u64::MAX));
+        self.silence.on_probe();
+        self.progress.last = now;
+        shared.repairs.extend(self.intake.expected().iter());
+        shared.outbox.ask_fresh(self.uplink, self.id, &shared.repairs, shared.config.request_limit);
+        shared.repairs.clear();
+        self.refill(now, shared);
+    }
+
     /// `range` is on its way; an empty range says only how far the sender got.
     pub(super) fn on_notice(&mut self, now: Instant, range: ByteRange) {
         if range.is_empty() {
@@ -372,6 +405,7 @@ impl<S: Sink> Flow<S> {
     /// Asks the neighbour, another than before, for all that has not arrived.
     pub(super) fn ask_anew(&mut self, now: Instant, shared: &mut Shared) {
         self.ahead.on_new_path();
+        self.waits_until = None;
         self.progress.timed.clear();
         self.intake.on_new_path(now);
         shared.repairs.extend(self.intake.expected().iter());
@@ -408,6 +442,9 @@ impl<S: Sink> Flow<S> {
         if self.progress.is_over {
             return None;
         }
+        if self.waits_until.is_some() {
+            return self.waits_until;
+        }
         let timeouts =
             [self.timeout_due(), self.probe_due(), self.intake.next_timeout(hop_rtt), self.asks_at];
         timeouts.into_iter().flatten().min()
@@ -437,6 +474,12 @@ impl<S: Sink> Flow<S> {
     /// Time passed: what is lost by now is asked for again.
     pub(super) fn on_timeout(&mut self, now: Instant, shared: &mut Shared) {
         if self.progress.is_over {
+            return;
+        }
+        if let Some(at) = self.waits_until {
+            if at <= now {
+                self.resume(now, shared);
+            }
             return;
         }
         let hop_rtt = shared.uplinks.hop_rtt(self.uplink);

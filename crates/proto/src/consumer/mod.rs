@@ -23,7 +23,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{DataHeader, News, Notice, Packet, ParityHeader, Plain, Suite};
+use crate::wire::{DataHeader, News, NotNow, Notice, Packet, ParityHeader, Plain, Suite};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -64,6 +64,13 @@ pub enum ConsumerEvent {
         /// The flow.
         flow: FlowId,
     },
+    /// A node on the way has no room for it, and is asked again after the time that it named.
+    PutOff {
+        /// The flow.
+        flow: FlowId,
+        /// What the node has no room for, and the time.
+        not_now: NotNow,
+    },
     /// A timeout passed without an answer; this is the `count`th in a row.
     TimedOut {
         /// The flow.
@@ -88,6 +95,8 @@ pub struct FlowStats {
     pub repairs: u64,
     /// End-to-end timeouts.
     pub timeouts: u64,
+    /// How often it was told "not now".
+    pub put_off: u64,
     /// Bytes that the application found to be wrong.
     pub rejected_bytes: u64,
 }
@@ -100,6 +109,7 @@ impl FlowStats {
         self.sent_bytes += other.sent_bytes;
         self.repairs += other.repairs;
         self.timeouts += other.timeouts;
+        self.put_off += other.put_off;
         self.rejected_bytes += other.rejected_bytes;
     }
 }
@@ -135,6 +145,7 @@ struct Shared {
     outbox: Outbox,
     opening: Opening,
     events: VecDeque<ConsumerEvent>,
+    rng: Rng,
     /// Filled and emptied with every packet, kept for its memory.
     repairs: Vec<ByteRange>,
 }
@@ -159,6 +170,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             with_holes: Vec::new(),
             left: VecDeque::new(),
             shared: Shared {
+                rng: rng.fork(9),
                 uplinks: Uplinks::new(&config, rng),
                 outbox: Outbox::default(),
                 opening: Opening::default(),
@@ -413,6 +425,13 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         };
         let range = match notice.news {
             News::Token(token) => return self.prove(link, notice.flow, token),
+            News::NotNow(not_now) => {
+                let is_asked = |slot: &Slot| self.flows.get(*slot).is_some_and(|flow| flow.uplink == link);
+                if let Some(slot) = self.still_open(slot).filter(is_asked) {
+                    self.with_flow(slot, |flow, shared| flow.on_not_now(now, not_now, shared));
+                }
+                return;
+            }
             News::Coming(range) => range,
         };
         let received = Received::mark(&notice, range);

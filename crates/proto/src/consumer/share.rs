@@ -184,6 +184,11 @@ impl Share {
         (packets * self.payload).min(self.largest_step)
     }
 
+    /// So much has no room on the way: half of it may.
+    pub(super) fn on_refused(&mut self) {
+        self.size = (self.size / 2).max(LEAST_PACKETS * self.payload).min(self.size);
+    }
+
     /// The path has changed: its round trip is to be learnt anew. Until then the old one is the better guess than none.
     pub(super) fn on_new_path(&mut self) {
         self.is_old_path = true;

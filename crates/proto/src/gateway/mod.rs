@@ -555,7 +555,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             match event {
                 ConsumerEvent::Finished { flow, .. } => self.on_hello(now, flow),
                 ConsumerEvent::NoSuchName { flow } => self.on_gone(now, flow),
-                ConsumerEvent::TimedOut { .. } => {}
+                ConsumerEvent::TimedOut { .. } | ConsumerEvent::PutOff { .. } => {}
             }
         }
         while let Some((tag, number)) = self.producer.source_mut().pop_asked() {

@@ -1,5 +1,6 @@
 use super::LinkKey;
 use super::faces::Faces;
+use super::ledger::{Ledger, cost};
 use super::parity::MOST_ENCODERS;
 use super::responder::Responder;
 use super::scheduler::Turn;
@@ -12,7 +13,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{CodePlan, Interest, Waited};
+use crate::wire::{CodePlan, Interest, Limit, NotNow, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -23,8 +24,8 @@ pub struct Downlinks {
     /// Hops of neighbours that have not shown that they receive at their address, the oldest first.
     strangers: VecDeque<Slot>,
     due: Deadlines,
-    /// Queues that are open, on all hops.
-    open: usize,
+    /// The memory of all of them.
+    ledger: Ledger,
     /// Hops with a code.
     coded: usize,
     ended: Ended,
@@ -56,8 +57,27 @@ pub struct Asked {
     pub is_settled_now: bool,
 }
 
-/// A share of one in so many neighbours may be strangers.
-const STRANGERS: usize = 8;
+/// Strangers may have one part in so many of the memory.
+const STRANGERS: u64 = 8;
+
+/// What became of a flow that was not known here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Somebody has it.
+    Here,
+    /// Nobody has it.
+    Nowhere,
+    /// The upstream had no room to find out.
+    NotAsked,
+}
+
+/// When there may be room again, once memory is full: state of who fell silent is forgotten after half a minute, and what
+/// others have asked for arrives meanwhile.
+const MEMORY_BACK: Duration = Duration::from_millis(500);
+/// The same for bytes, as a part of the time in which what is asked for leaves, within bounds.
+const BYTES_BACK: (u64, u64) = (1, 4);
+const LEAST_BYTES_BACK: Duration = Duration::from_millis(20);
+const MOST_BYTES_BACK: Duration = Duration::from_secs(2);
 
 /// A turn of a Responder.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +98,7 @@ impl Downlinks {
             faces: Faces::new(rng.fork(6).next_u64()),
             strangers: VecDeque::new(),
             due: Deadlines::default(),
-            open: 0,
+            ledger: Ledger::new(config.state_bytes, rng.fork(8).next_u64()),
             coded: 0,
             ended: Ended::default(),
             config: config.clone(),
@@ -86,21 +106,28 @@ impl Downlinks {
         }
     }
 
-    /// Takes the hop's control from an Interest and returns the hop; `None` when there is no room for one more neighbour.
-    /// [`Downlinks::take_superfluous`] may have a hop to give up then.
-    pub fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Option<Asked> {
+    /// Takes the hop's control from an Interest and returns the hop. [`Downlinks::take_superfluous`] may have a hop to give
+    /// up then.
+    ///
+    /// # Errors
+    /// There is no room for one more neighbour.
+    pub fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Result<Asked, NotNow> {
         let Asking { peer, interest, len, wanted_token } = *asking;
         let key = LinkKey::new(peer, interest.flow, self.config.per_flow_control);
         let is_new = self.links.find(&key).is_none();
-        if is_new && self.links.len() >= self.config.max_neighbours {
-            return None;
+        let no_room = NotNow::new(Limit::Neighbours, MEMORY_BACK);
+        if is_new && !self.ledger.allows(&peer, cost::NEIGHBOUR) {
+            return Err(no_room);
+        }
+        if is_new {
+            self.ledger.add_hop(&peer);
         }
         let Self { links, config, rng, .. } = self;
         let link = links.find_or_insert(key, || Responder::new(now, peer, config, rng));
-        let responder = links.get_mut(link)?;
+        let responder = links.get_mut(link).ok_or(no_room)?;
         responder.on_interest(now, interest, len);
         self.set_code(link, interest.code);
-        let responder = self.links.get_mut(link)?;
+        let responder = self.links.get_mut(link).ok_or(no_room)?;
         let has_proof = wanted_token.is_none() || interest.token == wanted_token;
         let is_settled_now = has_proof && responder.settle();
         let token = wanted_token.filter(|_| responder.take_token_request(now));
@@ -114,7 +141,7 @@ impl Downlinks {
             change.resumed.into_iter().for_each(|link| self.hold(link, false));
         }
         self.reschedule(link);
-        Some(Asked { link, token, is_settled_now })
+        Ok(Asked { link, token, is_settled_now })
     }
 
     /// Sends the neighbour of a hop the parity that it wants, if there is room for one more code.
@@ -136,7 +163,7 @@ impl Downlinks {
     /// A hop that is to be forgotten: its neighbour was replaced at its face a while ago, or it is the oldest of too many
     /// strangers. Returns it with the owners of its queues, which must be closed before [`Downlinks::forget`].
     pub fn take_superfluous(&mut self, now: Instant) -> Option<(Slot, Vec<Slot>)> {
-        let most = (self.config.max_neighbours / STRANGERS).max(1);
+        let most = (self.ledger.budget() / cost::NEIGHBOUR / STRANGERS).max(1) as usize;
         let excess = (self.strangers.len() > most).then(|| self.strangers.pop_front()).flatten();
         let link = excess.or_else(|| self.faces.take_replaced(now))?;
         let owners = self.links.get(link).map(|responder| responder.scheduler.owners().collect());
@@ -154,15 +181,69 @@ impl Downlinks {
         self.config.credit_per_neighbour.saturating_sub(outstanding)
     }
 
-    /// Whether the neighbour of a hop may ask at `now` for a flow that is not known here; if so, it has.
-    pub fn take_opening(&mut self, now: Instant, link: Slot) -> bool {
-        self.may_open(link) && self.links.get_mut(link).is_some_and(|responder| responder.take_opening(now))
+    /// What the neighbour of a hop is told that may not ask for so much more.
+    pub fn too_many_bytes(&self, link: Slot) -> NotNow {
+        let drain = |responder: &Responder| responder.link_rate().time_for(responder.outstanding());
+        let drain = self.links.get(link).map_or(MOST_BYTES_BACK, drain);
+        let after = drain.min(MOST_BYTES_BACK.scaled(BYTES_BACK.1, BYTES_BACK.0));
+        let after = after.scaled(BYTES_BACK.0, BYTES_BACK.1).max(LEAST_BYTES_BACK);
+        NotNow::new(Limit::Bytes, after)
     }
 
-    /// Whether the neighbour of a hop may ask for one more flow.
-    pub fn may_open(&self, link: Slot) -> bool {
-        let open = self.links.get(link).map_or(0, |responder| responder.scheduler.open_queues());
-        open < self.config.max_flows_per_neighbour && self.open < self.config.max_subscriptions
+    /// The neighbour of a hop asks at `now` for a flow that is not known here.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn take_opening(&mut self, now: Instant, link: Slot) -> Result<(), NotNow> {
+        self.check_room(link)?;
+        let Some(responder) = self.links.get_mut(link) else { return Ok(()) };
+        responder.openings.take(now).map_err(|after| NotNow::new(Limit::Names, after))
+    }
+
+    /// Tells what became of a flow for which [`Downlinks::take_opening`] let the neighbour of a hop ask.
+    pub fn note_opening(&mut self, now: Instant, link: Slot, found: Found) {
+        let Some(responder) = self.links.get_mut(link) else { return };
+        match found {
+            Found::Here => responder.openings.on_found(),
+            Found::Nowhere => responder.openings.on_missed(now),
+            Found::NotAsked => responder.openings.on_put_off(),
+        }
+    }
+
+    /// Whether there is room for one more flow of the neighbour of a hop.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn check_room(&self, link: Slot) -> Result<(), NotNow> {
+        let has_room = self.links.get(link).is_none_or(|hop| self.ledger.allows(&hop.peer, cost::FLOW));
+        if has_room { Ok(()) } else { Err(NotNow::new(Limit::Flows, MEMORY_BACK)) }
+    }
+
+    /// Whether so many flows, of whomever, are within the memory.
+    ///
+    /// # Errors
+    /// They are not.
+    pub fn check_flows(&self, flows: usize) -> Result<(), NotNow> {
+        let is_within = flows as u64 * cost::FLOW <= self.ledger.budget();
+        if is_within { Ok(()) } else { Err(NotNow::new(Limit::Flows, MEMORY_BACK)) }
+    }
+
+    /// The neighbour of a hop holds memory for `after` ranges of a flow where it held it for `before`. False, and nothing
+    /// changed, when it may not.
+    pub fn hold_ranges(&mut self, link: Slot, before: u64, after: u64) -> bool {
+        let Some(responder) = self.links.get(link) else { return false };
+        let more = after.saturating_sub(before) * cost::RANGE;
+        if more > 0 && !self.ledger.allows(&responder.peer, more) {
+            return false;
+        }
+        self.ledger.hold(&responder.peer, more);
+        self.ledger.release(&responder.peer, before.saturating_sub(after) * cost::RANGE);
+        true
+    }
+
+    /// Bytes of memory for neighbours and their flows: in use, and all.
+    pub fn memory(&self) -> (u64, u64) {
+        (self.ledger.used(), self.ledger.budget())
     }
 
     /// The number of hops.
@@ -187,9 +268,9 @@ impl Downlinks {
 
     /// Opens a queue for `flow`, which its owner calls `owner`, on a hop.
     pub fn open(&mut self, link: Slot, flow: FlowId, owner: Slot) -> Option<Slot> {
-        let queue = self.links.get_mut(link).map(|responder| responder.scheduler.open(flow, owner))?;
-        self.open += 1;
-        Some(queue)
+        let responder = self.links.get_mut(link)?;
+        self.ledger.hold(&responder.peer, cost::FLOW);
+        Some(responder.scheduler.open(flow, owner))
     }
 
     /// Closes a queue because of `cause`; `is_owing` says whether its neighbour waits for more than the queue holds.
@@ -200,9 +281,9 @@ impl Downlinks {
             let ended = tally
                 .and_then(|(flow, tally)| tally.close(flow, responder.peer.face.remote, cause, is_owing));
             ended.into_iter().for_each(|transfer| self.ended.push(transfer));
-            let before = responder.scheduler.open_queues();
-            responder.scheduler.close(queue);
-            self.open -= before - responder.scheduler.open_queues();
+            if responder.scheduler.close(queue) {
+                self.ledger.release(&responder.peer, cost::FLOW);
+            }
         }
         self.reschedule(link);
     }
@@ -246,7 +327,8 @@ impl Downlinks {
     /// Forgets a hop. Its queues must have been closed.
     pub fn forget(&mut self, link: Slot) {
         if let Some(responder) = self.links.remove(link) {
-            self.open -= responder.scheduler.open_queues();
+            self.ledger.release(&responder.peer, responder.scheduler.open_queues() as u64 * cost::FLOW);
+            self.ledger.remove_hop(&responder.peer);
             self.coded -= usize::from(responder.code().is_on());
             self.faces.remove(&responder.peer, link);
             self.strangers.retain(|stranger| *stranger != link);

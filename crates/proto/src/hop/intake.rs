@@ -178,6 +178,11 @@ impl Intake {
         self.expected.remove(range);
     }
 
+    /// What was asked for and not taken is asked for again: that it did not come before says nothing.
+    pub fn on_resumed(&mut self, now: Instant) {
+        self.last_arrival = now;
+    }
+
     /// The upstream says that `range` is on its way.
     pub fn on_notice(&mut self, now: Instant, range: ByteRange) {
         self.last_arrival = now;

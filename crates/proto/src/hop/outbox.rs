@@ -1,13 +1,15 @@
 use super::intake::Ask;
 use super::parity::Sum;
-use super::{About, Downlinks, Due, HELLO, Uplinks};
+use super::{About, Asking, Downlinks, Due, HELLO, Uplinks};
 use crate::name::{ByteRange, FlowId};
 use crate::node::Transmit;
-use crate::peer::Addressee;
+use crate::peer::{Addressee, Peer};
 use crate::table::Slot;
-use crate::time::Instant;
+use crate::time::{Instant, WireTime};
 use crate::units::Rate;
-use crate::wire::{DataFlags, DataHeader, Interest, News, Notice, ParityHeader, Ranges, Suite, Waited};
+use crate::wire::{
+    DataFlags, DataHeader, Interest, News, NotNow, Notice, ParityHeader, Ranges, Suite, Waited,
+};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -57,6 +59,17 @@ pub enum Control {
         /// What it says.
         flags: DataFlags,
     },
+    /// The word for somebody who has no hop here that there is no room for one.
+    Refusal {
+        /// Who asked.
+        peer: Peer,
+        /// For what.
+        flow: FlowId,
+        /// When, by its clock.
+        sent: WireTime,
+        /// What it is told.
+        not_now: NotNow,
+    },
     /// The answer to a neighbour that asked who this node is.
     Hello {
         /// The hop.
@@ -76,6 +89,18 @@ impl Outbox {
     /// Adds a packet.
     pub fn push(&mut self, control: Control) {
         self.queue.push_back(control);
+    }
+
+    /// Tells an asker that its request was not taken. Feedback asks for nothing, and is not answered.
+    pub fn put_off(&mut self, asking: &Asking<'_>, link: Option<Slot>, not_now: NotNow) {
+        let Interest { flow, sent, ref ranges, .. } = *asking.interest;
+        if ranges.is_empty() {
+            return;
+        }
+        self.push(match link {
+            Some(link) => Control::Notice { link, flow, news: News::NotNow(not_now) },
+            None => Control::Refusal { peer: asking.peer, flow, sent, not_now },
+        });
     }
 
     /// Asks a hop.
@@ -189,6 +214,10 @@ pub fn emit_answer<C: Suite>(
     control: Control,
     out: &mut Vec<u8>,
 ) -> Option<Transmit> {
+    if let Control::Refusal { peer, flow, sent, not_now } = control {
+        let notice = Notice { counter: 0, flow, echo: sent, news: News::NotNow(not_now) };
+        return finish(suite, now, &Addressee::Asker(peer), out, |out| notice.emit(out));
+    }
     let (Control::Notice { link, .. } | Control::Answer { link, .. } | Control::Hello { link, .. }) = control
     else {
         return None;
@@ -200,8 +229,10 @@ pub fn emit_answer<C: Suite>(
         return None;
     }
     let to = Addressee::Asker(responder.peer);
-    let is_uncounted =
-        matches!(control, Control::Notice { news: News::Token(_), .. } | Control::Hello { .. });
+    let is_uncounted = matches!(
+        control,
+        Control::Notice { news: News::Token(_) | News::NotNow(_), .. } | Control::Hello { .. }
+    );
     let (counter, echo) = if is_uncounted { responder.stamp_uncounted(now) } else { responder.stamp(now) };
     finish(suite, now, &to, out, |out| match control {
         Control::Notice { flow, news, .. } => Notice { counter, flow, echo, news }.emit(out),
@@ -215,7 +246,7 @@ pub fn emit_answer<C: Suite>(
             DataHeader { counter, flow: HELLO, offset: 0, echo, flags, waited }.emit(out);
             about.emit(now, out);
         }
-        Control::Interest(_) => {}
+        Control::Interest(_) | Control::Refusal { .. } => {}
     })
 }
 

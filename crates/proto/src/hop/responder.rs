@@ -1,3 +1,4 @@
+use super::openings::Openings;
 use super::pacer::Pacer;
 use super::parity::{Encoder, Sum};
 use super::rtt::Echo;
@@ -25,9 +26,8 @@ pub struct Responder {
     /// Bytes that it asked for and that are not here yet, over all flows.
     pub wanted: u64,
     max_rate: Rate,
-    /// When every flow that it began to ask for would have been begun at the rate that is allowed.
-    opens_at: Instant,
-    open_interval: Duration,
+    /// The names that it asked for and that are not known here.
+    pub(super) openings: Openings,
     pacer: Pacer,
     echo: Echo,
     encoder: Encoder,
@@ -42,9 +42,6 @@ pub struct Responder {
     overhead: u64,
     carried: Carried,
 }
-
-/// A second's worth of new flows may come at once.
-const OPENING_BURST: Duration = Duration::from_secs(1);
 
 /// A stranger is sent at most so many bytes for each that came from its address (RFC 9000, section 8).
 const AMPLIFICATION: u64 = 3;
@@ -79,8 +76,7 @@ impl Responder {
             peer,
             wanted: 0,
             max_rate: config.max_rate,
-            opens_at: now.before(OPENING_BURST),
-            open_interval: Duration::from_nanos(1_000_000_000 / u64::from(config.new_flows_per_second)),
+            openings: Openings::new(now, config.missed_names_per_second),
             scheduler: scheduler(config),
             pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
             echo: Echo::new(now, WireTime::default()),
@@ -172,16 +168,6 @@ impl Responder {
     /// When the neighbour was last heard.
     pub fn last_heard(&self) -> Instant {
         self.last_heard
-    }
-
-    /// Whether the neighbour may begin to ask for one more flow at `now`; if so, it has.
-    pub fn take_opening(&mut self, now: Instant) -> bool {
-        let opens_at = self.opens_at.max(now.before(OPENING_BURST));
-        if opens_at > now {
-            return false;
-        }
-        self.opens_at = opens_at + self.open_interval;
-        true
     }
 
     /// Bytes that the neighbour has asked for and not received.

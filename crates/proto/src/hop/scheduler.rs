@@ -157,9 +157,10 @@ impl Scheduler {
         slot
     }
 
-    /// Drops a queue and what is in it.
-    pub fn close(&mut self, slot: Slot) {
-        if let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::take) {
+    /// Drops a queue and what is in it. False when it was not open.
+    pub fn close(&mut self, slot: Slot) -> bool {
+        let queue = self.queues.get_mut(slot.0 as usize).and_then(Option::take);
+        if let Some(queue) = &queue {
             self.busy -= usize::from(!queue.queued.is_empty());
             self.bytes -= queue.queued.byte_count();
             self.ring.retain(|&s| s != slot);
@@ -167,6 +168,7 @@ impl Scheduler {
             self.waiting.set(slot, None);
             self.free.push(slot);
         }
+        queue.is_some()
     }
 
     /// The flow of a queue and what was sent of it.

@@ -1,8 +1,8 @@
-use super::{Downlinks, Ending};
+use super::{Downlinks, Ending, cost};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
-use crate::wire::Waited;
+use crate::wire::{NotNow, Waited};
 use alloc::vec::Vec;
 
 /// The most disjoint ranges remembered of what a neighbour asked. Forgetting one costs a second answer.
@@ -22,27 +22,31 @@ pub struct Subscriber {
     asked: RangeSet,
     /// The turn of its requests.
     pub turn: u16,
+    /// Ranges that its hop holds memory for, beyond those that every flow may have.
+    held_ranges: u64,
 }
 
 impl Subscriber {
-    /// Finds the neighbour on `link` among the subscribers of `flow`, which the role calls `owner`, or adds it;
-    /// `None` when it has too many flows already. One that asks in another turn than before remembers nothing of
-    /// what it asked then, and nor do we.
+    /// Finds the neighbour on `link` among the subscribers of `flow`, which the role calls `owner`, or adds it. One that
+    /// asks in another turn than before remembers nothing of what it asked then, and nor do we.
+    ///
+    /// # Errors
+    /// It has too many flows already.
     pub fn find_or_add<'a>(
         subscribers: &'a mut Vec<Self>,
         downlinks: &mut Downlinks,
         now: Instant,
         link: Slot,
         (flow, owner, turn): (FlowId, Slot, u16),
-    ) -> Option<&'a mut Self> {
+    ) -> Result<&'a mut Self, NotNow> {
         if subscribers.iter().any(|subscriber| subscriber.link == link && subscriber.turn != turn) {
             Self::drop_link(subscribers, downlinks, link, Ending::TurnedAway);
         }
         let index = match subscribers.iter().position(|subscriber| subscriber.link == link) {
             Some(index) => index,
-            None if !downlinks.may_open(link) => return None,
             None => {
-                let queue = downlinks.open(link, flow, owner)?;
+                downlinks.check_room(link)?;
+                let queue = downlinks.open(link, flow, owner).ok_or(NotNow::NO_ROOM)?;
                 subscribers.push(Self {
                     link,
                     queue,
@@ -50,12 +54,13 @@ impl Subscriber {
                     last_heard: now,
                     asked: RangeSet::new(),
                     turn,
+                    held_ranges: 0,
                 });
                 subscribers.len() - 1
             }
         };
         subscribers[index].last_heard = now;
-        subscribers.get_mut(index)
+        subscribers.get_mut(index).ok_or(NotNow::NO_ROOM)
     }
 
     /// What it asked for and is still to be sent to the queue.
@@ -86,13 +91,30 @@ impl Subscriber {
         if let Some(responder) = downlinks.get_mut(self.link) {
             responder.wanted -= self.wanted.byte_count();
         }
+        downlinks.hold_ranges(self.link, self.held_ranges, 0);
         downlinks.close(self.link, self.queue, cause, !self.wanted.is_empty());
     }
 
-    /// Whether it waits for so many disjoint ranges that one more is refused: each costs memory, however short.
-    pub fn is_scattered(&self, downlinks: &Downlinks, limit: usize) -> bool {
+    /// Whether it may wait for one more range: each costs memory, however short.
+    pub fn may_scatter(&mut self, downlinks: &mut Downlinks, limit: usize) -> bool {
         let queued = downlinks.get(self.link).and_then(|responder| responder.scheduler.queued(self.queue));
-        self.wanted.range_count() + queued.map_or(0, RangeSet::range_count) >= limit
+        let ranges = self.wanted.range_count() + queued.map_or(0, RangeSet::range_count);
+        let more = (ranges as u64 + 1).saturating_sub(cost::FREE_RANGES);
+        if ranges >= limit || !downlinks.hold_ranges(self.link, self.held_ranges, more) {
+            return false;
+        }
+        self.held_ranges = more;
+        true
+    }
+
+    /// Whether `part` of what it asked for may be taken: bytes and ranges within its bounds. What is not taken it may ask for
+    /// again.
+    pub fn admit(&mut self, downlinks: &mut Downlinks, part: ByteRange, limit: usize) -> bool {
+        let is_within = part.len() <= downlinks.credit(self.link) && self.may_scatter(downlinks, limit);
+        if !is_within {
+            self.asked.remove(part);
+        }
+        is_within
     }
 
     /// Adds to `parts` what of `range` has to be answered now: all of it when it was lost, and otherwise only

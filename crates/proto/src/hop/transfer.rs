@@ -21,6 +21,8 @@ pub enum Ending {
     Restarted,
     /// The neighbour turned to another upstream.
     TurnedAway,
+    /// The upstream has no room for it: the neighbour was told when to come back.
+    PutOff,
     /// The source no longer has the flow, or never had it.
     Withdrawn,
 }
@@ -34,6 +36,7 @@ impl Ending {
             Self::Silent => "silent",
             Self::Restarted => "restarted",
             Self::TurnedAway => "turned-away",
+            Self::PutOff => "put-off",
             Self::Withdrawn => "withdrawn",
         }
     }

@@ -13,7 +13,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{DataFlags, DataHeader, Interest, News, Packet, Plain, Suite, Waited};
+use crate::wire::{DataFlags, DataHeader, Interest, News, NotNow, Packet, Plain, Suite, Waited};
 use alloc::vec::Vec;
 
 /// What a [`Source`] knows of a flow.
@@ -68,6 +68,10 @@ pub struct ProducerStats {
     pub over_limit: u64,
     /// Flows with state now.
     pub flows: u64,
+    /// Bytes of memory that neighbours and their flows take now, at most …
+    pub state_bytes: u64,
+    /// … and may take.
+    pub state_limit: u64,
     /// Neighbours with state now.
     pub neighbours: u64,
     /// Datagrams that were refused or did not parse.
@@ -124,7 +128,10 @@ impl<S: Source, C: Suite> Producer<S, C> {
 
     /// Counters since the start.
     pub fn stats(&self) -> ProducerStats {
+        let (state_bytes, state_limit) = self.downlinks.memory();
         ProducerStats {
+            state_bytes,
+            state_limit,
             flows: self.flows.len() as u64,
             neighbours: self.downlinks.len() as u64,
             ..self.stats
@@ -199,9 +206,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
         let interest = asking.interest;
         let asked = self.downlinks.on_interest(now, asking);
         self.forget_superfluous(now);
-        let Some(Asked { link, token, is_settled_now }) = asked else {
-            self.stats.over_limit += 1;
-            return;
+        let Asked { link, token, is_settled_now } = match asked {
+            Ok(asked) => asked,
+            Err(not_now) => return self.over_limit(asking, None, not_now),
         };
         if is_settled_now {
             self.suite.settle(&asking.peer);
@@ -219,23 +226,21 @@ impl<S: Source, C: Suite> Producer<S, C> {
         }
         match self.source.lookup(interest.flow) {
             Lookup::NotYet => {}
-            Lookup::Unknown if !self.downlinks.take_opening(now, link) => self.stats.over_limit += 1,
+            // As short as any other answer, and it ends the matter.
             Lookup::Unknown => self.answer(link, interest.flow, 0, Answer::NoSuchName),
-            Lookup::Found { .. } | Lookup::Live { .. } if !self.has_room(link, interest.flow) => {
-                self.stats.over_limit += 1;
-            }
             Lookup::Found { length, is_volatile } => {
-                self.on_request(now, link, (length, u64::MAX, is_volatile), interest);
+                self.on_request(now, (asking, link), (length, u64::MAX, is_volatile));
             }
             Lookup::Live { available, is_volatile } => {
-                self.on_request(now, link, (None, available, is_volatile), interest);
+                self.on_request(now, (asking, link), (None, available, is_volatile));
             }
         }
     }
 
-    fn has_room(&self, link: Slot, flow: FlowId) -> bool {
-        let is_known = self.flows.find(&flow).is_some();
-        is_known || (self.flows.len() < self.config.max_flows && self.downlinks.may_open(link))
+    /// A limit keeps the Producer from serving a request: its sender is told.
+    fn over_limit(&mut self, asking: &Asking<'_>, link: Option<Slot>, not_now: NotNow) {
+        self.stats.over_limit += 1;
+        self.outbox.put_off(asking, link, not_now);
     }
 
     fn on_feedback(&mut self, now: Instant, link: Slot, interest: &Interest) {
@@ -255,10 +260,10 @@ impl<S: Source, C: Suite> Producer<S, C> {
     fn on_request(
         &mut self,
         now: Instant,
-        link: Slot,
+        (asking, link): (&Asking<'_>, Slot),
         (length, available, is_volatile): (Option<u64>, u64, bool),
-        interest: &Interest,
     ) {
+        let interest = asking.interest;
         self.next_sweep.get_or_insert(now + self.config.flow_idle);
         let make = || Flow {
             length,
@@ -269,19 +274,27 @@ impl<S: Source, C: Suite> Producer<S, C> {
             subscribers: Vec::new(),
             last_used: now,
         };
+        if self.flows.find(&interest.flow).is_none()
+            && let Err(not_now) = self
+                .downlinks
+                .check_flows(self.flows.len() + 1)
+                .and_then(|()| self.downlinks.check_room(link))
+        {
+            return self.over_limit(asking, Some(link), not_now);
+        }
         let flow_slot = self.flows.find_or_insert(interest.flow, make);
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
         let (length, available, forgotten) = (flow.length, flow.available, flow.forgotten);
         let subscribers = &mut flow.subscribers;
         let of_flow = (interest.flow, flow_slot, interest.turn);
-        let Some(subscriber) = Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, of_flow)
-        else {
-            return;
+        let subscriber = match Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, of_flow) {
+            Ok(subscriber) => subscriber,
+            Err(not_now) => return self.over_limit(asking, Some(link), not_now),
         };
         self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
         let mut allowance = self.config.request_limit;
-        let mut is_beyond_end = false;
+        let (mut is_beyond_end, mut refused) = (false, 0);
         for &range in interest.ranges.iter() {
             let range = range.prefix(allowance);
             allowance -= range.len();
@@ -293,9 +306,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
             if part.is_empty() {
                 continue;
             }
-            let limit = self.config.max_ranges_per_flow;
-            if part.len() > self.downlinks.credit(link) || subscriber.is_scattered(&self.downlinks, limit) {
-                self.stats.over_credit += part.len();
+            if !subscriber.admit(&mut self.downlinks, part, self.config.max_ranges_per_flow) {
+                refused += part.len();
                 continue;
             }
             self.stats.repairs += u64::from(interest.repair);
@@ -308,6 +320,10 @@ impl<S: Source, C: Suite> Producer<S, C> {
             if !to_come.is_empty() {
                 subscriber.want(&mut self.downlinks, to_come);
             }
+        }
+        if refused > 0 {
+            self.stats.over_credit += refused;
+            self.outbox.put_off(asking, Some(link), self.downlinks.too_many_bytes(link));
         }
         if is_beyond_end {
             self.answer(link, interest.flow, length.unwrap_or(0), Answer::End);

@@ -4,7 +4,7 @@ use super::{Flow, Relay, Scratch};
 use crate::config::Notices;
 use crate::hop::parity::Restored;
 use crate::hop::scheduler::Chunk;
-use crate::hop::{Control, Due, Ending, HELLO, Heard, Received, finish};
+use crate::hop::{Control, Due, Ending, Found, HELLO, Heard, Received, finish};
 use crate::name::ByteRange;
 use crate::node::Transmit;
 use crate::peer::{Addressee, Face, Peer};
@@ -77,9 +77,11 @@ impl<C: Suite> Relay<C> {
         heard: Option<Heard>,
     ) {
         if header.flags.no_such_name {
+            self.close_opening(now, flow_slot, Found::Nowhere);
             self.refuse(flow_slot);
             return;
         }
+        self.close_opening(now, flow_slot, Found::Here);
         self.accept(now, flow_slot, header, payload);
         if header.flags.end {
             self.on_length(flow_slot, header.range(payload.len()).end);

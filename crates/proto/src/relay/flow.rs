@@ -2,13 +2,13 @@
 
 use super::Relay;
 use crate::config::Config;
-use crate::hop::{Ending, Intake, Requester, Responder, Subscriber};
+use crate::hop::{Control, Ending, Found, Intake, Requester, Responder, Subscriber};
 use crate::name::FlowId;
 use crate::peer::Face;
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::Suite;
+use crate::wire::{News, NotNow, Suite};
 use alloc::vec::Vec;
 
 /// The state of a flow: the pending table's row (who wants what) and the intake that fetches it.
@@ -31,6 +31,10 @@ pub(super) struct Flow {
     pub(super) last_used: Instant,
     /// The flow's rate as its upstream was last told it.
     pub(super) told: Rate,
+    /// The neighbour that asked for it first, until something of it is known.
+    pub(super) opened_by: Option<Slot>,
+    /// When the upstream, which had no room for all that was asked, is asked once more.
+    pub(super) asks_at: Option<Instant>,
 }
 
 impl Flow {
@@ -40,6 +44,11 @@ impl Flow {
         let mask = self.id.0.iter().zip(self.name.0).map(|(inner, outer)| inner ^ outer);
         id.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
         FlowId(id)
+    }
+
+    /// When there is something to ask again, over a hop that takes `hop_rtt`.
+    pub(super) fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
+        [self.asks_at, self.intake.next_timeout(hop_rtt)].into_iter().flatten().min()
     }
 
     pub(super) fn new(now: Instant, [id, name]: [FlowId; 2], uplink: Slot, config: &Config) -> Self {
@@ -55,12 +64,18 @@ impl Flow {
             next_look: now,
             last_used: now,
             told: Rate::UNLIMITED,
+            opened_by: None,
+            asks_at: None,
         }
     }
 }
 
 /// A client that has not asked for so long may be gone, or its path may lead past this relay by now.
 const STOPPED: Duration = Duration::from_millis(500);
+
+/// Steps in which the time until a request is repeated is drawn, up to half as long again: those who were put off together
+/// do not come back together.
+const SPREAD: u64 = 1024;
 
 /// A flow that is held back is sent a packet in so long all the same.
 const TRICKLE: Duration = Duration::from_secs(1);
@@ -70,19 +85,16 @@ const TRICKLE: Duration = Duration::from_secs(1);
 const MIN_REACTION: Duration = Duration::from_millis(2);
 
 impl<C: Suite> Relay<C> {
-    /// The state of `id`, made when it is asked for at `face` and there is none; `None` when there is no room for one more.
-    pub(super) fn flow(&mut self, now: Instant, id: FlowId, face: Face) -> Option<Slot> {
+    /// The state of `id`, made when it is asked for at `face` and there is none.
+    pub(super) fn flow(&mut self, now: Instant, id: FlowId, face: Face) -> Slot {
         if let Some(slot) = self.flows.find(&id) {
-            return Some(slot);
-        }
-        if self.flows.len() >= self.config.max_flows {
-            return None;
+            return slot;
         }
         let uplink = self.uplinks.link(self.routes.upstream(id, face), id);
         let name = self.names.translate(id, face.local);
         self.next_sweep.get_or_insert(now + self.config.flow_idle);
         let config = &self.config;
-        Some(self.flows.find_or_insert(id, || Flow::new(now, [id, name], uplink, config)))
+        self.flows.find_or_insert(id, || Flow::new(now, [id, name], uplink, config))
     }
 
     /// The backpressure bound for what a flow's upstream may send (LEOTP eq. 9): what its fastest subscriber
@@ -138,7 +150,45 @@ impl<C: Suite> Relay<C> {
         };
         let hop_rtt = self.uplinks.hop_rtt(flow.uplink);
         flow.intake.on_timeout(now, hop_rtt, &mut self.scratch.repairs);
+        let is_time_to_ask = flow.asks_at.is_some_and(|at| at <= now);
         self.send_repairs(flow_slot);
+        if is_time_to_ask {
+            self.ask_once_more(now, flow_slot);
+        }
+        self.reschedule(flow_slot);
+    }
+
+    /// The upstream, which had no room for all that was asked of it, may have room now. What it took it does not answer twice.
+    fn ask_once_more(&mut self, now: Instant, flow_slot: Slot) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        flow.asks_at = None;
+        flow.intake.on_resumed(now);
+        self.scratch.repairs.extend(flow.intake.expected().iter());
+        self.outbox.ask_fresh(flow.uplink, flow.id, &self.scratch.repairs, self.config.request_limit);
+        self.scratch.repairs.clear();
+    }
+
+    /// The upstream has no room for the flow: nor has this relay, then, and those who asked for it come back later.
+    pub(super) fn put_off(&mut self, now: Instant, flow_slot: Slot, not_now: NotNow) {
+        self.close_opening(now, flow_slot, Found::NotAsked);
+        let Some(Flow { id, subscribers, .. }) = self.flows.remove(flow_slot) else { return };
+        self.timeouts.set(flow_slot, None);
+        for subscriber in subscribers {
+            subscriber.close(&mut self.downlinks, Ending::PutOff);
+            let news = News::NotNow(not_now);
+            self.outbox.push(Control::Notice { link: subscriber.link, flow: id, news });
+        }
+    }
+
+    /// The upstream has no room for all that was asked of the flow: it is asked once more, and those who wait know why.
+    pub(super) fn put_part_off(&mut self, now: Instant, flow_slot: Slot, not_now: NotNow) {
+        let spread = not_now.after.scaled(self.rng.below(SPREAD), 2 * SPREAD);
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        flow.asks_at = Some(now + not_now.after + spread);
+        for subscriber in flow.subscribers.iter().filter(|subscriber| !subscriber.wanted().is_empty()) {
+            let news = News::NotNow(not_now);
+            self.outbox.push(Control::Notice { link: subscriber.link, flow: flow.id, news });
+        }
         self.reschedule(flow_slot);
     }
 

@@ -1,17 +1,20 @@
 //! An Interest at a relay: answered from the cache, joined to what is under way, or passed on.
 
 use super::{Relay, Taken};
-use crate::hop::{Asked, Asking, Control, Ending, HELLO, Subscriber};
+use crate::hop::{Asked, Asking, Control, Ending, Found, HELLO, Subscriber};
 use crate::name::ByteRange;
 use crate::table::Slot;
 use crate::time::Instant;
-use crate::wire::{DataFlags, Interest, News, Suite, Waited};
+use crate::wire::{DataFlags, Interest, News, NotNow, Suite, Waited};
 
 impl<C: Suite> Relay<C> {
     pub(super) fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Taken {
         self.stats.interests_in += 1;
-        let Some(link) = self.hear(now, asking) else { return self.over_limit() };
         let interest = asking.interest;
+        let link = match self.hear(now, asking) {
+            Ok(link) => link,
+            Err(not_now) => return self.over_limit(asking, None, not_now),
+        };
         self.forget_old_turn(link, interest);
         if interest.ranges.is_empty() {
             self.on_feedback(now, link, interest);
@@ -22,37 +25,57 @@ impl<C: Suite> Relay<C> {
             self.outbox.push(Control::Hello { link, about: self.about });
             return Taken::Yes;
         }
-        let is_welcome = self.flows.find(&interest.flow).is_some() || self.downlinks.take_opening(now, link);
-        let flow_slot = is_welcome.then(|| self.flow(now, interest.flow, asking.peer.face)).flatten();
-        let Some(flow_slot) = flow_slot else { return self.over_limit() };
-        self.follow(now, flow_slot, asking.peer.face);
-        let Some(flow) = self.flows.get_mut(flow_slot) else { return Taken::No };
-        flow.last_used = now;
-        let (subscribers, of_flow) = (&mut flow.subscribers, (flow.id, flow_slot, interest.turn));
-        let subscriber = Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, of_flow);
-        let Some(subscriber) = subscriber else { return self.over_limit() };
-        self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
-        let mut allowance = self.config.request_limit;
+        let flow_slot = match self.subscribe(now, asking, link) {
+            Ok(flow_slot) => flow_slot,
+            Err(not_now) => return self.over_limit(asking, Some(link), not_now),
+        };
         let mut parts = core::mem::take(&mut self.scratch.parts);
-        for &range in interest.ranges.iter() {
-            let range = range.prefix(allowance);
-            allowance -= range.len();
-            subscriber.take_request(range, interest.repair, &mut parts);
-        }
+        let mut refused = 0;
         for part in parts.drain(..) {
-            if self.is_within_bounds(flow_slot, link, part) {
+            if self.admit(flow_slot, link, part) {
                 self.serve(now, flow_slot, link, part, interest);
             } else {
-                self.stats.over_credit += part.len();
+                refused += part.len();
             }
         }
         self.scratch.parts = parts;
+        if refused > 0 {
+            self.stats.over_credit += refused;
+            self.outbox.put_off(asking, Some(link), self.downlinks.too_many_bytes(link));
+        }
         self.reschedule(flow_slot);
         Taken::Yes
     }
 
+    /// Notes what the neighbour on `link` asks of a flow, and leaves what of it is to be answered in the scratch list.
+    fn subscribe(&mut self, now: Instant, asking: &Asking<'_>, link: Slot) -> Result<Slot, NotNow> {
+        let interest = asking.interest;
+        let is_new = self.flows.find(&interest.flow).is_none();
+        if is_new {
+            self.downlinks.check_flows(self.flows.len() + 1)?;
+            self.downlinks.take_opening(now, link)?;
+        }
+        let flow_slot = self.flow(now, interest.flow, asking.peer.face);
+        self.follow(now, flow_slot, asking.peer.face);
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return Err(NotNow::NO_ROOM) };
+        flow.last_used = now;
+        if is_new {
+            flow.opened_by = Some(link);
+        }
+        let (subscribers, of_flow) = (&mut flow.subscribers, (flow.id, flow_slot, interest.turn));
+        let subscriber = Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, of_flow)?;
+        self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
+        let mut allowance = self.config.request_limit;
+        for &range in interest.ranges.iter() {
+            let range = range.prefix(allowance);
+            allowance -= range.len();
+            subscriber.take_request(range, interest.repair, &mut self.scratch.parts);
+        }
+        Ok(flow_slot)
+    }
+
     /// Takes the hop's control, and asks a neighbour for its token that has not shown where it is.
-    fn hear(&mut self, now: Instant, asking: &Asking<'_>) -> Option<Slot> {
+    fn hear(&mut self, now: Instant, asking: &Asking<'_>) -> Result<Slot, NotNow> {
         let asked = self.downlinks.on_interest(now, asking);
         self.forget_superfluous(now);
         let Asked { link, token, is_settled_now } = asked?;
@@ -62,21 +85,34 @@ impl<C: Suite> Relay<C> {
         if let Some(token) = token {
             self.outbox.push(Control::Notice { link, flow: asking.interest.flow, news: News::Token(token) });
         }
-        Some(link)
+        Ok(link)
     }
 
-    fn over_limit(&mut self) -> Taken {
+    /// A limit keeps the relay from serving a request. Who addressed it is told; what passes goes on to the server that was
+    /// meant.
+    fn over_limit(&mut self, asking: &Asking<'_>, link: Option<Slot>, not_now: NotNow) -> Taken {
         self.stats.over_limit += 1;
+        if !self.names.are_by_server() {
+            self.outbox.put_off(asking, link, not_now);
+        }
         Taken::No
     }
 
     /// Whether a neighbour may wait for `part`, too.
-    fn is_within_bounds(&self, flow_slot: Slot, link: Slot, part: ByteRange) -> bool {
-        let flow = self.flows.get(flow_slot);
-        let subscriber = flow.and_then(|flow| flow.subscribers.iter().find(|s| s.link == link));
+    fn admit(&mut self, flow_slot: Slot, link: Slot, part: ByteRange) -> bool {
+        let flow = self.flows.get_mut(flow_slot);
+        let subscriber = flow.and_then(|flow| flow.subscribers.iter_mut().find(|s| s.link == link));
         let limit = self.config.max_ranges_per_flow;
-        let is_scattered = subscriber.is_none_or(|s| s.is_scattered(&self.downlinks, limit));
-        part.len() <= self.downlinks.credit(link) && !is_scattered
+        subscriber.is_some_and(|subscriber| subscriber.admit(&mut self.downlinks, part, limit))
+    }
+
+    /// The name that a neighbour asked for first is known to be somebody's, or nobody's.
+    pub(super) fn close_opening(&mut self, now: Instant, flow_slot: Slot, found: Found) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        let Some(link) = flow.opened_by.take() else { return };
+        if flow.subscribers.iter().any(|subscriber| subscriber.link == link) {
+            self.downlinks.note_opening(now, link, found);
+        }
     }
 
     fn on_feedback(&mut self, now: Instant, link: Slot, interest: &Interest) {
@@ -123,6 +159,9 @@ impl<C: Suite> Relay<C> {
                 found.clear();
                 self.cache.find(id, part, &mut found);
             }
+        }
+        if !found.is_empty() {
+            self.close_opening(now, flow_slot, Found::Here);
         }
         let Some(flow) = self.flows.get(flow_slot) else { return };
         let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };

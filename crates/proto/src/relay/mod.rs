@@ -66,6 +66,10 @@ pub struct RelayStats {
     pub neighbours: u64,
     /// Flows with state now.
     pub flows: u64,
+    /// Bytes of memory that neighbours and their flows take now, at most …
+    pub state_bytes: u64,
+    /// … and may take.
+    pub state_limit: u64,
     /// Datagrams that were refused or did not parse.
     pub bad_datagrams: u64,
     /// Groups in the cache that were found to be wrong, and forgotten.
@@ -97,6 +101,7 @@ pub struct Relay<C = Plain> {
     /// When each flow's intake has something to ask again.
     timeouts: Deadlines,
     next_sweep: Option<Instant>,
+    rng: Rng,
     scratch: Scratch,
     verifying: Option<verify::Verifying>,
     about: About,
@@ -137,6 +142,7 @@ impl<C: Suite> Relay<C> {
             flows: Table::new(rng.fork(3).next_u64()),
             cache: Cache::new(config.cache_bytes, rng.fork(4).next_u64()),
             uplinks: Uplinks::new(&config, rng.fork(5)),
+            rng: rng.fork(9),
             downlinks: Downlinks::new(&config, rng),
             outbox: Outbox::default(),
             timeouts: Deadlines::default(),
@@ -183,7 +189,10 @@ impl<C: Suite> Relay<C> {
 
     /// Counters since the start.
     pub fn stats(&self) -> RelayStats {
+        let (state_bytes, state_limit) = self.downlinks.memory();
         RelayStats {
+            state_bytes,
+            state_limit,
             cache_bytes: self.cache.used_bytes(),
             flows: self.flows.len() as u64,
             neighbours: self.downlinks.len() as u64,
@@ -242,7 +251,7 @@ impl<C: Suite> Relay<C> {
                 let control = Control::Notice { link, flow: self.name_downstream(link, flow), news };
                 return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
             }
-            Control::Hello { .. } => {
+            Control::Hello { .. } | Control::Refusal { .. } => {
                 return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
             }
             Control::Answer { link, flow, offset, flags } => {
@@ -264,10 +273,8 @@ impl<C: Suite> Relay<C> {
     }
 
     fn reschedule(&mut self, flow_slot: Slot) {
-        let next = self
-            .flows
-            .get(flow_slot)
-            .and_then(|flow| flow.intake.next_timeout(self.uplinks.hop_rtt(flow.uplink)));
+        let next =
+            self.flows.get(flow_slot).and_then(|flow| flow.next_timeout(self.uplinks.hop_rtt(flow.uplink)));
         self.timeouts.set(flow_slot, next);
     }
 }

@@ -1,4 +1,4 @@
-//! A Notice at a relay: a range that it need not ask for, the end of what was sent before a pause, or a token.
+//! A Notice at a relay: a range that it need not ask for, the end of what was sent before a pause, or a token, or that it has no room.
 
 use super::Relay;
 use crate::hop::{HELLO, Received};
@@ -16,6 +16,10 @@ impl<C: Suite> Relay<C> {
         let Some(link) = self.uplink_from(flow_slot, peer.face) else { return };
         let range = match notice.news {
             News::Token(token) => return self.prove(link, notice.flow, token),
+            News::NotNow(not_now) if not_now.limit.is_whole() => {
+                return self.put_off(now, flow_slot, not_now);
+            }
+            News::NotNow(not_now) => return self.put_part_off(now, flow_slot, not_now),
             News::Coming(range) => range,
         };
         let Some(heard) = self.uplinks.on_packet(now, link, peer, Received::mark(&notice, range)) else {

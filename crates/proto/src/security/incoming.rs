@@ -1,7 +1,7 @@
 use super::binding::{Binding, Receiver};
 use super::header::{Direction, SealHeader};
 use super::wall::nearest;
-use super::{HEADER_LEN, Keyring, ReplayWindow, SealKey, TOLERANCE_EPOCHS};
+use super::{HEADER_LEN, Keyring, Limits, ReplayWindow, SealKey, TOLERANCE_EPOCHS};
 use crate::peer::{Incarnation, Member, Refusal};
 use crate::table::{Slot, Table};
 use alloc::collections::VecDeque;
@@ -23,6 +23,12 @@ pub(super) struct Shares {
     /// Of them newcomers. One more takes the place of the oldest newcomer: nobody keeps others out with packets whose
     /// answers it cannot receive.
     pub(super) newcomers: usize,
+}
+
+impl Shares {
+    pub(super) fn of(limits: Limits) -> Self {
+        Self { all: limits.senders, newcomers: (limits.senders / 8).max(1) }
+    }
 }
 
 struct Sender<K> {
@@ -50,6 +56,10 @@ pub(super) struct Found<'a> {
 impl<K: SealKey> Incoming<K> {
     pub(super) fn new(limits: Shares, seed: u64) -> Self {
         Self { senders: Table::new(seed), newcomers: VecDeque::new(), limits, swept: 0 }
+    }
+
+    pub(super) fn set_limits(&mut self, limits: Shares) {
+        self.limits = limits;
     }
 
     pub(super) fn len(&self) -> usize {

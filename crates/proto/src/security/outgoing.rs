@@ -48,6 +48,10 @@ impl<K: SealKey> Outgoing<K> {
         Self { boot, epoch: 0, links: Table::new(seed), next_number: 0, seed, limit, last: None }
     }
 
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// The id of this start.
     pub(super) fn boot(&self) -> u64 {
         self.boot

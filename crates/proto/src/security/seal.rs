@@ -21,6 +21,24 @@ pub struct Limits {
     pub neighbours: usize,
 }
 
+impl Limits {
+    /// Bytes of memory for one sender, at most: two keys of AES-GCM with their tables, two windows, the table's entry.
+    pub const SENDER_BYTES: u64 = 4096;
+    /// The same for a neighbour that is sent to.
+    pub const NEIGHBOUR_BYTES: u64 = 2048;
+
+    /// As many of each as so many bytes hold; some of each in any case.
+    pub fn within(bytes: u64) -> Self {
+        let count = (bytes / (Self::SENDER_BYTES + Self::NEIGHBOUR_BYTES)).max(64) as usize;
+        Self { senders: count, neighbours: count }
+    }
+
+    /// What they take, bytes.
+    pub fn bytes(self) -> u64 {
+        self.senders as u64 * Self::SENDER_BYTES + self.neighbours as u64 * Self::NEIGHBOUR_BYTES
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self { senders: 4096, neighbours: 4096 }
@@ -69,7 +87,7 @@ pub struct Seal<R: Keyring> {
     started: u64,
     /// The latest epoch that the clock has shown.
     latest: u64,
-    shares: Shares,
+    limits: Limits,
     /// Keys the tokens of this start.
     secret: u64,
     /// Where else packets for this node may have been sent: its address before a NAT.
@@ -83,20 +101,31 @@ impl<R: Keyring> Seal<R> {
     pub fn new(mut keys: R, now: Instant, wall: WallClock, limits: Limits, seed: u64) -> Self {
         let rng = Rng::new(seed);
         let epoch = wall.epoch(now);
-        let shares = Shares { all: limits.senders, newcomers: (limits.senders / 8).max(1) };
         Self {
             outgoing: Outgoing::new(keys.boot_id(), limits.neighbours, rng.fork(1).next_u64()),
-            incoming: Incoming::new(shares, rng.fork(2).next_u64()),
+            incoming: Incoming::new(Shares::of(limits), rng.fork(2).next_u64()),
             secret: keys.boot_id(),
             public: None,
             keys,
             wall,
             started: epoch,
             latest: epoch,
-            shares,
+            limits,
             stats: SealStats::default(),
             seed: rng.fork(3).next_u64(),
         }
+    }
+
+    /// The bounds of what is remembered.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Changes the bounds of what is remembered. Who is remembered already stays.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.incoming.set_limits(Shares::of(limits));
+        self.outgoing.set_limit(limits.neighbours);
     }
 
     /// Counters since the start.
@@ -125,7 +154,7 @@ impl<R: Keyring> Seal<R> {
     fn epoch(&mut self, now: Instant) -> u64 {
         let own = self.wall.epoch(now);
         if own + TOLERANCE_EPOCHS < self.latest {
-            self.incoming = Incoming::new(self.shares, self.seed);
+            self.incoming = Incoming::new(Shares::of(self.limits), self.seed);
             // Recorded requests carry tokens of before.
             self.secret = self.keys.boot_id();
             self.started = own;

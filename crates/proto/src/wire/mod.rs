@@ -15,7 +15,7 @@ mod waited;
 pub use data::{DataFlags, DataHeader};
 pub use header::{Header, Kind, VERSION};
 pub use interest::{Interest, MAX_RANGES, Ranges};
-pub use notice::{News, Notice};
+pub use notice::{Limit, News, NotNow, Notice};
 pub(crate) use parity::SUM_PREFIX;
 pub use parity::{CodePlan, MAX_COVERED, MAX_OVERLAP, ParityHeader};
 pub use suite::{Plain, Suite};
@@ -174,6 +174,13 @@ mod tests {
         assert_eq!(hex(&bytes), "600001000009abababababababababababababababab0a14");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Notice(notice)));
 
+        let news = News::NotNow(NotNow::new(Limit::Names, Duration::from_millis(300)));
+        let notice = Notice { news, ..notice };
+        bytes.clear();
+        notice.emit(&mut bytes);
+        assert_eq!(hex(&bytes), "620001000009abababababababababababababababab02012c");
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Notice(notice)));
+
         interest.code = Some(CodePlan { every: 24, overlap: 5, within: 40 });
         bytes.clear();
         interest.emit(&mut bytes);
@@ -212,6 +219,16 @@ mod tests {
         let mut bytes = Vec::new();
         data.emit(&mut bytes);
         assert_eq!(bytes.len(), 28);
+    }
+
+    /// An address that proved nothing is answered with no more bytes than came from it.
+    #[test]
+    fn not_now_is_shorter_than_any_interest() {
+        let (mut asked, mut told) = (Vec::new(), Vec::new());
+        Interest::feedback(FLOW, WireTime::default(), Rate::UNLIMITED).emit(&mut asked);
+        let news = News::NotNow(NotNow::new(Limit::Neighbours, Duration::from_secs(65)));
+        Notice { counter: 0, flow: FLOW, echo: WireTime::default(), news }.emit(&mut told);
+        assert!(told.len() < asked.len(), "{} bytes for {}", told.len(), asked.len());
     }
 
     #[test]

@@ -1,12 +1,12 @@
 use super::{Header, Kind, ParseError, Reader, varint};
 use crate::name::{ByteRange, FlowId};
-use crate::time::WireTime;
+use crate::time::{Duration, WireTime};
 use alloc::vec::Vec;
 
 /// A Responder tells its asker something that is no data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Notice {
-    /// Dense counter of this hop and direction, shared with Data. A token does not count.
+    /// Dense counter of this hop and direction, shared with Data. Neither a token nor a "not now" counts.
     pub counter: u16,
     /// The flow that it is about.
     pub flow: FlowId,
@@ -26,11 +26,56 @@ pub enum News {
     /// "Repeat this number in your next Interest": until then the Responder sends little, because it does not know
     /// whether the asker receives where it says that it is. Never zero.
     Token(u32),
+    /// "I did not take what you asked for: ask again after this time, and not before".
+    NotNow(NotNow),
+}
+
+/// A limit kept a Responder from taking a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotNow {
+    /// Which limit.
+    pub limit: Limit,
+    /// The time after which to ask again, in whole milliseconds, from 1 to 65,535.
+    pub after: Duration,
+}
+
+/// What a Responder has no room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// One more neighbour. It knows nothing of what was asked.
+    Neighbours,
+    /// One more flow of this neighbour. It knows nothing of what was asked of the flow.
+    Flows,
+    /// One more name of which nobody knows whether anybody has it. It knows nothing of what was asked of the flow.
+    Names,
+    /// So many bytes, or so many pieces, that this neighbour waits for. Part of what was asked was not taken.
+    Bytes,
+}
+
+impl Limit {
+    const ALL: [Self; 4] = [Self::Neighbours, Self::Flows, Self::Names, Self::Bytes];
+
+    /// Whether nothing that was asked of the flow was taken.
+    pub fn is_whole(self) -> bool {
+        self != Self::Bytes
+    }
+}
+
+impl NotNow {
+    /// There is no room for one more flow.
+    pub const NO_ROOM: Self = Self { limit: Limit::Flows, after: Duration::from_millis(500) };
+
+    /// For `limit`, with `after` as it can be written.
+    pub fn new(limit: Limit, after: Duration) -> Self {
+        let millis = after.as_nanos().div_ceil(1_000_000).clamp(1, u64::from(u16::MAX));
+        Self { limit, after: Duration::from_millis(millis) }
+    }
 }
 
 /// The flags of a Notice are the kind of its news.
 const COMING: u8 = 0;
 const TOKEN: u8 = 1;
+const NOT_NOW: u8 = 2;
 
 impl Notice {
     /// Bytes of a Notice of some packets up to an offset of 256 GiB.
@@ -43,6 +88,17 @@ impl Notice {
                 0 => return Err(ParseError::Invalid("token")),
                 token => News::Token(token),
             },
+            NOT_NOW => {
+                let [limit] = reader.take("limit")?;
+                let limit = Limit::ALL.get(usize::from(limit)).ok_or(ParseError::Invalid("limit"))?;
+                match u16::from_be_bytes(reader.take("after")?) {
+                    0 => return Err(ParseError::Invalid("after")),
+                    millis => {
+                        let after = Duration::from_millis(u64::from(millis));
+                        News::NotNow(NotNow { limit: *limit, after })
+                    }
+                }
+            }
             _ => return Err(ParseError::Invalid("flags")),
         };
         reader.finish()?;
@@ -54,6 +110,7 @@ impl Notice {
         let flags = match self.news {
             News::Coming(_) => COMING,
             News::Token(_) => TOKEN,
+            News::NotNow(_) => NOT_NOW,
         };
         let Self { counter, echo, flow, .. } = *self;
         Header { kind: Kind::Notice, flags, counter, time: echo, flow }.emit(out);
@@ -63,6 +120,10 @@ impl Notice {
                 varint::write(range.len(), out);
             }
             News::Token(token) => out.extend_from_slice(&token.to_be_bytes()),
+            News::NotNow(NotNow { limit, after }) => {
+                out.push(limit as u8);
+                out.extend_from_slice(&((after.as_nanos() / 1_000_000) as u16).to_be_bytes());
+            }
         }
     }
 }

@@ -116,6 +116,7 @@ impl ConsumerHost {
         while let Some(event) = self.consumer.poll_event() {
             let (ConsumerEvent::Finished { flow, .. }
             | ConsumerEvent::NoSuchName { flow }
+            | ConsumerEvent::PutOff { flow, .. }
             | ConsumerEvent::TimedOut { flow, .. }) = event;
             let Some(sink) = self.consumer.flow(flow).map(Flow::sink) else { continue };
             let (at, record) = (crate::engine::without_offset(now, sink.clock_offset), sink.record);
@@ -125,7 +126,7 @@ impl ConsumerHost {
                     let problem = format!("flow {record}: the producer knows no such name");
                     self.recorder.borrow_mut().on_problem(problem);
                 }
-                ConsumerEvent::TimedOut { .. } => continue,
+                ConsumerEvent::TimedOut { .. } | ConsumerEvent::PutOff { .. } => continue,
             }
             self.end(record as u32);
         }

@@ -1,0 +1,124 @@
+//! `--memory`: one budget for all that a node keeps for others, and how it is divided.
+
+use crate::quantity;
+use anyhow::bail;
+use indicatif::HumanBytes;
+use starhop_net::clock;
+use starhop_net::operate::Memory;
+use starhop_net::security::HopSuite;
+use starhop_proto::config::{Config, Settings};
+
+/// What a node takes unless it is told otherwise.
+const DEFAULT: u64 = 512 << 20;
+/// A cache that is asked for comes on top of so much for the rest.
+const BESIDE_CACHE: u64 = 256 << 20;
+/// One part in so many of what is left beside the cache is for the replay windows of neighbours.
+const SEAL: u64 = 4;
+/// The least that neighbours and their flows need to be of use: some hundred of each.
+const LEAST_STATE: u64 = 4 << 20;
+/// What one neighbour may have asked for and not received: one part in so many of the cache, whose room it takes in transit,
+/// or of the memory where there is no cache. At least what one flow may ask for ahead.
+const CREDIT: u64 = 4;
+
+/// The memory of a node.
+#[derive(clap::Args, Debug)]
+pub(crate) struct MemoryArgs {
+    /// Memory for all that is kept for others: neighbours, their flows, and the cache; 512MiB unless given
+    #[arg(long, value_parser = quantity::size, value_name = "SIZE")]
+    memory: Option<u64>,
+}
+
+/// How a budget is divided, bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Division {
+    /// All of it.
+    pub(crate) all: u64,
+    pub(crate) cache: u64,
+    /// For neighbours and their flows.
+    pub(crate) state: u64,
+    /// For what a seal remembers of neighbours.
+    pub(crate) seal: u64,
+}
+
+impl MemoryArgs {
+    /// Divides the memory of a node with a cache of so many bytes, where that is given, beside `others` of other uses.
+    ///
+    /// # Errors
+    /// It does not fit into this host, or its parts do not fit into it.
+    pub(crate) fn divide(&self, cache: Option<u64>, others: u64) -> anyhow::Result<Division> {
+        let usual = cache.map_or(DEFAULT, |cache| cache + BESIDE_CACHE);
+        let all = self.memory.unwrap_or(usual);
+        let (host, told) = (clock::memory(), HumanBytes(all));
+        if all > host / 10 * 9 {
+            let whose = if self.memory.is_some() { "--memory" } else { "--cache and what comes with it:" };
+            bail!(
+                "{whose} {told} does not fit: this host, or this program's control group, has {} of memory",
+                HumanBytes(host)
+            );
+        }
+        let cache = cache.unwrap_or(all / 2);
+        let fixed = Config::cache_bound(cache) + others;
+        let rest = all.saturating_sub(fixed);
+        if rest < LEAST_STATE {
+            bail!(
+                "--memory {told} has no room for neighbours and their flows: the cache and what does not change with it take {}",
+                HumanBytes(fixed)
+            );
+        }
+        let seal = rest / SEAL;
+        Ok(Division { all, cache, state: rest - seal, seal })
+    }
+}
+
+impl Division {
+    /// Gives the node its parts.
+    pub(crate) fn apply(&self, settings: &mut Settings) {
+        settings.state_bytes = self.state;
+        if self.cache > 0 {
+            settings.cache_bytes = self.cache;
+        }
+        let room = if self.cache > 0 { self.cache } else { self.all };
+        settings.credit_per_neighbour = (room / CREDIT).max(settings.receive_window);
+    }
+
+    /// Gives the suite its part.
+    pub(crate) fn apply_to_suite(&self, suite: &mut HopSuite) {
+        suite.set_memory(self.seal);
+    }
+
+    /// For the operator, with what of it is in use.
+    pub(crate) fn status(&self, state_used_bytes: u64) -> Memory {
+        Memory { limit_bytes: self.all, state_used_bytes, state_limit_bytes: self.state }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn divide(memory: u64, cache: Option<u64>) -> anyhow::Result<Division> {
+        MemoryArgs { memory: Some(memory) }.divide(cache, 0)
+    }
+
+    #[test]
+    fn the_parts_are_within_the_whole() {
+        for (memory, cache) in [(64 << 20, None), (100 << 20, Some(64 << 20)), (64 << 20, Some(0))] {
+            let Division { all, cache, state, seal } = divide(memory, cache).unwrap();
+            assert!(
+                Config::cache_bound(cache) + state + seal <= all && all == memory,
+                "{cache} {state} {seal}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cache_that_leaves_no_room_is_refused_with_what_it_takes() {
+        let problem = divide(64 << 20, Some(64 << 20)).unwrap_err().to_string();
+        assert!(problem.contains("--memory 64.00 MiB") && problem.contains("66.00 MiB"), "{problem}");
+    }
+
+    #[test]
+    fn more_than_the_host_has_is_refused() {
+        assert!(divide(1 << 60, None).unwrap_err().to_string().contains("does not fit"));
+    }
+}

@@ -1,0 +1,168 @@
+use crate::peer::{Member, Peer};
+use crate::table::{Slot, Table};
+use core::net::SocketAddr;
+
+/// What state costs, bytes: upper estimates of what the tables and lists of a node take for one of each.
+pub mod cost {
+    /// A neighbour with its own tables.
+    pub const NEIGHBOUR: u64 = 2048;
+    /// A neighbour's interest in a flow: the flow itself, its queue, and some ranges of each of their sets.
+    pub const FLOW: u64 = 4096;
+    /// One more range: it is waited for, or queued twice over (in order and as a set), and asked for upstream.
+    pub const RANGE: u64 = 3 * 16;
+    /// Ranges that are in the cost of a flow.
+    pub const FREE_RANGES: u64 = 16;
+}
+
+/// Whose memory it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Owner {
+    /// A member of a roster, whatever its address.
+    Member(Member),
+    /// A node of a domain, all of which are one member.
+    Node(u64, SocketAddr),
+}
+
+impl Owner {
+    fn of(peer: &Peer) -> Self {
+        match peer.member {
+            Member(0) => Self::Node(peer.incarnation.boot, peer.face.remote),
+            member => Self::Member(member),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    bytes: u64,
+    hops: u32,
+}
+
+/// Memory for the state of neighbours and their flows, and who holds how much of it.
+///
+/// Nobody may hold more than stays free (a dynamic threshold, Choudhury and Hahne 1998, with a factor of one). One
+/// neighbour alone may have half of all, n that want as much as they can get an (n + 1)th part each, and there is always
+/// as much left for who comes next. So a relay that speaks for thousands has room, and one neighbour's flood leaves room.
+pub(super) struct Ledger {
+    budget: u64,
+    used: u64,
+    accounts: Table<Owner, Account>,
+}
+
+impl Ledger {
+    /// All of `budget` bytes are free.
+    pub(super) fn new(budget: u64, seed: u64) -> Self {
+        Self { budget, used: 0, accounts: Table::new(seed) }
+    }
+
+    /// Bytes that are held.
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes of all.
+    pub(super) fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    fn account(&self, peer: &Peer) -> Option<Slot> {
+        self.accounts.find(&Owner::of(peer))
+    }
+
+    /// Whether `peer` may hold `more` bytes than it does.
+    pub(super) fn allows(&self, peer: &Peer, more: u64) -> bool {
+        let held = self.account(peer).and_then(|slot| self.accounts.get(slot)).map_or(0, |held| held.bytes);
+        held + 2 * more <= self.budget.saturating_sub(self.used)
+    }
+
+    /// `peer` has one more hop.
+    pub(super) fn add_hop(&mut self, peer: &Peer) {
+        let slot = self.accounts.find_or_insert(Owner::of(peer), Account::default);
+        if let Some(account) = self.accounts.get_mut(slot) {
+            account.hops += 1;
+        }
+        self.hold(peer, cost::NEIGHBOUR);
+    }
+
+    /// `peer` holds `more` bytes.
+    pub(super) fn hold(&mut self, peer: &Peer, more: u64) {
+        if let Some(account) = self.account(peer).and_then(|slot| self.accounts.get_mut(slot)) {
+            account.bytes += more;
+            self.used += more;
+        }
+    }
+
+    /// `peer` holds so many `bytes` no longer.
+    pub(super) fn release(&mut self, peer: &Peer, bytes: u64) {
+        if let Some(account) = self.account(peer).and_then(|slot| self.accounts.get_mut(slot)) {
+            account.bytes -= bytes;
+            self.used -= bytes;
+        }
+    }
+
+    /// `peer` has one hop less.
+    pub(super) fn remove_hop(&mut self, peer: &Peer) {
+        self.release(peer, cost::NEIGHBOUR);
+        let Some(slot) = self.account(peer) else { return };
+        let Some(account) = self.accounts.get_mut(slot) else { return };
+        account.hops -= 1;
+        if account.hops == 0 {
+            debug_assert_eq!(account.bytes, 0, "all that a neighbour held is given back");
+            self.used -= account.bytes;
+            self.accounts.remove(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::{Face, Incarnation};
+
+    fn peer(boot: u64, member: u64) -> Peer {
+        let face = Face::towards(SocketAddr::from(([192, 0, 2, 1], 9)));
+        let incarnation = Incarnation { boot, link: 0 };
+        Peer { face, incarnation, member: Member(member), asker: Incarnation::default() }
+    }
+
+    /// `peer` takes all that it gets in pieces of `piece` bytes; returns how much that is.
+    fn fill(ledger: &mut Ledger, peer: &Peer, piece: u64) -> u64 {
+        ledger.add_hop(peer);
+        let mut held = 0;
+        while ledger.allows(peer, piece) {
+            ledger.hold(peer, piece);
+            held += piece;
+        }
+        held
+    }
+
+    #[test]
+    fn one_neighbour_gets_half_and_leaves_room_for_those_who_come_after_it() {
+        let mut ledger = Ledger::new(1 << 20, 1);
+        let first = fill(&mut ledger, &peer(1, 0), 1000);
+        assert!((500_000..=524_288).contains(&first), "{first}");
+        let second = fill(&mut ledger, &peer(2, 0), 1000);
+        assert!((250_000..=262_144).contains(&second), "{second}");
+        assert!(fill(&mut ledger, &peer(3, 0), 1000) > 100_000);
+    }
+
+    #[test]
+    fn what_a_neighbour_gives_back_is_free_again() {
+        let mut ledger = Ledger::new(1 << 20, 1);
+        for _ in 0..3 {
+            let held = fill(&mut ledger, &peer(1, 0), 1000);
+            assert!(held >= 500_000);
+            ledger.release(&peer(1, 0), held);
+            ledger.remove_hop(&peer(1, 0));
+            assert_eq!(ledger.used(), 0);
+        }
+    }
+
+    #[test]
+    fn a_member_of_a_roster_has_one_share_however_often_it_starts() {
+        let mut ledger = Ledger::new(1 << 20, 1);
+        fill(&mut ledger, &peer(1, 7), 1000);
+        assert!(fill(&mut ledger, &peer(2, 7), 1000) < 5_000);
+        assert!(fill(&mut ledger, &peer(2, 8), 1000) > 250_000);
+    }
+}

@@ -1,0 +1,140 @@
+use crate::time::{Duration, Instant};
+
+/// Names of which nobody knows yet whether anybody has them: so many may be asked for before the first is answered.
+const FIRST_WINDOW: u32 = 256;
+/// More than that nobody needs: a request of a hundred bytes each, they are 1.6 MB.
+const MOST: u32 = 16_384;
+/// What has no answer after this time counts no longer: it may never get one.
+const PERIOD: Duration = Duration::from_secs(1);
+/// A second's worth of misses may come at once.
+const BURST: Duration = Duration::from_secs(1);
+/// The most that a flood of misses keeps its neighbour waiting.
+const LONGEST: Duration = Duration::from_secs(5);
+/// When there may be room again, while answers come: a few round trips of most paths.
+const SOON: Duration = Duration::from_millis(50);
+
+/// How many flows that are not known here one neighbour may ask for.
+///
+/// A name that somebody has costs what its bytes cost, and these are bounded elsewhere. A name that nobody has costs every
+/// node up to the Producer a packet each way, and nothing stops who asks for such. So each that was found lets one more be
+/// asked for at once, as a congestion window grows; and the rate of those that were not found is bounded.
+#[derive(Debug)]
+pub(super) struct Openings {
+    window: u32,
+    /// Names without an answer, of those asked for since the period began.
+    unanswered: u32,
+    period_began: Instant,
+    /// When every miss would have been made good at the rate that is allowed.
+    missed_until: Instant,
+    /// Between two misses.
+    interval: Duration,
+}
+
+impl Openings {
+    /// For a neighbour that may miss `per_second` names a second.
+    pub(super) fn new(now: Instant, per_second: u32) -> Self {
+        Self {
+            window: FIRST_WINDOW,
+            unanswered: 0,
+            period_began: now,
+            missed_until: now.before(BURST),
+            interval: Duration::from_nanos(1_000_000_000 / u64::from(per_second)),
+        }
+    }
+
+    /// Whether one more may be asked for at `now`; if so, it is.
+    ///
+    /// # Errors
+    /// The time after which to come back.
+    pub(super) fn take(&mut self, now: Instant) -> Result<(), Duration> {
+        if now.since(self.period_began) >= PERIOD {
+            self.period_began = now;
+            self.unanswered = 0;
+        }
+        if self.missed_until > now {
+            return Err(self.missed_until.since(now).max(SOON));
+        }
+        if self.unanswered >= self.window {
+            return Err(SOON);
+        }
+        self.unanswered += 1;
+        Ok(())
+    }
+
+    /// Somebody has the name.
+    pub(super) fn on_found(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.window = (self.window + 1).min(MOST);
+    }
+
+    /// Nobody has the name.
+    pub(super) fn on_missed(&mut self, now: Instant) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.window = (self.window / 2).max(FIRST_WINDOW);
+        let missed_until = self.missed_until.max(now.before(BURST)) + self.interval;
+        self.missed_until = missed_until.min(now + LONGEST);
+    }
+
+    /// Somebody further up has no room to find out.
+    pub(super) fn on_put_off(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(10) + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn ten_thousand_names_that_exist_are_asked_for_within_six_round_trips() {
+        let mut openings = Openings::new(at(0), 200);
+        let mut left = 10_000;
+        let mut rounds = 0;
+        while left > 0 {
+            rounds += 1;
+            let taken = (0..left).take_while(|_| openings.take(at(60 * rounds)).is_ok()).count();
+            (0..taken).for_each(|_| openings.on_found());
+            left -= taken;
+        }
+        assert!(rounds <= 6, "{rounds} round trips");
+    }
+
+    #[test]
+    fn names_that_nobody_has_are_bounded_in_rate() {
+        let mut openings = Openings::new(at(0), 200);
+        let mut asked = 0;
+        for millis in 0..10_000 {
+            for _ in 0..20 {
+                if openings.take(at(millis)).is_ok() {
+                    asked += 1;
+                    openings.on_missed(at(millis));
+                }
+            }
+        }
+        assert!((2_000..=2_201 + u64::from(FIRST_WINDOW)).contains(&asked), "{asked}");
+    }
+
+    #[test]
+    fn who_is_put_off_is_told_when_to_come_back() {
+        let mut openings = Openings::new(at(0), 200);
+        for _ in 0..FIRST_WINDOW {
+            assert_eq!(openings.take(at(0)), Ok(()));
+        }
+        assert_eq!(openings.take(at(0)), Err(SOON));
+        (0..FIRST_WINDOW).for_each(|_| openings.on_missed(at(100)));
+        let Err(after) = openings.take(at(101)) else { panic!("there were too many") };
+        assert!(after > SOON, "{after:?}");
+        assert_eq!(openings.take(at(101) + after), Ok(()), "who comes back then is welcome");
+    }
+
+    #[test]
+    fn what_gets_no_answer_is_no_burden_for_ever() {
+        let mut openings = Openings::new(at(0), 200);
+        while openings.take(at(0)).is_ok() {}
+        assert_eq!(openings.take(at(1_000)), Ok(()));
+    }
+}

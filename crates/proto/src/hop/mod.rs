@@ -6,6 +6,7 @@
 //! the second per downstream neighbour ([`Downlinks`]).
 
 mod answerer;
+mod cold;
 pub mod counter;
 mod downlinks;
 mod faces;

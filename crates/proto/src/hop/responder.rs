@@ -1,4 +1,5 @@
 use super::openings::Openings;
+use super::cold::ColdStart;
 use super::pacer::Pacer;
 use super::parity::{Encoder, Sum};
 use super::rtt::Echo;
@@ -32,8 +33,8 @@ pub struct Responder {
     echo: Echo,
     encoder: Encoder,
     counter: u16,
-    /// Packets that may leave before the neighbour has measured anything.
-    cold_allowance: Option<u32>,
+    /// What may leave before the neighbour has measured anything; `None` once it has.
+    cold: Option<ColdStart>,
     standing: Standing,
     /// Whether another incarnation speaks at the neighbour's face: nobody receives what is sent there for this one.
     is_held: bool,
@@ -82,7 +83,7 @@ impl Responder {
             echo: Echo::new(now, WireTime::default()),
             encoder: Encoder::default(),
             counter: rng.next_u64() as u16,
-            cold_allowance: Some(config.initial_window),
+            cold: Some(ColdStart::new(now, config.initial_window)),
             standing: Standing::Stranger { allowance: 0, asked_at: None },
             is_held: false,
             last_heard: now,
@@ -107,8 +108,9 @@ impl Responder {
         }
         self.echo = Echo::new(now, interest.sent);
         self.pacer.set_rate(now, interest.link_rate.min(self.max_rate));
-        if !interest.cold {
-            self.cold_allowance = None;
+        match &mut self.cold {
+            Some(cold) if interest.cold => cold.on_asked(now),
+            _ => self.cold = None,
         }
     }
 
@@ -182,7 +184,7 @@ impl Responder {
 
     /// When [`Responder::poll`] has something if no input arrives first.
     pub fn next_turn(&self) -> Instant {
-        if self.cold_allowance == Some(0) || self.is_held || !self.affords_chunk() {
+        if self.cold.is_some_and(|cold| cold.is_spent()) || self.is_held || !self.affords_chunk() {
             return Instant::NEVER;
         }
         let parity = self.parity_due().unwrap_or(Instant::NEVER);
@@ -218,7 +220,9 @@ impl Responder {
         self.carried.packets += 1;
         self.carried.bytes += bytes + self.overhead;
         self.pacer.on_sent(now, bytes + self.overhead);
-        self.cold_allowance = self.cold_allowance.map(|left| left.saturating_sub(1));
+        if let Some(cold) = &mut self.cold {
+            cold.on_sent(now);
+        }
     }
 
     /// The hop's code.

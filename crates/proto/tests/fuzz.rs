@@ -13,7 +13,7 @@ use starhop_proto::peer::{Addressee, Face, Incarnation, Member};
 use starhop_proto::producer::{Lookup, Producer, Source};
 use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
 use starhop_proto::security::{
-    Algorithm, HEADER_LEN, Keyring, Limits, Seal, SealHeader, SealKey, TAG_LEN, WallClock,
+    Algorithm, HEADER_LEN, Keyring, Limits, Seal, SealHeader, SealKey, Sealing, TAG_LEN, WallClock,
 };
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
@@ -271,13 +271,9 @@ impl Keyring for ToyKeys {
         self.0
     }
 
-    fn sealing(
-        &mut self,
-        _to: &Addressee,
-        sender: Incarnation,
-        epoch: u64,
-    ) -> Option<(Algorithm, u8, ToyKey)> {
-        Some((Algorithm::Aes128Gcm, 1, ToyKey(sender.boot ^ u64::from(sender.link) << 48 ^ epoch << 20)))
+    fn sealing(&mut self, _to: &Addressee, sender: Incarnation, epoch: u64) -> Option<Sealing<ToyKey>> {
+        let key = ToyKey(sender.boot ^ u64::from(sender.link) << 48 ^ epoch << 20);
+        Some(Sealing { algorithm: Algorithm::Aes128Gcm, hint: 1, key, is_trial: false })
     }
 
     fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<(ToyKey, Member)> {

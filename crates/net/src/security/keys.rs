@@ -7,7 +7,7 @@ use super::secret::{Secret, fill_random};
 use super::{hex, unhex};
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use starhop_proto::peer::{Addressee, Incarnation, Member as MemberId};
-use starhop_proto::security::{Algorithm, Keyring, SealHeader};
+use starhop_proto::security::{Algorithm, Keyring, SealHeader, Sealing};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use zeroize::Zeroize;
@@ -48,11 +48,35 @@ struct Root {
 struct Pairwise {
     /// Leads others to this node's public key.
     tag: u16,
-    outgoing: BTreeMap<MemberId, Root>,
+    outgoing: BTreeMap<MemberId, Towards>,
     /// By the tags of the senders' keys: the roster's length costs no packet anything.
     incoming: BTreeMap<u16, Vec<From>>,
     /// The owners of addresses, by the roster.
     listed: BTreeMap<SocketAddr, MemberId>,
+}
+
+/// What this node seals with for one neighbour, by the tags of that one's keys: the key that seals here with each of them.
+#[derive(Debug)]
+struct Towards {
+    roots: Vec<(u16, Root)>,
+    /// The tag of the key that the neighbour sealed with last, and the epoch of that.
+    heard: Option<(u16, u64)>,
+    /// Counts trials.
+    turn: usize,
+}
+
+impl Towards {
+    /// What seals for the neighbour in `epoch`, and whether that is a trial. It has the private half of the key that it seals
+    /// with. Which one that is, nobody knows of a neighbour that was silent for an epoch: its keys take turns.
+    fn root(&mut self, epoch: u64) -> Option<(&Root, bool)> {
+        let in_use = self.heard.filter(|(_, heard)| heard + 1 >= epoch).map(|(tag, _)| tag);
+        if let Some(at) = self.roots.iter().position(|(tag, _)| Some(*tag) == in_use) {
+            return self.roots.get(at).map(|(_, root)| (root, false));
+        }
+        self.turn += 1;
+        let count = self.roots.len().max(1);
+        self.roots.get(self.turn % count).map(|(_, root)| (root, count > 1))
+    }
 }
 
 /// The secret of one key of one neighbour and one of ours.
@@ -194,10 +218,11 @@ fn tag_of(public: &[u8; 32]) -> u16 {
 impl Pairwise {
     fn add(&mut self, member: &super::Member, sealing: &Pair, own: &[Pair]) {
         let publics: Vec<[u8; 32]> = member.public.iter().filter_map(|key| unhex(key)).collect();
-        let Some(first) = publics.first() else { return };
-        let Some(outgoing) = sealing.root(first, &sealing.public, first) else { return };
         let id = member_id(&member.name);
-        self.outgoing.insert(id, outgoing);
+        let towards =
+            |theirs: &[u8; 32]| Some((tag_of(theirs), sealing.root(theirs, &sealing.public, theirs)?));
+        let roots = publics.iter().filter_map(towards).collect();
+        self.outgoing.insert(id, Towards { roots, heard: None, turn: 0 });
         for theirs in &publics {
             for ours in own {
                 if let Some(root) = ours.root(theirs, theirs, &ours.public) {
@@ -252,23 +277,36 @@ impl Keyring for Keys {
         }
     }
 
-    fn sealing(
-        &mut self,
-        to: &Addressee,
-        sender: Incarnation,
-        epoch: u64,
-    ) -> Option<(Algorithm, u8, AeadKey)> {
-        let root = match &self.mode {
-            Mode::Domain { roots, sealing } => roots.get(*sealing)?,
+    fn sealing(&mut self, to: &Addressee, sender: Incarnation, epoch: u64) -> Option<Sealing<AeadKey>> {
+        let algorithm = self.algorithm;
+        let (root, is_trial) = match &mut self.mode {
+            Mode::Domain { roots, sealing } => (roots.get(*sealing)?, false),
             Mode::Pairwise(pairwise) => {
                 let member = match to {
                     Addressee::Asked(face) => pairwise.listed.get(&face.remote)?,
                     Addressee::Asker(peer) => &peer.member,
                 };
-                pairwise.outgoing.get(member)?
+                pairwise.outgoing.get_mut(member)?.root(epoch)?
             }
         };
-        Some((self.algorithm, root.hint, root.key(self.algorithm, sender, epoch)?))
+        Some(Sealing { algorithm, hint: root.hint, key: root.key(algorithm, sender, epoch)?, is_trial })
+    }
+
+    fn heard(&mut self, member: MemberId, sender: Incarnation, epoch: u64) -> bool {
+        let Mode::Pairwise(pairwise) = &mut self.mode else { return false };
+        let Some(towards) = pairwise.outgoing.get_mut(&member) else { return false };
+        let tag = (sender.boot >> 48) as u16;
+        let before = towards.heard.replace((tag, epoch));
+        towards.roots.len() > 1 && before.is_some_and(|(before, _)| before != tag)
+    }
+
+    fn succeed(&mut self, former: &Self) {
+        let (Mode::Pairwise(pairwise), Mode::Pairwise(former)) = (&mut self.mode, &former.mode) else {
+            return;
+        };
+        for (member, towards) in &mut pairwise.outgoing {
+            towards.heard = former.outgoing.get(member).and_then(|before| before.heard);
+        }
     }
 
     fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<(AeadKey, MemberId)> {

@@ -1,5 +1,5 @@
-use super::openings::Openings;
 use super::cold::ColdStart;
+use super::openings::Openings;
 use super::pacer::Pacer;
 use super::parity::{Encoder, Sum};
 use super::rtt::Echo;

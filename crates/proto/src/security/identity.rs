@@ -1,6 +1,6 @@
 //! Seals without a cipher: for simulations, where nobody reads and everybody must be told apart as in reality.
 
-use super::{Algorithm, Keyring, NONCE_LEN, SealHeader, SealKey, TAG_LEN};
+use super::{Algorithm, Keyring, NONCE_LEN, SealHeader, SealKey, Sealing, TAG_LEN};
 use crate::peer::{Addressee, Incarnation, Member};
 use crate::rng::Rng;
 use alloc::vec::Vec;
@@ -63,13 +63,8 @@ impl Keyring for Identity {
         self.rng.next_u64()
     }
 
-    fn sealing(
-        &mut self,
-        _to: &Addressee,
-        _sender: Incarnation,
-        _epoch: u64,
-    ) -> Option<(Algorithm, u8, NoCipher)> {
-        Some((Algorithm::Aes128Gcm, 0, NoCipher))
+    fn sealing(&mut self, _to: &Addressee, _sender: Incarnation, _epoch: u64) -> Option<Sealing<NoCipher>> {
+        Some(Sealing { algorithm: Algorithm::Aes128Gcm, hint: 0, key: NoCipher, is_trial: false })
     }
 
     fn opening(&mut self, _header: &SealHeader, _epoch: u64, nth: usize) -> Option<(NoCipher, Member)> {

@@ -51,6 +51,8 @@ struct Epoch<K> {
 pub(super) struct Found<'a> {
     pub(super) packet: &'a [u8],
     pub(super) member: Member,
+    /// Whether its key was looked up: the first of its sender in an epoch, or under this key.
+    pub(super) is_first: bool,
 }
 
 impl<K: SealKey> Incoming<K> {
@@ -99,7 +101,7 @@ impl<K: SealKey> Incoming<K> {
             let member = sender.member;
             if let Some(state) = sender.epoch(epoch) {
                 return open_known(state, keys, epoch, (header, receiver), datagram)
-                    .map(|packet| Found { packet, member });
+                    .map(|(packet, is_first)| Found { packet, member, is_first });
             }
             if epoch < sender.newest.number {
                 return Err(Refusal::Replayed);
@@ -117,7 +119,7 @@ impl<K: SealKey> Incoming<K> {
             let old = core::mem::replace(&mut sender.newest, fresh);
             sender.before = (old.number != epoch).then_some(old);
         }
-        Ok(Found { packet: body(datagram), member })
+        Ok(Found { packet: body(datagram), member, is_first: true })
     }
 
     fn add(&mut self, own: u64, epoch: u64, (id, member): (Incarnation, Member)) -> Option<Slot> {
@@ -173,7 +175,8 @@ fn open_known<'a, R: Keyring>(
     epoch: u64,
     (header, receiver): (&SealHeader, Receiver),
     datagram: &'a mut [u8],
-) -> Result<&'a [u8], Refusal> {
+) -> Result<(&'a [u8], bool), Refusal> {
+    let mut is_first = false;
     if !state.window.is_fresh(header.counter) {
         return Err(Refusal::Replayed);
     }
@@ -186,10 +189,11 @@ fn open_known<'a, R: Keyring>(
         _ => {
             let (key, _) = find_key(keys, epoch, (header, receiver), datagram).ok_or(Refusal::Forged)?;
             state.key = Some((header.key_tag(), key));
+            is_first = true;
         }
     }
     state.window.take(header.counter);
-    Ok(body(datagram))
+    Ok((body(datagram), is_first))
 }
 
 /// A witness who has the keys opens a reply: one who reads a capture, or a link that lost it. A reply is bound to one of

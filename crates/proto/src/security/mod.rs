@@ -38,6 +38,18 @@ pub trait SealKey {
     fn open<'a>(&self, nonce: [u8; NONCE_LEN], header: &[u8], bytes: &'a mut [u8]) -> Option<&'a [u8]>;
 }
 
+/// A key to seal with.
+pub struct Sealing<K> {
+    /// What the key is for.
+    pub algorithm: Algorithm,
+    /// The hint by which the receiver finds it.
+    pub hint: u8,
+    /// The key.
+    pub key: K,
+    /// Nobody knows yet whether the receiver has its half: the next packet may be sealed with another one.
+    pub is_trial: bool,
+}
+
 /// The keys of a node, and the secrets and chance that they are made from.
 pub trait Keyring {
     /// A key of one sender in one epoch.
@@ -52,14 +64,20 @@ pub trait Keyring {
         true
     }
 
-    /// The key under which this node, as `sender`, seals for `to` in `epoch`, with the algorithm and the hint by
-    /// which the receiver finds it. `None` when nothing is shared with `to`.
-    fn sealing(
-        &mut self,
-        to: &Addressee,
-        sender: Incarnation,
-        epoch: u64,
-    ) -> Option<(Algorithm, u8, Self::Key)>;
+    /// The key under which this node, as `sender`, seals for `to` in `epoch`. `None` when nothing is shared with `to`.
+    fn sealing(&mut self, to: &Addressee, sender: Incarnation, epoch: u64) -> Option<Sealing<Self::Key>>;
+
+    /// In `epoch`, by this node's clock, a packet of `member` was taken, the first of `sender` under its key. True when
+    /// another key seals for the member from now on.
+    fn heard(&mut self, member: Member, sender: Incarnation, epoch: u64) -> bool {
+        let _ = (member, sender, epoch);
+        false
+    }
+
+    /// These keys take the place of `former`, which may have heard whose key is in use.
+    fn succeed(&mut self, former: &Self) {
+        let _ = former;
+    }
 
     /// The `nth` key under which `header` says that it was sealed in `epoch`, and whose it is; `None` after the last.
     /// Hints are short, so that there may be several.

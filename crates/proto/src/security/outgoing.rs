@@ -1,6 +1,6 @@
 use super::binding::{Binding, Receiver};
-use super::header::{Algorithm, Direction, SealHeader};
-use super::{Keyring, SealKey};
+use super::header::{Direction, SealHeader};
+use super::{Keyring, SealKey, Sealing};
 use crate::peer::{Addressee, Incarnation, Member};
 use crate::table::{Slot, Table};
 use alloc::vec::Vec;
@@ -40,7 +40,7 @@ struct Link<K> {
     number: u16,
     epoch: u64,
     counter: u32,
-    key: Option<(Algorithm, u8, K)>,
+    key: Option<Sealing<K>>,
 }
 
 impl<K: SealKey> Outgoing<K> {
@@ -59,10 +59,15 @@ impl<K: SealKey> Outgoing<K> {
 
     /// The keys are others from now on. Counters go on, unless receivers would not find the keys by this boot id.
     pub(super) fn change_keys<R: Keyring<Key = K>>(&mut self, keys: &mut R) {
-        self.links.iter_mut().for_each(|(_, link)| link.key = None);
+        self.forget_keys();
         if !keys.is_found_by(self.boot) {
             self.restart(keys);
         }
+    }
+
+    /// The next packets are sealed under keys that are looked up anew. Counters go on.
+    pub(super) fn forget_keys(&mut self) {
+        self.links.iter_mut().for_each(|(_, link)| link.key = None);
     }
 
     /// The incarnation as which this node asks `remote`, where it does.
@@ -86,7 +91,7 @@ impl<K: SealKey> Outgoing<K> {
     ) -> bool {
         let Some(slot) = self.ready(keys, epoch, to) else { return false };
         let Some(link) = self.links.get_mut(slot) else { return false };
-        let Some((algorithm, hint, key)) = &link.key else { return false };
+        let Some(Sealing { algorithm, hint, key, .. }) = &link.key else { return false };
         let (direction, receiver) = match to {
             Addressee::Asked(face) => (Direction::Request, Receiver::Address(face.remote)),
             Addressee::Asker(peer) => (Direction::Reply, Receiver::Asker(peer.incarnation)),
@@ -118,7 +123,7 @@ impl<K: SealKey> Outgoing<K> {
             && let Some(link) = self.links.get(slot)
             && link.epoch == epoch
             && link.counter < SealHeader::COUNTER_END
-            && link.key.is_some()
+            && link.key.as_ref().is_some_and(|key| !key.is_trial)
         {
             return Some(slot);
         }
@@ -153,7 +158,7 @@ impl<K: SealKey> Outgoing<K> {
         if link.number != number || link.epoch != epoch {
             *link = Link { number, epoch, counter: 0, key: None };
         }
-        if link.key.is_none() {
+        if link.key.as_ref().is_none_or(|key| key.is_trial) {
             link.key = Some(keys.sealing(to, Incarnation { boot, link: number }, epoch)?);
         }
         Some(slot)

@@ -136,7 +136,8 @@ impl<R: Keyring> Seal<R> {
     /// Replaces the keys: the next packet is sealed under the new ones. Counters and windows stay. Where receivers find the
     /// new keys by another boot id, this node is a new incarnation to them.
     pub fn set_keys(&mut self, keys: R) {
-        self.keys = keys;
+        let former = core::mem::replace(&mut self.keys, keys);
+        self.keys.succeed(&former);
         self.outgoing.change_keys(&mut self.keys);
         self.incoming.forget_keys();
     }
@@ -254,6 +255,9 @@ impl<R: Keyring> Seal<R> {
         }
         if self.keys.owner(face.remote).is_some_and(|owner| owner != found.member) {
             return Err(Refusal::Forged);
+        }
+        if found.is_first && self.keys.heard(found.member, header.sender, own) {
+            self.outgoing.forget_keys();
         }
         self.stats.opened += 1;
         Ok(Opened {

@@ -18,7 +18,7 @@ fn main() {
     }
 }
 
-/// One line that git prints, where there is git and a repository.
+/// The first line of git's output, if git and a repository are there.
 fn git(arguments: &[&str]) -> Option<String> {
     let output =
         Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;

@@ -154,7 +154,7 @@ impl File {
         at_top.chain(own).map(setting).collect()
     }
 
-    /// The settings for a verb as arguments, but for those that `given` says are on the command line.
+    /// The settings for a verb as arguments, without those that `given` says are on the command line.
     fn arguments(&self, verb: &Command, given: impl Fn(&str) -> bool) -> Result<Vec<String>, ConfigError> {
         let (mut options, mut positional) = (Vec::new(), Vec::new());
         for Setting { field, value, .. } in self.settings(verb) {

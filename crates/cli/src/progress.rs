@@ -1,4 +1,4 @@
-//! A progress bar on a terminal; nothing where the error output is none.
+//! A progress bar on a terminal; silent if the error output is not a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use starhop_lab::sweep::Progress;

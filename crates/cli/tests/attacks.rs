@@ -83,7 +83,7 @@ fn an_outsider_gets_not_one_byte_back() {
     let mut sent = [outsider.send((0..500).map(|_| &packet[..])), 0, 0];
     for n in 0..500 {
         let theirs = outsider.seal(&packet);
-        // What only somebody with the key could have sealed, with one byte changed.
+        // A packet that only a holder of the key can seal, with one byte changed.
         let mut changed = insider.seal(&packet);
         let at = n % changed.len();
         changed[at] ^= 0x40;
@@ -148,7 +148,7 @@ fn an_insiders_flood_leaves_a_transfer_its_goodput() {
     assert_goodput_is_left(share_beside_an_insider);
 }
 
-/// Somebody with the key asks the relay, from its own host, for names that nobody has and for its bytes again.
+/// A node with the key asks the relay, from its own host, for names that do not exist and for its bytes again.
 fn share_beside_an_insider() -> f64 {
     let site = Site::new(&[SLOW; 2]);
     site.offer("file", 3_000_000);
@@ -249,7 +249,7 @@ fn a_poisoned_part_with_nobody_else_to_ask_is_told() {
 /// The upstream of a relay lies to the first client, and its wrong bytes stay in the relay's cache.
 fn a_relay_forgets_what_its_upstream_lied_about() {
     for (verify, second) in [("full", 0), ("off", 5)] {
-        // A packet that gets lost would be told the truth about at once.
+        // The truth would be served at once in place of a packet that was lost.
         let site = Site::new(&[CLEAN; 2]);
         let bytes = content(1_000_000, 3);
         let mut changed = bytes.clone();
@@ -288,7 +288,8 @@ fn share_beside_junk() -> f64 {
         end["bad_datagrams"].as_u64(),
         "the seal refused all of it, and said why: {end}"
     );
-    // How much a machine can send differs. A flood is ten junk datagrams for each true one that the relay opened.
+    // The number of datagrams that a machine can send differs. A flood is ten junk datagrams for each true one that
+    // the relay opened.
     assert!(refused > 10 * count(&end, "opened"), "{end}");
     assert_eq!(end["flows"].as_u64().map(|flows| flows <= 3), Some(true), "{end}");
     assert_eq!(bytes.len() as u64, flooded["bytes"]);
@@ -308,7 +309,7 @@ fn nodes_with_another_key_or_none_get_nothing() {
     let (code, result) = site.get_without_key("file", 0, &[]);
     assert_eq!(code, 1, "{result}");
     assert!(result.as_str().is_some_and(|told| told.contains("starhop key new")), "{result}");
-    // Whoever may be read by others is no key.
+    // A file that others may read is not accepted as a key.
     site.open_to_others("other.key");
     let (code, result) = site.get("file", 0, &["--key", "other.key"]);
     assert_eq!(code, 1, "{result}");
@@ -375,8 +376,8 @@ fn keys_of_nodes_are_rotated_under_a_transfer() {
         nodes.iter().for_each(|(name, _)| drop(site.key(&["rotate", name])));
         reload();
         if step < 2 {
-            // Both public keys of each go onto the roster before anybody seals with the second, and the second stands
-            // first before the first is dropped: others seal for the one that stands first.
+            // Both public keys of each node go onto the roster before any node seals with the second, and the
+            // second is put first before the first is dropped: others seal for the first key in the list.
             nodes.iter().for_each(|(name, host)| enrol(&site, name, *host));
             sign();
             reload();
@@ -455,7 +456,8 @@ fn make_roster(site: &Site) {
     }
 }
 
-/// A client is put out; somebody gives its server the roster of before, which is signed and has not expired.
+/// A client is removed from the roster; then its server is given the earlier roster, which is signed and has not
+/// expired.
 fn an_older_roster_lets_nobody_back_in() {
     let site = Site::new(&[CLEAN]);
     site.offer("file", 10_000);

@@ -101,7 +101,7 @@ mod agreement {
     /// no time.
     const SEEDS: u32 = 8;
 
-    /// Goodput as a share of the simulator's mean over `seeds`, and how much longer bytes take to be had in order, ms.
+    /// Goodput as a share of the simulator's mean over `seeds`, and the extra delay of bytes in order, ms.
     fn compare(transport: &str, scenario: &Scenario, seeds: u32) -> (f64, f64) {
         // The simulator's packets have no seal.
         let real = scenario.emulate(&["--insecure"]);

@@ -62,7 +62,7 @@ fn a_figure_leaves_data_plots_verdicts_and_a_page_and_goes_on_where_it_was() {
         document.contains("| met | the mean hop-by-hop delay is that of equation 3 within 5 %"),
         "{document}"
     );
-    // One run is not enough for *agrees*, and other figures say that nobody has measured them.
+    // One run is not enough for *agrees*, and other figures say that they have not been measured.
     assert!(document.contains("| open | 99th percentile of 300 ms with end-to-end"), "{document}");
     assert!(document.contains("Not measured yet."), "{document}");
 }

@@ -56,7 +56,7 @@ fn main() {
     });
 }
 
-/// A gateway that runs, and what it says.
+/// A running gateway, and its events.
 struct Running {
     process: Process,
     events: Receiver<Value>,
@@ -157,7 +157,7 @@ impl World {
         self.dial(&format!("10.77.0.1:{port}")).expect("a connection")
     }
 
-    /// The last end of a flow that the site told of.
+    /// The last end of a flow that the site reported.
     fn flow_end(&self) -> Value {
         let local = self.local.as_ref().expect("it runs");
         local.wait("a flow ended", |event| event["event"] == "flow")
@@ -298,7 +298,7 @@ fn a_reset_is_a_reset() {
     assert_eq!(*SEEN.lock().expect("no panic"), [ErrorKind::ConnectionReset]);
 }
 
-/// How the server's connections ended.
+/// The errors with which the server's connections ended.
 static SEEN: std::sync::Mutex<Vec<ErrorKind>> = std::sync::Mutex::new(Vec::new());
 
 fn a_reader_that_does_not_read_stops_nobody_else() {

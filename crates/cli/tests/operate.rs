@@ -456,7 +456,7 @@ fn a_relay_whose_second_upstream_is_dead_too_turns_to_the_third() {
     let [first, second, third] = [place.serve(&[]), place.serve(&[]), place.serve(&[])];
     let more = ["--upstream", &second.address, "--upstream", &third.address];
     let mut relay = place.relay(&first.address, &more);
-    // Both fall silent; nobody asks the second for anything, and the relay knows all the same.
+    // Both fall silent; no request goes to the second, and the relay notices all the same.
     drop(second);
     std::thread::sleep(std::time::Duration::from_secs(14));
     drop(first);
@@ -572,7 +572,7 @@ fn a_live_node_is_captured_with_payload_for_who_has_its_key_and_without_for_othe
 fn flows_are_spread_over_upstreams_and_go_on_without_one_that_dies() {
     let place = Place::new();
     let names: Vec<String> = (0..12).map(|number| format!("file{number}")).collect();
-    // Of different lengths: equal files have one name, and the cache would have all but the first.
+    // Files of different lengths: equal files have one name, and the cache would have all but the first.
     names.iter().zip(200_000..).for_each(|(name, len)| drop(place.offer(name, len)));
     let (first, second) = (place.serve(&[]), place.serve(&[]));
     let more = ["--upstream", &second.address, "--balance", "--status-socket", "relay.sock"];

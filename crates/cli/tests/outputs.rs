@@ -50,7 +50,7 @@ fn every_output_of_every_shipped_scenario_can_be_had_and_no_plot_is_empty() {
     let scenarios = scenarios();
     assert!(scenarios.len() > 30, "{} scenarios are shipped", scenarios.len());
     for file in scenarios {
-        // Until each flow has run for some seconds.
+        // The run is long enough for each flow to run for some seconds.
         let scenario = load(&file, &[]).expect("a scenario");
         let last_start = scenario.flows.iter().map(|flow| flow.start).max().expect("a flow");
         let duration = format!("duration={}s", last_start.as_secs_f64() + 3.0);

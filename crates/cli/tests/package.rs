@@ -1,6 +1,6 @@
-//! The package: installed into a copy of this system that nobody else sees, and its units' command lines run there.
+//! The package: installed into a private copy of this system, in which its units' command lines run.
 //!
-//! The copy is an overlay in a mount namespace of its own. Where the kernel or the user may not make one, or dpkg is
+//! The copy is an overlay in a mount namespace of its own. If the kernel or the user may not make one, or dpkg is
 //! missing, the tests say so.
 
 mod local;

@@ -84,7 +84,7 @@ fn choose_as_somebody_else(control: &str) {
 }
 
 fn sockets_without_rights_choose_a_loaded_control() {
-    // A copy that everybody may run, wherever the checkout lies.
+    // A copy that every user may run, wherever the checkout lies.
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("choose");
     std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
@@ -105,7 +105,7 @@ fn sockets_without_rights_choose_a_loaded_control() {
 }
 
 fn an_option_changes_what_the_program_does() {
-    // With β = 0 no loss passes for random.
+    // With β = 0 no loss counts as random.
     let chain = chain(&[LOSSY], 4).expect("a chain");
     let _loaded = Loader::start(&["veno", "--option", "beta=0"]);
     transfer(&chain, "sh_veno", 1_000_000);
@@ -119,7 +119,7 @@ fn a_second_loader_is_told_of_the_first() {
     let said = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(1));
     assert!(said.contains("sh_hybla") && said.contains(&format!("process {}", first.0.id())), "{said}");
-    // Another control is none of its business.
+    // Another control does not affect it.
     let _other = Loader::start(&["veno"]);
     assert!(is_offered("hybla") && is_offered("veno"));
 }

@@ -472,7 +472,7 @@ fn a_full_disk_is_an_error_and_no_file() {
     };
     let output = disk.join("out");
     let output = output.to_str().unwrap_or_default();
-    // By its name the length is known beforehand; by its hash the disk fills up on the way.
+    // The length is known beforehand by its name; by its hash the disk fills up on the way.
     for name in ["file".to_owned(), format!("b3:{}", blake3::hash(&bytes))] {
         let (code, result) = site.get(&name, 0, &["--output", output]);
         assert_eq!(code, 6, "{result}");

@@ -215,7 +215,7 @@ fn a_relay_can_step_aside() {
     assert!((300..1500).contains(&end["data_out"].as_u64().unwrap_or(0)), "one of two: {end}");
 }
 
-/// Changes of the rules fail for longer than the watchdog tries at once; it goes on trying, and nobody ends.
+/// Changes of the rules fail for longer than the watchdog tries at once; it goes on trying, and no process ends.
 fn a_firewall_that_is_held_by_others_ends_no_relay() {
     use std::os::unix::fs::PermissionsExt;
     let site = Site::new(&[LOSSY; 2]);

@@ -34,7 +34,7 @@ fn main() {
     ]);
 }
 
-/// A router at the gateway of a chain, and the last that it told.
+/// A router at the gateway of a chain, and its last report.
 struct Router {
     _process: Process,
     told: Arc<Mutex<Value>>,
@@ -70,7 +70,7 @@ impl Router {
     }
 }
 
-/// A flow from the server to the client, which reads for ever; bytes that came.
+/// A flow from the server to the client, which reads for ever; it counts the bytes that came.
 struct Flow(Arc<AtomicU64>);
 
 impl Flow {
@@ -109,7 +109,7 @@ fn rates(flows: &[Flow], over: Span) -> Vec<f64> {
 fn waiting(chain: &Chain) -> f64 {
     let probe = || -> std::io::Result<f64> {
         let start = Instant::now();
-        // Refused: nobody listens there. The refusal is as good as an answer.
+        // Refused, because no program listens there. A refusal is as good as an answer.
         let _ = TcpStream::connect(("10.77.1.2", 9));
         Ok(start.elapsed().as_secs_f64() * 1e3 - 100.0)
     };

@@ -159,7 +159,8 @@ impl Control {
 pub struct Options(Vec<(String, u64)>);
 
 impl Options {
-    /// From `name=value` each, checked against `controls`, of which at least one must know the name.
+    /// Parses options of the form `name=value`, and checks them against `controls`, of which at least one must have
+    /// the name.
     ///
     /// # Errors
     /// [`KernelError::BadOption`] names the right form.

@@ -48,7 +48,7 @@ pub enum KernelError {
         "the kernel ({release}) refused `{name}`; please report this with these last lines of its answer:\n{log}"
     )]
     Refused {
-        /// Which control.
+        /// The name of the control.
         name: &'static str,
         /// The output of `uname -r`.
         release: String,
@@ -60,19 +60,19 @@ pub enum KernelError {
     NameInUse {
         /// The name in the kernel.
         kernel_name: &'static str,
-        /// By whom, and how to change that.
+        /// The loader, and the remedy.
         by: String,
     },
     /// Nothing to unload.
     #[error("`{name}` is not loaded; `starhop tcp list` shows what is")]
     NotLoaded {
-        /// Which control.
+        /// The name of the control.
         name: &'static str,
     },
     /// It lives as long as a process.
     #[error("`{name}` is bound to process {pid}: end that process (kill {pid}), or load it with --persist")]
     BoundTo {
-        /// Which control.
+        /// The name of the control.
         name: &'static str,
         /// The process.
         pid: u32,
@@ -82,15 +82,15 @@ pub enum KernelError {
         "`{name}` is this namespace's default: choose another first, such as `starhop tcp default cubic`"
     )]
     IsDefault {
-        /// Which control.
+        /// The name of the control.
         name: &'static str,
     },
     /// The kernel does not know the control.
     #[error("the kernel does not offer `{name}`; it offers {offered}; `starhop tcp load` adds others")]
     NotOffered {
-        /// Which one.
+        /// The name of the control.
         name: String,
-        /// Those that there are.
+        /// The controls that it offers.
         offered: String,
     },
     /// XCP's option is there as long as another process.

@@ -1,7 +1,7 @@
 //! Programs for the Linux kernel: congestion controls that any process' sockets can choose, loaded by eBPF.
 //!
-//! `bpf/` has the programs in C, `objects/` what `make bpf` compiled of them; a build needs no clang. One object runs
-//! on every kernel with type information (CO-RE).
+//! `bpf/` has the programs in C, `objects/` their compiled form by `make bpf`; a build needs no clang. One object
+//! runs on every kernel with type information (CO-RE).
 //!
 //! | module | owns |
 //! |---|---|

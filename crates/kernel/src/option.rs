@@ -26,7 +26,7 @@ pub(crate) struct XcpOption {
 }
 
 impl XcpOption {
-    /// That of this machine, attached if it is not there.
+    /// The option of this machine, attached if it is not there.
     pub(crate) fn acquire(lifetime: Lifetime) -> Result<Self, KernelError> {
         require_types()?;
         if !host::is_at_least(6, 12) {
@@ -60,7 +60,7 @@ impl XcpOption {
         Ok(())
     }
 
-    /// One that is pinned, or of this very process.
+    /// An option that is pinned, or that this very process has attached.
     fn found(lifetime: Lifetime) -> Result<Option<Self>, KernelError> {
         let pin = host::pin_directory()?.join(FLOWS);
         if pin.exists() {

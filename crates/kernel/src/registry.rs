@@ -52,7 +52,7 @@ fn counters(control: &Control, maps: &[MapInfo]) -> Result<Vec<Counters>, Kernel
     let name = control.counters_map();
     let mut ids: Vec<u32> = maps.iter().filter(|map| map.name == *name).map(|map| map.id).collect();
     ids.sort_unstable();
-    // One that goes in this moment has no connections left.
+    // A map that goes in this moment has no connections left.
     let found = ids.into_iter().filter_map(|id| MapHandle::from_map_id(id).ok());
     let read = |map: MapHandle| {
         let value =

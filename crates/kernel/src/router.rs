@@ -59,7 +59,7 @@ impl Router {
     }
 }
 
-/// From `struct router`: a lock, and eight bytes for each field of `struct xcp_state`.
+/// Parses `struct router`: a lock, and eight bytes for each field of `struct xcp_state`.
 fn parse(bytes: &[u8]) -> RouterState {
     let field = |index: usize| {
         let bytes = bytes.get(8 + index * 8..16 + index * 8).and_then(|bytes| bytes.try_into().ok());
@@ -82,7 +82,7 @@ fn attach_tcx(program: &mut ProgramMut<'_>, index: u32) -> libbpf_rs::Result<Lin
         unsafe { libbpf_sys::bpf_program__attach_tcx(program.as_libbpf_object().as_ptr(), index, null()) };
     let error = || libbpf_rs::Error::from(std::io::Error::last_os_error());
     let link = NonNull::new(link).ok_or_else(error)?;
-    // SAFETY: libbpf has just made it, and nobody else has it.
+    // SAFETY: libbpf has just made it, and there is no other pointer to it.
     Ok(unsafe { Link::from_ptr(link) })
 }
 

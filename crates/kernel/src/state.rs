@@ -8,14 +8,14 @@ use std::path::PathBuf;
 pub enum Lifetime {
     /// As long as the process that loads it.
     Process,
-    /// Until it is unloaded or the machine restarts.
+    /// It stays until it is unloaded or the machine restarts.
     Persistent,
 }
 
 /// A control of ours that the kernel offers now.
 #[derive(Debug)]
 pub struct Registered {
-    /// Which control.
+    /// The control.
     pub control: &'static Control,
     /// The path at which it is pinned, if it outlives its loader.
     pub pinned: Option<PathBuf>,
@@ -34,16 +34,16 @@ pub struct Counters {
     pub sockets: u64,
     /// Reductions for losses that were taken for random.
     pub random: u64,
-    /// Those that may have been either.
+    /// Reductions for losses that may have been random or due to congestion.
     pub unclear: u64,
-    /// Those that were taken for congestion.
+    /// Reductions for losses that were taken for congestion.
     pub congestion: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
 }
 
 impl Counters {
-    /// From the bytes of `struct counters`; zero where they are too few.
+    /// Parses the bytes of `struct counters`; zeros if they are too few.
     #[cfg(feature = "loader")]
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         let field = |index: usize| {
@@ -102,7 +102,7 @@ pub struct RouterState {
     pub standing_bytes: u64,
     /// Packets, those with XCP's header, and control intervals since the start.
     pub packets: u64,
-    /// Of them with the header.
+    /// Packets with XCP's header.
     pub headers: u64,
     /// Control intervals.
     pub intervals: u64,

@@ -14,7 +14,7 @@ const EXID: u16 = 0x5848;
 const WISH: i32 = 3 << 16;
 const TCP: u8 = 6;
 
-/// The router's program, or why it cannot be had here.
+/// The router's program, or the reason why it is not available here.
 fn load() -> Result<Object, String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("objects/xcp_router.o");
     let mut open = ObjectBuilder::default().open_file(path).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! A scenario as a program for ns-3, so that somebody else's TCP may be asked the same question.
+//! A scenario as a program for ns-3, so that an independent TCP may be asked the same question.
 //!
 //! The program contains the features that ns-3 has: nodes, links with constant rate and delay, losses of packets or
 //! bits, queues, and TCP flows of a control that both know. Any other feature of a scenario is refused by name. The

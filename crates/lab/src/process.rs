@@ -62,7 +62,7 @@ pub(crate) fn bare_command(program: &Path, verb: &str) -> Command {
     command
 }
 
-/// A process that tells events until it is asked to end.
+/// A process that prints events until it is asked to end.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     what: String,
@@ -71,13 +71,13 @@ pub(crate) struct Daemon {
     ready: Value,
 }
 
-/// Starts a process and waits until it has told `event`.
+/// Starts a process and waits for its event `event`.
 pub(crate) fn start(what: &str, host: &Namespace, command: Command, event: &str) -> Result<Daemon, LabError> {
     let failed = |problem: String| LabError::Process { what: what.to_owned(), problem };
     let mut process = host.spawn_ahead(command).map_err(|error| failed(error.to_string()))?;
     let stdout = process.child().and_then(|child| child.stdout.take());
     let (told, events) = mpsc::channel();
-    // Reads to the end: a pipe that nobody empties would stop the process one day.
+    // Reads to the end: a pipe without a reader would fill up and stop the process.
     std::thread::spawn(move || {
         let lines = stdout.map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok);
         lines.filter_map(|line| serde_json::from_str(&line).ok()).for_each(|event| drop(told.send(event)));
@@ -101,7 +101,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until it has told `event`.
+    /// Waits for the event `event`.
     pub(crate) fn await_event(&self, event: &str) -> Result<Value, LabError> {
         let problem = || format!("it never told `{event}`");
         self.wait_for(event).ok_or_else(|| LabError::Process { what: self.what.clone(), problem: problem() })

@@ -23,7 +23,7 @@ use starhop_sim::run::{FlowHandle, FlowSample};
 /// A run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunResult {
-    /// Of this document's form.
+    /// Version of this document's form.
     pub version: u32,
     /// The scenario's title.
     pub title: String,
@@ -49,7 +49,7 @@ pub struct RunResult {
     pub problems: Vec<String>,
     /// Times at which paths changed, seconds.
     pub path_changes_s: Vec<f64>,
-    /// One per flow, but for those of groups of more than 1000.
+    /// One per flow, except for flows of groups of more than 1000.
     pub flows: Vec<FlowResult>,
     /// One per `count`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -130,7 +130,7 @@ pub struct FlowResult {
     pub stop_s: f64,
     /// Every byte was handed over.
     pub completed: bool,
-    /// From its start to its last byte.
+    /// Time from its start to its last byte.
     pub completion_s: Option<f64>,
     /// Bytes handed over in order, once, in the whole run.
     pub delivered_bytes: u64,
@@ -179,7 +179,7 @@ pub struct FlowResult {
     pub timeouts: u64,
     /// Values of `owd` at the shares 0, 0.5 %, 1 %, …, 100 %, for plots.
     pub owd_quantiles_ms: Vec<f64>,
-    /// The same of the in-order delay.
+    /// Values of the in-order delay at the same shares.
     pub in_order_quantiles_ms: Vec<f64>,
 }
 
@@ -226,7 +226,7 @@ pub struct LinkResult {
 }
 
 impl LinkResult {
-    /// A direction that counted so much and sent so many bits, of `capacity` bits that it could have sent.
+    /// A direction with these counters that sent `sent_bits` of the `capacity` bits that it could have sent.
     pub(crate) fn new(
         name: &str,
         direction: &str,
@@ -283,7 +283,7 @@ pub struct RelayCpu {
 }
 
 impl RelayCpu {
-    /// Of a process that used `seconds` in a run of `duration_s` and sent `packets`.
+    /// The CPU time of a process that used `seconds` in a run of `duration_s` and sent `packets`.
     pub fn new(seconds: f64, duration_s: f64, packets: u64) -> Self {
         let us_per_packet = rounded(seconds * 1e6 / packets.max(1) as f64);
         Self { seconds, percent: rounded(seconds * 100.0 / duration_s.max(1e-3)), us_per_packet }
@@ -332,7 +332,7 @@ fn is_listed(scenario: &Scenario, index: usize) -> bool {
     scenario.flows[index].group.as_ref().is_none_or(Group::is_listed)
 }
 
-/// Of all flows, Mbit/s.
+/// Goodput of each flow, Mbit/s.
 fn goodputs(scenario: &Scenario, built: &Built) -> Vec<f64> {
     let recorder = built.simulation.recorder().borrow();
     let flows = 0..scenario.flows.len();
@@ -388,7 +388,7 @@ pub(crate) struct FlowFacts {
     /// Time at which its measurement ends: `stop`, or the end of the run if that is earlier.
     pub(crate) end: Instant,
     pub(crate) ideal_mbps: f64,
-    /// In the mean over the run.
+    /// Mean propagation delay over the run.
     pub(crate) propagation_ms: f64,
     /// Changes of its path, over a constellation.
     pub(crate) path: Option<PathResult>,

@@ -39,7 +39,7 @@ pub fn load(file: &Path, changes: &[Change]) -> Result<Scenario, LoadError> {
         .map_err(|error| LoadError::Wrong { file: file.to_owned(), error })
 }
 
-/// Runs a scenario in virtual time. `progress` hears the share that is done, many times.
+/// Runs a scenario in virtual time. `progress` is called many times with the share that is done.
 pub fn simulate(scenario: &Scenario, mut progress: impl FnMut(f64)) -> RunResult {
     let mut built = build(scenario);
     let whole = scenario.duration.as_secs_f64();

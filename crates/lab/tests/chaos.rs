@@ -1,4 +1,4 @@
-//! Relays that nobody is told of, and a world that misbehaves at times drawn by a seed. Whatever happens, every byte
+//! Relays of which no node is told, and a world that misbehaves at times drawn by a seed. In every run, every byte
 //! arrives and is right. `CHAOS_SEEDS=1000` runs so many seeds of each case (`make chaos`).
 
 use starhop_lab::result::RunResult;
@@ -242,7 +242,7 @@ fn the_clock_of_a_relay_may_jump() {
     }
 }
 
-/// Within the tolerance of 32 s nobody need notice.
+/// Within the tolerance of 32 s a jump may go unnoticed.
 #[test]
 fn the_clocks_of_both_ends_may_jump() {
     for (node, by) in [("client", "20s"), ("client", "-20s"), ("server", "20s"), ("server", "-20s")] {
@@ -250,8 +250,9 @@ fn the_clocks_of_both_ends_may_jump() {
     }
 }
 
-/// A clock that is set back makes a node ask as another incarnation, to which its upstream begins with nothing and
-/// counts from anywhere. With this seed it counts from just behind, and what it sent passed for stragglers for good.
+/// A clock that is set back makes a node ask as another incarnation. Its upstream begins with no state for it and
+/// counts from anywhere. With this seed it counts from just behind, and its packets were taken for stragglers for
+/// good.
 #[test]
 fn a_node_that_asks_as_another_takes_no_new_counter_for_stragglers() {
     for node in ["client", "r1"] {

@@ -45,7 +45,7 @@ fn numbers(text: &str) -> Vec<&str> {
     words.map(|word| word.trim_matches('.')).filter(|word| !word.is_empty()).collect()
 }
 
-/// The text of a test function; `None` where there is none of that name.
+/// The text of a test function; `None` if there is no function of that name.
 fn test_of<'a>(source: &'a str, name: &str) -> Option<&'a str> {
     let from = source.find(&format!("fn {name}("))?;
     let body = &source[from..];

@@ -1,5 +1,6 @@
-//! The rules that hold the workspace together, read from its manifests: who may know whom, and what proto is
-//! free of. docs/ARCHITECTURE.md says why; a change here is a change of design.
+//! The rules that hold the workspace together, read from its manifests and sources: the edges between crates, the
+//! dependencies of proto, and the wording of comments. docs/ARCHITECTURE.md has the reasons; a change here is a
+//! change of design.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,10 +18,10 @@ const EDGES: [(&str, &[&str]); 7] = [
     ("cli", &["proto", "sim", "orbit", "net", "kernel", "lab"]),
 ];
 
-/// All that proto is built on.
+/// All dependencies of proto.
 const PROTO_USES: [&str; 4] = ["foldhash", "hashbrown", "libm", "reed-solomon-simd"];
 
-/// What belongs to the real world, and the crates that live there.
+/// Dependencies on sockets, runtimes and file hashes, and the crates of ours that may have them.
 const OF_THE_REAL_WORLD: [&str; 3] = ["blake3", "quinn-udp", "tokio"];
 const IN_THE_REAL_WORLD: [&str; 3] = ["net", "lab", "cli"];
 
@@ -209,7 +210,7 @@ fn every_test_that_the_security_document_names_exists() {
     );
 }
 
-/// What tests may do to a program and nobody else: it is in no program that is built without asking for it.
+/// A hook for tests only: it is in no program that is built without asking for it.
 #[test]
 fn no_program_can_have_its_clock_set_unless_it_is_built_for_tests() {
     const HOOK: &str = "clock-steps";

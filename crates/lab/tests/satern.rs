@@ -43,8 +43,8 @@ fn losses_before_the_gateway_are_repaired_there_under_the_seal() {
     println!("{} clean, {} bare, {} coded", goodput(&clean), goodput(&bare), goodput(&coded));
     assert!(goodput(&bare) < 0.4 * goodput(&clean));
     assert!(goodput(&coded) > 0.95 * goodput(&clean));
-    // 2 % of some 11,000 packets were lost; the server had to send hardly any of them again. What slow start overflows in the
-    // first second is the same on a clean path.
+    // 2 % of some 11,000 packets were lost; the server had to send hardly any of them again. The overflow of slow
+    // start in the first second is the same on a clean path.
     let again = |result: &RunResult| result.flows[0].repairs;
     println!("sent again: {} clean, {} bare, {} coded", again(&clean), again(&bare), again(&coded));
     assert!(again(&coded) <= again(&clean) + 10 && again(&bare) > 2 * again(&coded));

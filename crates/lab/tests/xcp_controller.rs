@@ -126,7 +126,7 @@ fn the_kernels_router_grants_what_the_simulators_grants() {
     for own in [false, true] {
         let (integers, floats) = (by_integers(&packets, own), by_floats(&packets, own));
         assert_eq!(integers.len(), packets.len());
-        // What is used up ends in the middle of an interval, at one packet or the next: a few differ wholly.
+        // An allowance is used up in the middle of an interval, at one packet or the next: a few differ wholly.
         let differ = |(one, other): &(&f64, &f64)| (*one - *other).abs() > 0.01 * other.abs() + 0.002;
         let different = integers.iter().zip(&floats).filter(differ).count();
         let (sum, other): (f64, f64) = (integers.iter().sum(), floats.iter().sum());

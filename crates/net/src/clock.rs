@@ -29,7 +29,7 @@ pub fn unix_nanos() -> u64 {
     nanos.saturating_add_signed(STEPPED.load(Ordering::Relaxed))
 }
 
-/// Follows [`STEPS`]; ends at once where there are none.
+/// Follows [`STEPS`]; ends at once if there are no steps.
 pub(crate) async fn follow_steps() -> io::Result<()> {
     let Some(steps) = STEPS.and_then(|name| std::env::var(name).ok()) else { return Ok(()) };
     let mut told = signal(SignalKind::from_raw(libc::SIGURG))?;

@@ -37,7 +37,7 @@ impl Signals {
 /// Waits for SIGINT or SIGTERM, and calls `tick` every so often.
 ///
 /// # Errors
-/// When signals cannot be listened to.
+/// Signals cannot be handled.
 pub fn wait_for_end(every: Option<Duration>, mut tick: impl FnMut()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -64,14 +64,15 @@ pub trait Chores<N: Node> {
     /// The node has something to tell.
     fn event(&mut self, driver: &mut Driver<N>, event: N::Event);
 
-    /// Somebody asks how the node is.
+    /// The status of the node, for a question at its desk.
     fn status(&mut self, driver: &Driver<N>) -> Status;
 }
 
-/// Runs `driver` until SIGINT or SIGTERM, does its `chores` and answers at its `desk`; a tick comes `every` so often.
+/// Runs `driver` until SIGINT or SIGTERM, does its `chores` and answers at its `desk`; a tick comes at the interval
+/// `every`.
 ///
 /// # Errors
-/// When the socket fails or signals cannot be listened to.
+/// The socket fails, or signals cannot be handled.
 pub async fn run<N: Node>(
     driver: &mut Driver<N>,
     every: Duration,

@@ -64,7 +64,7 @@ impl Endpoint {
     pub fn towards(peer: SocketAddr) -> Result<Self, BindError> {
         let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let endpoint = Self::bind(any.parse().unwrap_or(peer))?;
-        // Without it a timeout has less to tell, and nothing else is lost.
+        // Without this option a timeout has less to report; nothing else is lost.
         let _ = match endpoint.local {
             SocketAddr::V4(_) => setsockopt(&endpoint.io, sockopt::Ipv4RecvErr, &true),
             SocketAddr::V6(_) => setsockopt(&endpoint.io, sockopt::Ipv6RecvErr, &true),
@@ -131,7 +131,7 @@ fn size_buffers(socket: &Socket) -> io::Result<Buffers> {
 pub struct BindError {
     /// The address.
     pub address: SocketAddr,
-    /// Why.
+    /// The cause.
     pub cause: io::Error,
 }
 

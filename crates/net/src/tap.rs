@@ -66,8 +66,8 @@ pub(crate) fn set_passes(passes: Option<Vec<blake3::Hash>>) {
     *lock(&PASSES) = passes;
 }
 
-/// Opens the tap for flows whose id begins with `flow`, payload included where `pass` is right or packets are plain. `None`
-/// while it is open for somebody else.
+/// Opens the tap for flows whose id begins with `flow`, payload included if `pass` is right or packets are plain.
+/// `None` while another capture has it open.
 pub(crate) fn open(flow: &str, pass: Option<blake3::Hash>) -> Option<Open> {
     let has_payload = match &*lock(&PASSES) {
         None => true,

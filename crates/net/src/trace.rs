@@ -41,7 +41,7 @@ impl Trace {
         out.flush()
     }
 
-    /// Reads what [`Trace::write`] wrote: time, flow in hexadecimal digits, range. Other lines are passed over.
+    /// Reads the lines of [`Trace::write`]: time, flow in hexadecimal digits, range. Other lines are skipped.
     ///
     /// # Errors
     /// The file cannot be read.

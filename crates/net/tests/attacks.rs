@@ -1,5 +1,5 @@
-//! Attacks on a sealed path, in virtual time with the real ciphers. docs/SECURITY.md says what is promised; each
-//! test here fails when its defence is taken out.
+//! Attacks on a sealed path, in virtual time with the real ciphers. docs/SECURITY.md has the promises; each test
+//! here fails if its defence is taken out.
 
 use starhop_net::security::{KeyFile, Keys, Kind};
 use starhop_proto::config::{Config, Profile, Settings};
@@ -98,7 +98,7 @@ fn sealed(suite: &mut Sealed, now: Instant, to: usize, write: impl FnOnce(&mut V
     out
 }
 
-/// A peer at `face` that nobody is.
+/// A peer at `face` that does not exist.
 fn somebody(face: Face) -> Peer {
     Peer {
         face,
@@ -113,10 +113,10 @@ fn face(from: usize, to: usize) -> Face {
     Face { remote: addr(from), local: addr(to) }
 }
 
-/// When, from which address it pretends to come, to whom, and the bytes.
+/// Sending time, pretended source address, destination, and the bytes.
 type Shot = (Instant, usize, usize, Vec<u8>);
 
-/// When it arrives, its number, from which address it pretends to come, to whom, and the bytes.
+/// Arrival time, number, pretended source address, destination, and the bytes.
 type Flight = (Instant, u64, usize, usize, Vec<u8>);
 
 struct World {
@@ -127,7 +127,7 @@ struct World {
     flights: BinaryHeap<Reverse<Flight>>,
     count: u64,
     busy: BTreeMap<(usize, usize), Instant>,
-    /// Everything that anybody sent.
+    /// Every packet that was sent.
     tape: Vec<Shot>,
     finished: Option<Instant>,
 }
@@ -159,7 +159,7 @@ impl World {
         assert!(self.client.open(self.now, request, Checked::default()), "the flow is open already");
     }
 
-    /// What the client fetches.
+    /// The client's flow.
     fn fetched(&self) -> &Flow<Checked> {
         self.client.flow(FLOW).expect("the flow is open")
     }
@@ -253,7 +253,7 @@ impl World {
     }
 }
 
-/// How long the transfer takes when nobody disturbs it.
+/// Time of the transfer without disturbance.
 fn undisturbed(domains: &Domains) -> Duration {
     World::usual(domains).transfer().expect("it arrives")
 }
@@ -369,7 +369,7 @@ fn an_outsider_who_forges_every_kind_of_packet_changes_nothing() {
     assert_eq!(world.relay.stats().unasked, 0);
 }
 
-/// Bytes out per unauthenticated byte in: none, to anybody.
+/// Bytes out per unauthenticated byte in: none, to any address.
 #[test]
 fn a_node_never_answers_an_outsider() {
     let domains = Domains::new();
@@ -389,7 +389,7 @@ fn a_node_never_answers_an_outsider() {
     assert_eq!(world.relay.suite().stats().senders, 0);
 }
 
-/// A recording is played back: at once, later, and after everybody has forgotten the transfer but not its packets.
+/// A recording is played back: at once, later, and after all nodes have forgotten the transfer but not its packets.
 #[test]
 fn a_recording_that_is_played_back_makes_nobody_send() {
     let domains = Domains::new();
@@ -419,7 +419,8 @@ fn a_recording_that_is_played_back_makes_nobody_send() {
     assert!(stats.replayed >= 4000 && stats.untimely > 1000, "{stats:?}");
 }
 
-/// A relay that restarts has forgotten what it took; its next self must not answer the same requests again.
+/// A relay that restarts has forgotten the packets that it accepted; after its restart it must not answer the same
+/// requests again.
 #[test]
 fn a_recording_played_to_a_relay_that_restarted_makes_it_send_nothing() {
     let domains = Domains::new();
@@ -436,7 +437,7 @@ fn a_recording_played_to_a_relay_that_restarted_makes_it_send_nothing() {
     assert!(world.relay.suite().stats().predating > 50, "{:?}", world.relay.suite().stats());
 }
 
-/// A node of the domain asks for names that nobody has, and for its own bytes again and again, at line rate.
+/// A node of the domain asks for names that do not exist, and for its own bytes again and again, at line rate.
 #[test]
 fn an_interest_flood_of_an_insider_leaves_an_honest_flow_its_goodput_and_memory_its_bounds() {
     let domains = Domains::new();
@@ -484,8 +485,8 @@ fn an_interest_flood_of_an_insider_leaves_an_honest_flow_its_goodput_and_memory_
     assert!(stats.over_limit > 8000, "{stats:?}");
 }
 
-/// Until an asker has shown that it receives at its address, it gets three bytes for each that it sent; then what it asked
-/// for, and nobody else gets any of it.
+/// Until an asker has proved that it receives at its address, it gets three bytes for each that it sent; then it
+/// gets the bytes that it asked for, and no other node gets any of them.
 #[test]
 fn an_insider_gets_little_until_it_proves_its_address_and_then_what_it_asked_for() {
     let domains = Domains::new();
@@ -616,7 +617,7 @@ fn a_counter_that_ran_out_does_not_begin_again() {
 fn clocks_may_differ_by_half_a_minute_and_a_wrong_clock_is_told_from_a_forgery() {
     let domains = Domains::new();
     let mut own = seal(&domains.ours, START, 0);
-    // Requests of before its own start are refused whatever clocks show.
+    // Requests from before its own start are refused, whatever the clocks show.
     let now = START + Duration::from_secs(200);
     let mut hear = |ahead: i64| {
         let mut bytes = sealed(&mut seal(&domains.ours, now, ahead), now, RELAY, ask());
@@ -668,7 +669,7 @@ fn a_key_is_rotated_without_a_drop() {
     assert!(world.relay.suite_mut().open(world.now, face(CLIENT, RELAY), &mut old).is_err());
 }
 
-/// Whoever stole the old key, and speaks already, is not heard for the rest of the epoch either.
+/// A thief of the old key, who speaks already, is not heard for the rest of the epoch either.
 #[test]
 fn a_key_that_is_gone_opens_nothing_from_then_on() {
     let mut file = Domains::new().ours;
@@ -684,8 +685,8 @@ fn a_key_that_is_gone_opens_nothing_from_then_on() {
     }
 }
 
-/// Whoever has a key can pretend to be many senders, at addresses where it does not receive. They displace each other, and
-/// nobody who has shown where it is.
+/// A node with a key can pretend to be many senders, at addresses where it does not receive. They displace each
+/// other, but no sender that has proved its address.
 #[test]
 fn senders_without_end_fill_neither_the_memory_nor_the_place_of_others() {
     let domains = Domains::new();
@@ -715,7 +716,7 @@ fn a_sealed_packet_costs_at_most_60_bytes_above_udp() {
     assert_eq!(suite.overhead(), 32);
 }
 
-/// Who has the keys can read a capture, hours later and as often as he likes; who has others cannot.
+/// A holder of the keys can read a capture, hours later and as often as it likes; a holder of other keys cannot.
 #[test]
 fn a_witness_with_the_keys_reads_what_passes_by() {
     let domains = Domains::new();

@@ -1,4 +1,4 @@
-//! The driver on the loopback device, with toy nodes: what it must do whatever the protocol is.
+//! The driver on the loopback device, with toy nodes: its duties under any protocol.
 
 use starhop_net::{Driver, Endpoint, clock, daemon};
 use starhop_proto::peer::Face;
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Sends `burst` numbered datagrams every `every` until it has sent `total`; checks what it receives.
+/// Sends `burst` numbered datagrams every `every` until it has sent `total`; checks the datagrams that it receives.
 #[derive(Debug)]
 struct Toy {
     to: Option<SocketAddr>,

@@ -1,5 +1,5 @@
-//! What strangers and other programs hand to a node beside packets: manifests, outboards, records of a stream, key
-//! files, rosters; and datagrams under the real ciphers. `crates/proto/tests/fuzz.rs` has the packets and the roles.
+//! Inputs from strangers and other programs beside packets: manifests, outboards, records of a stream, key files,
+//! rosters; and datagrams under the real ciphers. `crates/proto/tests/fuzz.rs` has the packets and the roles.
 
 use bolero::{TypeGenerator, check, produce};
 use starhop_net::content::{ContentName, Manifest, problem_of_path};
@@ -14,13 +14,13 @@ use starhop_proto::time::Instant;
 use starhop_proto::wire::Suite;
 use std::net::SocketAddr;
 
-/// How long each target runs unless BOLERO_RANDOM_TEST_TIME_MS says otherwise.
+/// Run time of each target unless BOLERO_RANDOM_TEST_TIME_MS says otherwise.
 const TEST_TIME: core::time::Duration = core::time::Duration::from_secs(3);
 
 const NOW: Instant = Instant::from_nanos(1_000_000_000_000);
 const UNIX: u64 = 1_790_000_000_000_000_000;
 
-/// A change of a text that was right: most of it stays, so that what reads it gets far.
+/// A change of a valid text: most of it stays, so that the parser gets far.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Edit {
     at: u16,

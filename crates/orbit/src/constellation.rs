@@ -33,7 +33,7 @@ pub struct Isl {
 pub struct Constellation {
     /// Its name.
     pub name: String,
-    /// From when seconds are counted.
+    /// Time from which seconds are counted.
     pub epoch: Epoch,
     /// The satellites; an index into this list is a satellite's number everywhere in the crate.
     pub satellites: Vec<Satellite>,

@@ -15,7 +15,7 @@ pub struct Kepler {
     pub inclination_deg: f64,
     /// Right ascension of the ascending node, degrees.
     pub right_ascension_deg: f64,
-    /// From the node to the perigee, degrees.
+    /// Angle from the node to the perigee, degrees.
     pub perigee_deg: f64,
     /// Mean anomaly at the epoch, degrees.
     pub mean_anomaly_deg: f64,

@@ -374,7 +374,7 @@ impl Search {
     }
 
     fn improve(&mut self, tree: &mut Tree, node: u32, distance: u32, hop: Arc) {
-        // A seed that is too far is none.
+        // A seed that is too far away is ignored.
         if distance < FAR {
             tree.distance[node as usize] = distance;
             tree.hop[node as usize] = hop;

@@ -20,7 +20,7 @@ pub enum HypatiaError {
     /// A malformed line.
     #[error("{file}, line {line}: {reason}")]
     Line {
-        /// Which file.
+        /// The name of the file.
         file: &'static str,
         /// 1-based line.
         line: usize,
@@ -188,7 +188,7 @@ pub struct Forwarding<'a> {
 }
 
 impl<'a> Forwarding<'a> {
-    /// Nothing is told yet: the first state will be complete.
+    /// Nothing has been written yet: the first state will be complete.
     pub fn new(network: &'a Network) -> Self {
         let mut ground_interface = vec![0; network.node_count() as usize];
         let mut interfaces = BTreeMap::new();

@@ -5,10 +5,10 @@
 //! - [`elements`], [`tle`], [`omm`], [`walker`]: one satellite's orbit, and where orbits come from.
 //! - [`constellation`], [`preset`], [`ephemeris`]: many satellites, by name, and where they all are.
 //! - [`ground`]: stations; a hundred cities are built in.
-//! - [`link`]: when links are up, what they carry and lose.
+//! - [`link`]: times at which links are up, their rates and losses.
 //! - [`network`]: sky and ground together, as a [`network::Snapshot`] of all links at one moment.
 //! - [`graph`] and [`route`]: shortest ways, from nothing or from those of the moment before.
-//! - [`schedule`]: link up, link down, delay, route, each at its moment: what a simulator consumes.
+//! - [`schedule`]: link up, link down, delay, route, each at its moment: the input of a simulator.
 //! - [`hypatia`], [`mahimahi`], [`czml`], [`globe`]: other programs' formats, as texts; files are the caller's business.
 //!
 //! Units are SI (m, s, Hz, bit/s); angles at the user's edge are degrees; times are seconds since the constellation's

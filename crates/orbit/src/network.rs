@@ -228,8 +228,8 @@ impl<'a> Observer<'a> {
     }
 }
 
-/// For how long a satellite stays usable at a station, s: to 5 s, and at most an hour, after which a satellite counts
-/// as standing still.
+/// Time for which a satellite stays usable at a station, s: exact to 5 s, and at most an hour, after which a
+/// satellite counts as standing still.
 fn remaining_s(network: &Network, horizon: &Horizon, satellite: u32, t_s: f64) -> f64 {
     let seen = |after: f64| {
         network.place(satellite, t_s + after).is_ok_and(|place| horizon.sight(satellite, place).is_some())

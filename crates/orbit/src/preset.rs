@@ -146,7 +146,7 @@ fn iridium() -> Preset {
 
 /// Geostationary satellites at these longitudes (degrees east), without inter-satellite links: bent pipes.
 pub fn geo(longitudes_deg: &[f64]) -> Preset {
-    // One turn a sidereal day: 42 164 km from the centre.
+    // A turn per sidereal day: 42 164 km from the centre.
     let radius = (MU / EARTH_TURN_RAD_S.powi(2)).cbrt();
     let sidereal_deg = sidereal_time_rad(Epoch::year_2000(), 0.0).to_degrees();
     let one = |longitude: &f64| Shell {

@@ -163,8 +163,8 @@ impl Router {
         Some(self.total[cell]).filter(|&units| units < FAR).map(|units| f64::from(units) * UNIT_M)
     }
 
-    /// The way between two stations with its exact length; `None` if there is none or `to` is no destination of this
-    /// router. `snapshot` is the one that the routes were found in.
+    /// The way between two stations with its exact length; `None` if there is none or `to` is no destination of
+    /// this router. The routes must have been found in `snapshot`.
     pub fn path(&self, snapshot: &Snapshot, from: usize, to: usize) -> Option<Path> {
         let (column, cell) = self.cell(from, to)?;
         let first = Some(self.first[cell]).filter(|&n| n != NONE)?;

@@ -110,15 +110,15 @@ pub struct Plan {
     pub pairs: Vec<(usize, usize)>,
     /// The nodes that forward.
     pub relaying: Relaying,
-    /// From when, s since the epoch.
+    /// Start, s since the epoch.
     pub from_s: f64,
-    /// Until when, s since the epoch; a change at this very moment still counts.
+    /// End, s since the epoch; a change at this very moment still counts.
     pub until_s: f64,
     /// Distance between two looks at the sky, s.
     pub step_s: f64,
-    /// A delay is told anew once it is off by more than this, s.
+    /// A delay is announced anew once it is off by more than this, s.
     pub delay_tolerance_s: f64,
-    /// For how long a pair has no route after a handover at either of its stations, s.
+    /// Time for which a pair has no route after a handover at either of its stations, s.
     pub outage_s: f64,
     /// Whether all ground links of the pairs' stations are announced, used or not.
     pub sighted: bool,
@@ -142,7 +142,7 @@ impl Plan {
     /// Walks through the plan's time. The iterator computes as it goes and holds one step.
     ///
     /// # Errors
-    /// [`PlanError`] if a time is not on the grid of 10 ms or a pair is none.
+    /// [`PlanError`] if a time is not on the grid of 10 ms or a pair is invalid.
     pub fn changes<'a>(&'a self, network: &'a Network) -> Result<Changes<'a>, PlanError> {
         let stations = network.stations.len();
         for (pair, &(from, to)) in self.pairs.iter().enumerate() {

@@ -27,7 +27,7 @@ pub enum Profile {
     IntcpUni,
 }
 
-/// Which rate controller decides what a hop may send.
+/// The rate controller that decides how fast a hop may send.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Controller {
     /// Ours: holds a small queue at the measured capacity.
@@ -44,15 +44,15 @@ pub enum Controller {
     Cubic,
 }
 
-/// When Void Packet Headers ([`crate::wire::Notice`]) are sent.
+/// The occasions on which Void Packet Headers ([`crate::wire::Notice`]) are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notices {
     /// Never (INTCP).
     Never,
     /// Ahead of every packet that skips bytes (LEOTP).
     OnSkip,
-    /// Only as the answer to a repair request for bytes that are on their way, and after the last packet
-    /// before a pause: the hop's counter already tells the downstream who lost what.
+    /// Only as the answer to a repair request for bytes that are on their way, and after the last packet before a
+    /// pause: the hop's counter already tells the downstream which hop lost which packets.
     OnRequest,
 }
 
@@ -78,19 +78,20 @@ pub struct Settings {
     pub reorder_limit: u32,
     /// … or after this time.
     pub reorder_time: Duration,
-    /// What Starhop does beyond the published protocols.
+    /// Mechanisms of Starhop beyond the published protocols.
     pub mechanisms: Mechanisms,
-    /// How often one hop asks for a lost range before it leaves it to the Consumer.
+    /// Number of times that one hop asks for a lost range before it leaves the range to the Consumer.
     pub repair_tries: u32,
-    /// How far a repair request may travel; 1 is "the neighbour only" (INTCP).
+    /// Number of hops that a repair request may travel; 1 is "the neighbour only" (INTCP).
     pub repair_hop_limit: u8,
-    /// When Notices are sent.
+    /// The occasions on which Notices are sent.
     pub notices: Notices,
     /// Fresh packets that one more Interest asks for.
     pub interest_step: u32,
-    /// The most packets that one Interest names: what exceeds the step repeats earlier requests.
+    /// The most packets that one Interest names: beyond the step it repeats earlier requests.
     pub interest_span: u32,
-    /// The most bytes that one Interest may name, ours or a neighbour's: what a small packet can cause.
+    /// The most bytes that one Interest may name, ours or a neighbour's: the bound of the traffic that a small
+    /// packet can cause.
     pub request_limit: u64,
     /// Bytes of cache; also the room for data in transit.
     pub cache_bytes: u64,
@@ -98,10 +99,11 @@ pub struct Settings {
     pub cache_answers: bool,
     /// Backpressure's target for a flow's queue in a relay (BLtar of eq. 9), bytes …
     pub buffer_target: u64,
-    /// … or what the next hop takes in this time, where that is more.
+    /// … or the bytes that the next hop takes in this time, if that is more.
     pub buffer_target_time: Duration,
-    /// Bytes that a Consumer asks for beyond what the path holds: relays before a slow or interrupted hop store them, and
-    /// serve them when it is fast again (INTCP, section on link multiplexing). `buffer_target` has to allow as much.
+    /// Bytes that a Consumer asks for beyond the capacity of the path: relays before a slow or interrupted hop
+    /// store them, and serve them when it is fast again (INTCP, section on link multiplexing). `buffer_target` has
+    /// to allow as much.
     pub store_ahead: u64,
     /// The most bytes a Consumer has asked for and not received.
     pub receive_window: u64,
@@ -115,9 +117,9 @@ pub struct Settings {
     pub missed_names_per_second: u32,
     /// The most disjoint ranges that one neighbour waits for in one flow.
     pub max_ranges_per_flow: usize,
-    /// The highest rate that a neighbour can grant, whatever it writes.
+    /// The highest rate that a neighbour can grant; a higher grant counts as this one.
     pub max_rate: Rate,
-    /// The highest rate that this node grants a neighbour it asks, whatever the controller finds.
+    /// The highest rate that this node grants to an upstream, whatever the controller computes.
     pub rate_limit: Rate,
     /// Consumer's timeout before the first measurement.
     pub initial_rto: Duration,
@@ -239,7 +241,7 @@ impl Profile {
 pub struct ConfigError {
     /// The field of [`Settings`].
     pub field: &'static str,
-    /// What is wrong with it and what would be right.
+    /// The fault, and the right form.
     pub problem: &'static str,
 }
 
@@ -334,8 +336,8 @@ impl Config {
         self.seal_overhead
     }
 
-    /// Bytes of memory that the state of a node can take, whatever its neighbours do: its cache, its flows, and what is
-    /// remembered of each request. An upper estimate; what the driver and the seal keep comes on top.
+    /// Bytes of memory that the state of a node can take, whatever its neighbours do: its cache, its flows, and its
+    /// records of requests. An upper estimate; the memory of the driver and the seal comes on top.
     pub fn memory_bound(&self) -> u64 {
         Self::cache_bound(self.cache_bytes) + self.state_bytes + self.parity_bound()
     }

@@ -1,4 +1,4 @@
-//! When each of many things is due next, the earliest first.
+//! The next deadline of each of many things, the earliest first.
 
 use crate::table::Slot;
 use crate::time::Instant;
@@ -11,7 +11,7 @@ const ABSENT: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub struct Deadlines {
     heap: Vec<(Instant, Slot)>,
-    /// Where each slot stands in the heap.
+    /// Position of each slot in the heap.
     places: Vec<u32>,
 }
 

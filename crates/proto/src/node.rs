@@ -4,7 +4,7 @@ use crate::peer::Face;
 use crate::time::Instant;
 use alloc::vec::Vec;
 
-/// Where a datagram that a node appended to the driver's buffer goes.
+/// Destination of a datagram that a node appended to the driver's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {
     /// The neighbour.
@@ -21,7 +21,7 @@ pub struct Transmit {
 /// back; calling `handle_timeout` early or twice is harmless. A timeout that is due asks for
 /// `handle_timeout(now)` and then for transmits: paced packets become available by the passing of time.
 pub trait Node {
-    /// What the role tells its application.
+    /// An event for the role's application.
     type Event;
 
     /// A datagram arrived at `face`. Its bytes may be changed (opened in place).
@@ -36,6 +36,6 @@ pub trait Node {
     /// The next thing that the application should know.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// When to come back if nothing else happens, in absolute time; may lie in the past.
+    /// Time of the next timeout, in absolute time; may lie in the past.
     fn poll_timeout(&self) -> Option<Instant>;
 }

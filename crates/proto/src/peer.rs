@@ -1,8 +1,9 @@
-//! Who speaks: where a neighbour is ([`Face`]), and which of its memories speaks from there ([`Incarnation`]).
+//! The sender of a packet: the address of a neighbour ([`Face`]), and which of its memories speaks from there
+//! ([`Incarnation`]).
 //!
-//! A [`Suite`](crate::wire::Suite) knows both of every packet that it opens, because both are authenticated.
-//! All state about a neighbour is keyed by them, so that a restart, a node that takes another's place on the
-//! path, and a copy are facts and not conclusions.
+//! A [`Suite`](crate::wire::Suite) knows both for every packet that it opens, because both are authenticated. All
+//! state about a neighbour is keyed by them, so that a restart, a node that takes another's place on the path, and
+//! a copy are known, not inferred.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -30,7 +31,7 @@ impl Face {
         Self { remote: self.local, local: self.remote }
     }
 
-    /// The same neighbour, whatever address of this node it uses.
+    /// The same neighbour, for any address of this node.
     #[must_use]
     pub const fn anywhere(self) -> Self {
         Self::towards(self.remote)
@@ -64,7 +65,7 @@ pub struct Member(pub u64);
 /// A neighbour that has spoken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Peer {
-    /// Where it is.
+    /// Its address.
     pub face: Face,
     /// Which memory of it speaks.
     pub incarnation: Incarnation,
@@ -74,17 +75,17 @@ pub struct Peer {
     pub member: Member,
 }
 
-/// Who may open a packet that is about to be sealed.
+/// The nodes that may open a packet that is about to be sealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Addressee {
-    /// Whoever listens at a face: the packet is a request. It opens only where it was sent to.
+    /// Any node that listens at a face: the packet is a request. It opens only where it was sent to.
     Asked(Face),
-    /// The incarnation that asked: the packet is a reply. Nobody who takes that one's place can open it.
+    /// The incarnation that asked: the packet is a reply. A node that takes its place cannot open it.
     Asker(Peer),
 }
 
 impl Addressee {
-    /// Where the packet goes.
+    /// Destination of the packet.
     pub const fn face(&self) -> Face {
         match self {
             Self::Asked(face) => *face,
@@ -105,11 +106,11 @@ pub struct Opened<'a> {
 /// The reason for which a datagram was not taken. It changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// It is no packet of this suite: another program's, or sealed where plain packets are spoken, or the reverse.
+    /// It is no packet of this suite: another program's, or sealed although this suite is plain, or the reverse.
     Foreign,
     /// No key opens it: of another domain, changed on the way, or bound to another receiver by a seal.
     Forged,
-    /// It was taken before, or is so old that nobody can tell.
+    /// It was accepted before, or is too old to know.
     Replayed,
     /// Its time is too far from the own clock, or lies before this node's start.
     Untimely,

@@ -22,7 +22,7 @@ impl Rng {
         Self { state }
     }
 
-    /// An independent generator for the part called `label` of whatever owns this one.
+    /// An independent generator for the part called `label` of this generator's owner.
     pub fn fork(&self, label: u64) -> Self {
         Self::new(self.state[0] ^ label.wrapping_mul(0xd6e8_feb8_6659_fd93))
     }

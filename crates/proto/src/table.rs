@@ -11,8 +11,8 @@ use hashbrown::HashMap;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slot(pub u32);
 
-/// Entries by key and by [`Slot`], both O(1). The hash is keyed by a seed, so that a stranger who chooses
-/// keys cannot choose collisions; iteration is in slot order, so that it replays.
+/// Entries by key and by [`Slot`], both O(1). The hash is keyed by a seed, so that a stranger who chooses keys
+/// cannot choose collisions; iteration is in slot order, so that it replays.
 #[derive(Debug)]
 pub struct Table<K, V> {
     slots: HashMap<K, Slot, Keyed>,
@@ -23,8 +23,8 @@ pub struct Table<K, V> {
 /// foldhash, behind a mask that is drawn from the seed.
 ///
 /// foldhash multiplies one half of its input with the other, each combined with a constant; the seed enters one
-/// half only. Whoever makes the other half equal to its constant makes the product zero, and all such keys
-/// collide whatever the seed. A mask on both halves leaves nothing to aim at.
+/// half only. An attacker who makes the other half equal to its constant makes the product zero, and all such keys
+/// collide under any seed. A mask on both halves leaves nothing to aim at.
 #[derive(Clone, Debug)]
 struct Keyed {
     state: FixedState,
@@ -115,7 +115,7 @@ impl<K: Hash + Eq + Copy, V> Table<K, V> {
         self.slots.get(key).copied()
     }
 
-    /// The handle of `key`, whose value is made when there is none.
+    /// The handle of `key`, whose value is made if there is none.
     pub fn find_or_insert(&mut self, key: K, make: impl FnOnce() -> V) -> Slot {
         if let Some(slot) = self.find(&key) {
             return slot;
@@ -176,7 +176,7 @@ mod tests {
     /// foldhash's constants (its ARBITRARY6 and 7), with which it combines the second half of 16 bytes.
     const FOLDED_WITH: [u64; 2] = [0xc0ac_29b7_c97c_50dd, 0x3f84_d5b5_b547_0917];
 
-    /// Names that all hash to the same value in foldhash, whatever its seed.
+    /// Names that all hash to the same value in foldhash, under any seed.
     fn aimed_at_foldhash(constant: u64) -> impl Iterator<Item = crate::name::FlowId> {
         (0..2000u64).map(move |n| {
             let mut name = [0; 16];

@@ -5,7 +5,8 @@ use core::fmt;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// `a * b / c`, at most `u64::MAX`. A division of 128 bits is a call and a slow one: only what needs it pays.
+/// `a * b / c`, at most `u64::MAX`. A division of 128 bits is a call and a slow one: it is done only if the product
+/// needs it.
 pub(crate) const fn mul_div(a: u64, b: u64, c: u64) -> u64 {
     if let Some(product) = a.checked_mul(b) {
         return product / c;

@@ -86,7 +86,7 @@ fn the_steady_state_allocates_nothing_per_packet() {
     let mut rig = Rig::chain(2, Config::default(), None, Path::default());
     let start = Instant::ZERO + Duration::from_secs(1);
     rig.open(start);
-    // The recorder's lists are the rig's own: room for what one step can add.
+    // The recorder's lists belong to the rig: room for the entries of one step.
     rig.fetched().sink_mut().arrivals.reserve(100_000);
     rig.server().source_mut().first_reads.reserve(100_000);
     allocations_in(&mut rig, start, Duration::from_secs(20));

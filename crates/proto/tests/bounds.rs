@@ -1,5 +1,5 @@
-//! What a node owes to neighbours that have a key and misuse it: bounded memory, bounded answers, and no Data in
-//! its cache but from whom it asked.
+//! The limits that a node keeps against neighbours that have a key and misuse it: bounded memory, bounded answers,
+//! and no Data in its cache except from a neighbour that it asked.
 
 mod support;
 
@@ -46,7 +46,7 @@ fn interest(flow: FlowId, ranges: &[ByteRange]) -> Interest {
     interest
 }
 
-/// Hands a packet over and returns what the node sends at once, by whom it is for.
+/// Hands a packet over and returns the packets that the node sends at once, with their destinations.
 fn give(
     node: &mut impl Node,
     now: Instant,
@@ -95,7 +95,7 @@ fn payload_for(sent: &[(SocketAddr, Vec<u8>)], to: usize) -> u64 {
     bytes
 }
 
-/// Somebody who was not asked knows what was asked for, and is faster than who was.
+/// A node that was not asked knows the requested range, and is faster than the one that was asked.
 #[test]
 fn data_of_a_stranger_is_neither_kept_nor_passed_on() {
     let mut relay = relay(Config::default());
@@ -166,7 +166,7 @@ impl Verifier for Knowing {
     }
 }
 
-/// An upstream that was asked lies; what it said is in the cache when the next neighbour asks.
+/// An upstream that was asked lies; its wrong bytes are in the cache when the next neighbour asks.
 #[test]
 fn a_lie_in_the_cache_is_forgotten_before_it_is_told_again() {
     for scrutiny in [Some(Scrutiny::Full), Some(Scrutiny::Sample), None] {
@@ -212,7 +212,8 @@ fn a_lie_in_the_cache_is_forgotten_before_it_is_told_again() {
     }
 }
 
-/// A neighbour falls silent in a flow that others keep alive; whoever comes after it owes and gets nothing of its.
+/// A neighbour falls silent in a flow that others keep alive; the next neighbour in its place inherits neither
+/// debts nor bytes.
 #[test]
 fn a_neighbour_that_fell_silent_leaves_nothing_to_the_next() {
     let mut relay = relay(config(|s| s.state_bytes = 64 * 1024));
@@ -259,7 +260,7 @@ fn requested(bytes: &[u8]) -> u64 {
     }
 }
 
-/// What was wanted and arrives, or is given up, is credit again.
+/// Bytes that arrive, or are given up, are credit again.
 #[test]
 fn credit_comes_back() {
     let limit = 64 * 1024;
@@ -335,7 +336,8 @@ fn scattered_requests_are_bounded() {
     assert_eq!(producer.stats().over_credit, 8000 - limit as u64);
 }
 
-/// Feedback of 0 and of infinity: neither makes a node send more than its operator allows, nor does it harm others.
+/// Feedback of 0 and of infinity: neither makes a node send more than its operator allows, and neither harms other
+/// flows.
 #[test]
 fn a_granted_rate_is_clamped_and_is_only_the_granters() {
     let most = Rate::from_mbps(20);
@@ -369,7 +371,8 @@ fn a_request_travels_no_further_than_the_protocol_allows_whatever_it_says() {
     assert_eq!(passed.hop_limit, Interest::DEFAULT_HOP_LIMIT - 1);
 }
 
-/// Per authenticated byte in, no more than was asked; the memory behind it is what the operator allowed.
+/// Per authenticated byte in, no more bytes out than were asked for; the memory behind it is within the operator's
+/// limit.
 #[test]
 fn one_interest_never_makes_a_node_send_more_than_it_names_and_the_limit_allows() {
     let mut producer = producer(Config::default());

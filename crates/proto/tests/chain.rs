@@ -131,7 +131,7 @@ fn a_flow_that_stops_is_asked_about_once_and_soon() {
     rig.start();
     rig.run(ms(1_000), |_| false);
     rig.path.loss = 1.0;
-    // What is on its way still arrives, and is answered by requests.
+    // Packets under way still arrive, and are answered by requests.
     rig.run(ms(12), |_| false);
     let before = rig.fetched().stats().interests_sent;
     rig.run(ms(10), |_| false);

@@ -1,6 +1,6 @@
-//! Anybody can send a node anything at any time: bytes that are no packet, packets that make no sense, packets
-//! that arrive late or never. Each target here drives one parser or one role with such input and holds it to
-//! what must be true all the same. As plain tests they run for seconds; CONTRIBUTING.md says how to run one for
+//! Any node can be sent anything at any time: bytes that are no packet, packets that make no sense, packets that
+//! arrive late or never. Each target here drives one parser or one role with such input and checks that its
+//! invariants hold all the same. As plain tests they run for seconds; CONTRIBUTING.md says how to run one for
 //! hours, guided by coverage.
 
 use bolero::{TypeGenerator, check, produce};
@@ -24,7 +24,7 @@ use starhop_proto::wire::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// How long each target runs unless BOLERO_RANDOM_TEST_TIME_MS says otherwise; all of them within a minute.
+/// Run time of each target unless BOLERO_RANDOM_TEST_TIME_MS says otherwise; all of them within a minute.
 const TEST_TIME: core::time::Duration = core::time::Duration::from_secs(8);
 
 const PAYLOAD: u64 = 1350;
@@ -157,14 +157,14 @@ fn any_bytes_are_a_seal_header_that_is_written_the_same_or_are_refused() {
     });
 }
 
-/// What reaches a seal: packets of two senders, in any order, again, changed, at any time by any clock.
+/// Input of a seal: packets of two senders, in any order, repeated, changed, at any time by any clock.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Delivery {
     /// Seals the next packet.
     Seal {
         sender: bool,
     },
-    /// Delivers a packet that was sealed before, so far back; one byte of it changed by so much.
+    /// Delivers a packet that was sealed before, this far back; one byte of it changed by this much.
     Deliver {
         back: u16,
         at: u8,
@@ -240,7 +240,8 @@ fn a_seal_takes_each_packet_at_most_once_and_none_that_was_changed_whatever_it_i
                     let unix =
                         (unix + now.as_nanos()).saturating_add_signed(i64::from(seconds) * 1_000_000_000);
                     if is_receiver {
-                        // Forward only: back by more than the tolerance is a restart, which forgets what it took.
+                        // Forward only: a step back by more than the tolerance is a restart, which loses the memory
+                        // of accepted packets.
                         let unix = unix.max(1_790_000_000_000_000_000 + now.as_nanos());
                         receiver.set_wall_clock(WallClock::new(now, unix));
                     } else {
@@ -257,7 +258,7 @@ fn a_seal_takes_each_packet_at_most_once_and_none_that_was_changed_whatever_it_i
     });
 }
 
-/// Keys without cryptography, for a machine that does not know what keys are: a sum that any change changes.
+/// Keys without cryptography, for a machine that does not know the contents of keys: a sum that any change changes.
 struct ToyKeys(u64);
 
 struct ToyKey(u64);
@@ -372,7 +373,7 @@ impl Span {
     }
 }
 
-/// A packet's number on its hop: after the last one with so many left out, or anything.
+/// A packet's number on its hop: after the last one with this many left out, or anything.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Counter {
     Next,
@@ -380,7 +381,7 @@ enum Counter {
     Any(u16),
 }
 
-/// A clock's reading: so many microseconds ago, or anything.
+/// A clock's reading: this many microseconds ago, or anything.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Clock {
     Ago(u16),
@@ -428,7 +429,7 @@ enum Body {
         #[generator(0..8u8)]
         flags: u8,
     },
-    /// What the node asked for, as it asked: some of the packets of one of its requests.
+    /// An answer to a request of the node, in its own terms: some of the requested packets.
     Answer {
         which: u8,
         #[generator(0..48u8)]
@@ -460,7 +461,7 @@ enum Arrival {
     Sum { back: u8, count: u8, seed: u8, sum: Vec<u8> },
 }
 
-/// Whatever numbers and sums come, the decoder restores each packet once, and none that came.
+/// For any numbers and sums, the decoder restores each packet once, and none that came.
 #[test]
 fn a_decoder_restores_nothing_that_came_and_nothing_twice() {
     check!().with_test_time(TEST_TIME).with_type().for_each(|arrivals: &Vec<Arrival>| {
@@ -532,12 +533,12 @@ enum Op {
     },
 }
 
-/// What the targets do with a role besides what every node can.
+/// The operations of the targets on a role beyond those of every node.
 trait Role: Node {
     /// Changes where `flow`, or everything, is asked for; false where nothing is asked for at all.
     fn reroute(&mut self, now: Instant, flow: Option<FlowId>, to: SocketAddr) -> bool;
 
-    /// What must hold after every operation, `asked` being all that the node ever asked for.
+    /// The invariants after every operation, `asked` being all that the node ever asked for.
     fn check(&mut self, config: &Config, asked: &BTreeMap<FlowId, RangeSet>);
 }
 
@@ -558,7 +559,7 @@ impl Role for Relay {
     }
 }
 
-/// What a Producer of these tests has: an object, a stream without an end, an object that has become shorter.
+/// The contents of the tests' Producer: an object, a stream without an end, an object that has become shorter.
 struct Shelf;
 
 impl Shelf {
@@ -637,17 +638,17 @@ impl Role for Consumer<Once> {
     }
 }
 
-/// A node, and what can be known of it from outside.
+/// A node, and the facts that are known of it from outside.
 struct Bench<N> {
     node: N,
     config: Config,
     now: Instant,
-    /// Where the node was ever told to ask.
+    /// The upstreams that the node was ever given.
     upstreams: BTreeSet<SocketAddr>,
     /// Bytes that each neighbour asked for and was not sent.
     owed: BTreeMap<SocketAddr, u64>,
     counters: BTreeMap<SocketAddr, u16>,
-    /// What the node asked for: all, and the latest requests.
+    /// The requests of the node: the union of all, and the latest.
     asked: BTreeMap<FlowId, RangeSet>,
     requests: Vec<(SocketAddr, FlowId, ByteRange)>,
 }
@@ -787,7 +788,7 @@ impl<N: Role> Bench<N> {
         }
     }
 
-    /// Does what a driver does until the node waits for time to pass, which it must come to.
+    /// Acts as the driver until the node waits for time to pass, which it must come to.
     fn settle(&mut self) {
         self.drain();
         for _ in 0..100 {
@@ -812,7 +813,7 @@ impl<N: Role> Bench<N> {
         panic!("{MAX_BURST} datagrams at one instant, and no end");
     }
 
-    /// Holds a datagram that the node sent against what it was asked.
+    /// Checks a datagram that the node sent against the requests that it got.
     fn take(&mut self, to: SocketAddr, datagram: &[u8]) {
         match Packet::parse(datagram).expect("a node sends what parses") {
             Packet::Interest(interest) => {

@@ -71,13 +71,13 @@ struct World {
     delay: Duration,
     rate: Rate,
     loss: f64,
-    /// Packets are late by up to so much, each by itself: they overtake each other.
+    /// The largest delay of packets, each by itself: they overtake each other.
     jitter: Duration,
     busy: [Instant; 2],
     is_cut: bool,
     rng: Rng,
     events: [Vec<(Instant, GatewayEvent)>; 2],
-    /// What was read of each stream, at each side; reading stops where `is_reading` is false.
+    /// The bytes read of each stream, at each side; reading stops where `is_reading` is false.
     read: [BTreeMap<StreamId, (Vec<u8>, bool)>; 2],
     is_reading: bool,
 }
@@ -248,7 +248,7 @@ fn both_directions_carry_bulk_whoever_starts_first_and_whoever_has_to_prove_its_
             gateway_with(now, side as u8, side as u64 + 1, suite(side as u64 + 1))
         };
         let mut world = World::of([start(0), start(1)], (ms(25), Rate::from_mbps(50), 0.0));
-        // What is said to the one that does not run yet is lost.
+        // Packets to the one that does not run yet are lost.
         world.is_cut = true;
         world.run(ms(3_000), |_| false);
         world.is_cut = false;
@@ -319,7 +319,7 @@ fn a_repair_of_what_arrived_after_all_ends_no_stream() {
     let (stream, bytes) = (world.open(80), content(30_000_000, 6));
     let mut written = 0;
     for round in 0..3_000 {
-        // The order of packets is lost for a while, and again: repairs are asked for that nobody needs.
+        // The order of packets is lost for a while, and again: needless repairs are asked for.
         world.jitter = if round % 40 < 5 { ms(30) } else { Duration::ZERO };
         written += world.gateways[0].write(stream, &bytes[written..]);
         world.run(ms(10), |_| false);

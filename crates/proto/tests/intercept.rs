@@ -1,5 +1,5 @@
-//! Relays that stand in the path of a client and a server that do not know of them, in virtual time: paths that change,
-//! relays that die and return. Seals without a cipher tell everybody apart as in reality.
+//! Relays in the path of a client and a server that do not know of them, in virtual time: paths that change, relays
+//! that die and return. Seals without a cipher tell nodes apart as in reality.
 
 use starhop_proto::config::Config;
 use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Sink};
@@ -70,7 +70,7 @@ impl Sink for Checked {
     }
 }
 
-/// Where a datagram is: at an end point, or at the relay of this number on its way to one.
+/// The place of a datagram: at an end point, or at the relay of this number on its way to one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Place {
     Client,
@@ -78,7 +78,7 @@ enum Place {
     Relay(usize),
 }
 
-/// When it arrives, its number, where, from and to which address, and the bytes.
+/// Arrival time, number, place, source and destination address, and the bytes.
 type Flight = (Instant, u64, Place, SocketAddr, SocketAddr, Vec<u8>);
 
 /// A client and a server; every path between them has one relay or none, and each half of it takes `delay`.

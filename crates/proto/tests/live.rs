@@ -15,7 +15,7 @@ use support::{Checked, FLOW, addr, content, ms};
 const START: Instant = Instant::from_nanos(1_000_000_000);
 const WINDOW: u64 = 1 << 20;
 
-/// What exists of [`FLOW`] by now.
+/// The part of [`FLOW`] that exists by now.
 #[derive(Default)]
 struct Growing {
     available: u64,

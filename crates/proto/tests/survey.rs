@@ -17,7 +17,7 @@ fn finished() -> Rig {
     let mut rig = Rig::chain(2, Config::default(), Some(LENGTH), path);
     rig.start();
     rig.finish(Duration::from_secs(20)).expect("the transfer ends");
-    // Repairs that crossed what they repair leave within a second.
+    // Repairs that crossed the packets that they repeat leave within a second.
     rig.run(ms(500), |_| false);
     rig
 }
@@ -76,7 +76,7 @@ fn a_transfer_that_reached_its_end_is_told_once_after_a_quiet_second() {
     }
 }
 
-/// What the relay tells of a transfer whose client goes away in the middle, and before it the nodes in `also`.
+/// The relay's record of a transfer whose client goes away in the middle, and before it the nodes in `also`.
 fn abandoned(also: &[usize]) -> Transfer {
     let path = Path { delay: ms(10), rate: Rate::from_bps(2_000_000), ..Path::default() };
     let mut rig = Rig::chain(2, Config::default(), Some(LENGTH), path);

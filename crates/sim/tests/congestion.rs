@@ -192,7 +192,7 @@ fn bbr_is_as_fast_as_the_real_kernel_over_five_lossy_hops() {
 
 #[test]
 fn every_control_fills_a_path_without_losses() {
-    // What stands in the docstring of each: XCP and Vivace leave a margin, Tahoe saws from one segment.
+    // The behaviour in the doc comment of each: XCP and Vivace leave a margin, Tahoe saws from one segment.
     for name in Control::names() {
         let setting =
             Setting { hops: 2, queue: 100, is_xcp: name.contains("xcp"), warm_up: 20, ..Setting::default() };

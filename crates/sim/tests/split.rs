@@ -19,7 +19,7 @@ struct Sky {
     flows: usize,
     length: Option<u64>,
     ber: f64,
-    /// A terminal with a client behind a link of so many kbit/s.
+    /// Rate, in kbit/s, of the link between a terminal and its client.
     behind: Option<u64>,
     exchange: Option<Exchange>,
     seconds: u64,

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Beginning of the flow's id, as `starhop status` shows it; all flows otherwise
     #[arg(long, default_value = "", hide_default_value = true, value_name = "HEX", value_parser = hexadecimal)]
     flow: String,
-    /// For how long
+    /// Length of the capture
     #[arg(long = "for", default_value = "10s", value_parser = quantity::time, value_name = "TIME")]
     span: Duration,
     /// The node's key file, to have the payload, too

@@ -20,7 +20,8 @@ pub(crate) struct DeskArgs {
 }
 
 impl DeskArgs {
-    /// Opens the doors of a role that listens on `port`. Only the usual socket may fail: nobody asked for it.
+    /// Opens the doors of a role that listens on `port`. Only the usual socket may fail, because the user did not
+    /// ask for it.
     pub(crate) fn open(&self, role: &str, port: u16) -> anyhow::Result<Desk> {
         let doors = Doors { socket: None, metrics: self.metrics, page: self.page };
         if let Some(path) = &self.status_socket {

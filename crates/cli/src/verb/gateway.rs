@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Say what is wrong with a configuration, with its line and field
+    /// Check a configuration, and print a fault with its line and field
     Check {
         /// The configuration
         file: PathBuf,

@@ -172,7 +172,7 @@ fn expand(args: &Args) -> anyhow::Result<Result<Vec<String>, FetchError>> {
     Ok(Ok(names))
 }
 
-/// Asks one source after the other, until one neither lacks the name nor is silent.
+/// Asks one source after the other, until one has the name and answers.
 fn first_of<T>(
     args: &Args,
     mut ask: impl FnMut(SocketAddr) -> anyhow::Result<Result<T, FetchError>>,

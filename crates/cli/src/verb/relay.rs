@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut suite = args.seal.suite()?;
     memory.apply_to_suite(&mut suite);
-    // Before there are handlers for signals: whoever waits for a name can be ended.
+    // Before signal handlers exist, so that a signal can end a process that waits for a name.
     let find = |place: &Place| place.resolve_patiently(|problem| tracing::warn!("{problem}"));
     let upstreams: Vec<SocketAddr> = args.upstream.iter().map(find).collect();
     check_upstreams(args, &upstreams)?;
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         for &(flow, upstream) in &args.routes {
             let upstream = reachable(upstream)?;
             relay.set_route(clock::now(), flow, upstream);
-            // What proves the object comes the same way.
+            // The proof of the object comes the same way.
             relay.set_route(clock::now(), outboard_flow(flow), upstream);
         }
         let mut driver = Driver::new(relay, endpoint)?;

@@ -62,7 +62,7 @@ enum What {
         /// The authority's key file
         #[arg(long, value_name = "FILE")]
         authority: PathBuf,
-        /// For how long it is to be believed
+        /// Time for which nodes trust it
         #[arg(long, default_value = "90d", value_parser = days, value_name = "TIME")]
         valid: Duration,
     },

@@ -41,7 +41,7 @@ pub(super) fn file_or_none() -> impl TypedValueParser<Value = PathBuf> {
 
 impl SealArgs {
     /// The source of the keys: options, variables, or else the credentials `starhop.key` and `starhop.roster` of
-    /// systemd. An empty name, as an empty variable gives it, is none.
+    /// systemd. An empty name, such as that of an empty variable, counts as missing.
     ///
     /// # Errors
     /// A [`clap::Error`] when keys and `--insecure` are given, and another one when neither is.

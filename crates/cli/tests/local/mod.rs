@@ -89,7 +89,7 @@ impl Place {
         node
     }
 
-    /// Starts a server of the directory `served` and waits until its files can be had.
+    /// Starts a server of the directory `served` and waits until its files are available.
     pub(crate) fn serve(&self, more: &[&str]) -> Node {
         self.start("hashed", &[&["serve", "served", "--listen", "127.0.0.1:0"], more].concat())
     }
@@ -145,7 +145,7 @@ impl Node {
         }
     }
 
-    /// The event of this name that it told already.
+    /// The event of this name, which the node has printed already.
     pub(crate) fn said(&mut self, event: &str) -> Value {
         let told = self.heard().iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         told.into_iter()

@@ -173,7 +173,7 @@ impl Scenario {
     }
 }
 
-/// Waits until a client runs below `emulator`; the relays, as they were started.
+/// Waits until a client runs below `emulator`. Returns the relays, in the order of their start.
 fn wait_for_client(emulator: u32) -> Vec<u32> {
     loop {
         let mut children = children(emulator);
@@ -203,7 +203,7 @@ fn stat(pid: u32) -> Option<(String, u32)> {
     Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
 }
 
-/// Whether it runs still; a dead one that nobody has waited for does not.
+/// Whether the process still runs; a dead process that was not waited for does not.
 pub(crate) fn is_running(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
 }
@@ -280,7 +280,7 @@ pub(crate) fn measure(rates: impl Fn() -> Result<(), String>) {
     }
 }
 
-/// The same, of several measurements one.
+/// As [`measure`], but returns the problem of the last try instead of failing.
 pub(crate) fn measured(rates: impl Fn() -> Result<(), String>) -> Result<(), String> {
     let mut said = String::new();
     for _ in 0..TRIES {

@@ -34,12 +34,12 @@ pub(crate) struct Attacker {
     socket: UdpSocket,
     suite: HopSuite,
     target: SocketAddr,
-    /// The target's proof that this socket receives, once it is had.
+    /// The target's proof that this socket receives, once known.
     token: Option<u32>,
 }
 
 impl Attacker {
-    /// On a host, against the node at `target`, with the site's key or another one.
+    /// An attacker on a host, against the node at `target`, with the site's key or another one.
     pub(crate) fn new(site: &Site, host: usize, target: SocketAddr, key: &str) -> Self {
         let bind = || UdpSocket::bind("0.0.0.0:0").expect("a socket");
         let socket = site.chain.hosts[host].run(bind).expect("a thread on the host");
@@ -62,7 +62,7 @@ impl Attacker {
         out
     }
 
-    /// Asks the target for its token, as an honest node does without being told.
+    /// Asks the target for its token, as an honest node does by itself.
     pub(crate) fn prove(&mut self, flow: FlowId) {
         let request = self.seal(&interest(flow, ByteRange::at(1 << 40, 1), Rate::UNLIMITED));
         self.send([&request[..]]);

@@ -232,7 +232,7 @@ impl Site {
         Flood { stop, sent: told }
     }
 
-    /// Starts a relay on a host that nobody is told of, and waits until packets are diverted to it.
+    /// Starts a relay on a host of which no node is told, and waits until packets are diverted to it.
     pub(crate) fn transparent_relay(&self, host: usize) -> Diverting {
         self.transparent_relay_with(host, self.command("relay"))
     }
@@ -258,7 +258,7 @@ impl Site {
         let mut lines = BufReader::new(stdout).lines();
         let event = format!("\"event\":\"{event}\"");
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains(&event))), "it never said {event}");
-        // Reads on: a pipe that nobody empties would stop the process one day.
+        // Reads on: a pipe without a reader would fill up and stop the process.
         std::thread::spawn(move || lines.for_each(drop));
         process
     }
@@ -354,7 +354,7 @@ fn stat(pid: u32) -> Option<(String, String)> {
     Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
 }
 
-/// Whether it runs still; a dead one that nobody has waited for does not.
+/// Whether the process still runs; a dead process that was not waited for does not.
 pub(crate) fn is_running(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
 }
@@ -391,7 +391,7 @@ impl Get {
         self.process.signal(signal).expect("it runs");
     }
 
-    /// As [`Get::finish`], with all that it told as JSON lines, the result last.
+    /// As [`Get::finish`], with all events that it printed as JSON lines, the result last.
     pub(crate) fn finish_with_events(self) -> (i32, Vec<Value>) {
         let output = self.process.output().expect("its end");
         let lines = output.stdout.split(|byte| *byte == b'\n');

@@ -34,11 +34,11 @@ pub struct Options {
 /// One process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Part {
-    /// Which.
+    /// Its name.
     pub name: String,
     /// User and system time during the transfer.
     pub cpu_seconds: f64,
-    /// Of it, per 10^9 bit of payload.
+    /// CPU time per 10^9 bit of payload.
     pub cpu_seconds_per_gbit: f64,
     /// Datagrams received and sent, per second.
     pub packets_per_second: f64,
@@ -49,11 +49,11 @@ pub struct Part {
 /// One tool on the path.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Measured {
-    /// Which.
+    /// Its name.
     pub tool: String,
     /// Payload.
     pub gbit_per_second: f64,
-    /// That of every round, the slowest first; the median is told in full.
+    /// Rate of every round, the slowest first; all other fields are those of the median round.
     pub rounds: Vec<f64>,
     /// Its processes; of iperf3 only the two ends, the kernel forwards between them.
     pub parts: Vec<Part>,
@@ -73,7 +73,7 @@ struct Path {
 /// Measures. The process must have [entered](emu::enter) namespaces.
 ///
 /// # Errors
-/// See [`LabError`]; a missing iperf3 is none.
+/// See [`LabError`]; a missing iperf3 is no error.
 pub fn run(options: &Options) -> Result<Vec<Measured>, LabError> {
     let path = path()?;
     let mut all = starhops(options, &path)?;

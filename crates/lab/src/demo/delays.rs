@@ -34,7 +34,7 @@ impl Delays {
 /// The times at which ranges of bytes passed one end.
 pub(super) type Passings = Vec<(Instant, ByteRange)>;
 
-/// One piece, delivered in order: when, how many bytes, how long after it was first sent.
+/// A piece that was delivered in order: its time, its bytes, and its delay since it was first sent.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Delivery {
     pub(super) at: Instant,

@@ -32,7 +32,7 @@ pub struct Options {
     pub tcp_limit: Duration,
     /// Congestion controls to compare with.
     pub controls: Vec<String>,
-    /// Of losses.
+    /// Seed of the losses.
     pub seed: u64,
     /// Starhop's packets are plain.
     pub insecure: bool,
@@ -61,7 +61,7 @@ pub struct FlowResult {
     pub goodput_mbps: f64,
     /// Goodput of a perfect transport on this path.
     pub ideal_mbps: f64,
-    /// From first transmission to delivery in order.
+    /// Delay from the first transmission to the delivery in order.
     pub in_order_owd_ms: Delays,
     /// Bytes of IP packets that left the source's host.
     pub source_bytes: u64,
@@ -76,19 +76,19 @@ pub struct FlowResult {
 /// The results of all transports.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Summary {
-    /// Of this document.
+    /// Version of this document.
     pub version: u32,
     /// Its title.
     pub title: String,
     /// Real processes on emulated links.
     pub engine: &'static str,
-    /// Of losses.
+    /// Seed of the losses.
     pub seed: u64,
     /// Bytes of the file.
     pub size: u64,
     /// Sum of the hops' delays.
     pub propagation_ms: f64,
-    /// By transport.
+    /// Results by transport.
     pub flows: Vec<FlowResult>,
 }
 
@@ -113,11 +113,11 @@ impl Live {
 /// Progress of one transport, for a live view.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Line {
-    /// Which.
+    /// Name of the transport.
     pub transport: String,
     /// About how many bytes reached the client's host.
     pub bytes: u64,
-    /// Since it began.
+    /// Time since its beginning.
     pub elapsed: Duration,
     /// It has ended.
     pub is_done: bool,

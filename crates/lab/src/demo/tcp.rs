@@ -30,7 +30,7 @@ pub(super) fn run(
     let listener =
         chain.hosts[0].run(move || listen(at, &name)).and_then(|opened| opened).map_err(failed())?;
     let source = File::open(file).map_err(failed())?;
-    // Where the file does not get through in time, this thread stays blocked in a write until the process ends.
+    // If the file does not get through in time, this thread stays blocked in a write until the process ends.
     let sender = chain.hosts[0].thread(move || send(&listener, source)).map_err(failed())?;
     let limit = options.tcp_limit;
     let size = options.size;

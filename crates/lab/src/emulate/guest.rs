@@ -85,7 +85,7 @@ pub(super) fn name_nodes(world: &World, scratch: &Path) -> Result<(), LabError> 
     let file = scratch.join("hosts");
     let failed = || LabError::system("cannot name the nodes");
     std::fs::write(&file, hosts).map_err(failed())?;
-    // This process has a mount namespace of its own: nobody else sees it.
+    // This process has a mount namespace of its own: no other process sees the file.
     let bound = mount(Some(&file), HOSTS, None::<&str>, MsFlags::MS_BIND, None::<&str>);
     bound.map_err(|errno| failed()(errno.into()))
 }

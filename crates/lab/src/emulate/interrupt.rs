@@ -4,7 +4,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::io;
 
-/// Signals that ask this process to end, held back until somebody looks.
+/// Signals that ask this process to end, held back until they are polled.
 #[derive(Debug)]
 pub struct Interrupts {
     descriptor: SignalFd,

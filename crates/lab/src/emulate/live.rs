@@ -9,11 +9,11 @@ use starhop_sim::engine::LinkId;
 /// Everything at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// In the scenario's order.
+    /// Flows, in the scenario's order.
     pub flows: Vec<FlowNow>,
     /// Both directions of every link.
     pub links: Vec<LinkNow>,
-    /// In the scenario's order.
+    /// Nodes, in the scenario's order.
     pub nodes: Vec<NodeNow>,
 }
 

@@ -61,7 +61,7 @@ impl Options {
 /// Progress of a run.
 #[derive(Clone, Copy)]
 pub struct Progress<'a> {
-    /// Since the scenario's time zero.
+    /// Time since the scenario's time zero.
     pub at: Duration,
     /// Its longest duration.
     pub of: Duration,
@@ -75,11 +75,11 @@ impl Progress<'_> {
     }
 }
 
-/// Runs a scenario in real time. The process must have [entered](starhop_net::emu::enter) namespaces. `watch` hears
-/// how it goes, many times a second, and ends the run early by answering false.
+/// Runs a scenario in real time. The process must have [entered](starhop_net::emu::enter) namespaces. `watch` gets
+/// the progress, many times a second, and ends the run early by answering false.
 ///
 /// # Errors
-/// See [`LabError`]; a flow that does not get through is none.
+/// See [`LabError`]; a flow that does not get through is no error.
 pub fn emulate(
     scenario: &Scenario,
     options: &Options,

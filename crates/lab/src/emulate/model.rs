@@ -88,7 +88,7 @@ impl Model {
     }
 
     fn lose(&self, at: Instant, packet: &[u8]) -> emu::Verdict {
-        // Nobody listens any more once the run is over.
+        // The receiver is gone once the run is over.
         let _ = self.witnessed.send(Witnessed::Lost((at, packet.to_vec())));
         emu::Verdict::Lost
     }

@@ -65,7 +65,7 @@ impl Run<'_> {
         let mut seals = self.seals(askers)?;
         events.extend(lost.iter().filter_map(|lost| record::lost_bytes(lost, seals.as_mut(), flow_of)));
         let recorded = record::replay(self.scenario, &subjects, events, self.end);
-        // What could be had is known as far as the run went.
+        // The capacity of a sky's paths is computed for the length of the run.
         let sky = match self.world.has_sky() {
             true => Some(terrain::rehearse(self.scenario, self.end)?.0),
             false => None,

@@ -3,7 +3,7 @@
 use starhop_proto::time::{Duration, Instant};
 use std::collections::VecDeque;
 
-/// Rates are over the last so long, or one step of the time series where that is longer.
+/// Rates are averages over this time, or over one step of the time series if that is longer.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
 
 /// The bytes of every flow over the last second.

@@ -30,7 +30,7 @@ pub(super) enum What {
 /// Something that happened to bytes of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
-    /// Since the scenario's beginning.
+    /// Time since the scenario's beginning.
     pub(super) at: Instant,
     pub(super) what: What,
     pub(super) flow: usize,

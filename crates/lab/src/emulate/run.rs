@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
         mut watch: impl FnMut(Progress<'_>) -> bool,
     ) -> Result<(), LabError> {
         let actions = std::mem::take(&mut self.blueprint.plan.actions);
-        // What holds from the beginning is routed before anybody starts.
+        // Routes that hold from the beginning are set before any process starts.
         for (_, action) in actions.iter().filter(|(at, _)| *at == Instant::ZERO) {
             self.world.follow(Instant::ZERO, action)?;
         }
@@ -306,7 +306,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// By how many nanoseconds the clock of each node jumps, in the order of time.
+/// Jumps of the clock of each node, nanoseconds, in the order of time.
 fn clock_steps(actions: &[(Instant, Action)]) -> BTreeMap<NodeId, Vec<i64>> {
     let mut sorted: Vec<_> = actions.iter().collect();
     sorted.sort_by_key(|(at, _)| *at);

@@ -56,7 +56,7 @@ impl Splits {
     }
 }
 
-/// Whom the client of a flow connects to: the nearest proxy, or the server.
+/// The node that the client of a flow connects to: the nearest proxy, or the server.
 pub(super) fn first(scenario: &Scenario, flow: usize, spec: &FlowSpec) -> NodeId {
     spec.splits.last().copied().unwrap_or_else(|| scenario.node(&scenario.flows[flow].from))
 }

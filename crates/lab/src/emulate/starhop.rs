@@ -122,7 +122,7 @@ pub(super) struct Processes {
     /// Bytes that those had that have ended.
     received: BTreeMap<usize, u64>,
     deployment: Deployment,
-    /// By how many nanoseconds the time of day of each node jumps, one number per time.
+    /// Jumps of the time of day of each node, nanoseconds, one number per time.
     pub(super) clock_steps: BTreeMap<NodeId, Vec<i64>>,
     /// Nodes whose relays let packets pass.
     aside: BTreeSet<NodeId>,
@@ -271,7 +271,7 @@ impl Processes {
         match self.deployment {
             Deployment::Transparent => relay.arg("--transparent"),
             Deployment::Overlay => match self.routes(number, node, scenario, world).as_slice() {
-                // A relay that no flow passes has nothing to ask, and nobody.
+                // A relay that no flow passes has no upstream and nothing to request.
                 [] => return Ok(()),
                 routes => relay.arg("--upstream").arg(routes[0].1.to_string()).args(
                     routes
@@ -500,7 +500,7 @@ impl Stack {
         let mut settings: Settings = (*self.config).clone();
         settings.controller = controller.copied().unwrap_or(settings.controller);
         settings.cache_bytes = cache.unwrap_or(settings.cache_bytes);
-        // What cannot work changes nothing, as in the simulator.
+        // Impossible settings change nothing, as in the simulator.
         self.told_as(Config::new(settings).as_ref().unwrap_or(&self.config))
     }
 

@@ -50,7 +50,7 @@ pub(super) type Piece = (Instant, ByteRange);
 
 /// A flow of TCP.
 pub(super) struct Connection {
-    /// Whom the client connects to.
+    /// The node that the client connects to.
     to: SocketAddr,
     size: Option<u64>,
     stop: Arc<AtomicBool>,

@@ -58,7 +58,7 @@ impl Terrain {
             if let Deed::Join { ends, config, header } = &deed {
                 let link =
                     self.network_with(ends.0.max(ends.1)).add_link(ends.0, ends.1, config.clone(), *header);
-                // Until a path uses it.
+                // The link is down until a path uses it.
                 self.network.mark_link(link, false);
                 self.configs.push(config.clone());
                 self.best.extend(simulation.best_rate(link).map(|rate| (link, rate)));

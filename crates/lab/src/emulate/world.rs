@@ -74,7 +74,7 @@ pub(super) struct World {
     emulator: Option<Emulator<Model>>,
     running: Option<Running>,
     epoch: Arc<OnceLock<Instant>>,
-    /// The link by which each node sends to each other, as its kernel was told.
+    /// The link by which each node sends to each other node, as its kernel's routes have it.
     told: BTreeMap<(u32, u32), LinkId>,
     witnessed: Option<Receiver<Witnessed>>,
     is_v6: bool,
@@ -220,12 +220,12 @@ impl World {
         running.and_then(Running::stop).map_err(LabError::system("the links failed"))
     }
 
-    /// Packets that devices threw away: nobody took them in time.
+    /// Packets that devices threw away, because they were not read in time.
     pub(super) fn device_drops(&self) -> u64 {
         self.nodes.iter().filter_map(|node| node.namespace.device_drops().ok()).sum()
     }
 
-    /// Takes a change of the network into account and tells the kernels whose routes it changes.
+    /// Applies a change of the network, and updates the routes of the kernels that it affects.
     pub(super) fn follow(&mut self, at: Instant, action: &Action) -> Result<(), LabError> {
         match action {
             Action::Links { states, .. } => {
@@ -396,6 +396,6 @@ fn tune(links: &mut Links<Model>, at: Instant, deed: Deed) {
 
 fn sample(links: &mut Links<Model>, at: Instant, ticks: &Sender<Tick>) {
     let links = links.models().map(|model| model.state(at)).collect();
-    // Nobody listens any more once the run is over.
+    // The receiver is gone once the run is over.
     let _ = ticks.send(Tick { at, links });
 }

@@ -51,7 +51,7 @@ impl Number {
         Self { value: act(self.value, other.value), runs }
     }
 
-    /// Half of the 95 % interval; infinite where there is none.
+    /// Half of the 95 % interval; infinite if there is no interval.
     fn half_width(&self) -> f64 {
         let mean = Mean::of(&self.runs).filter(|mean| mean.count > 1);
         mean.map_or(f64::INFINITY, |mean| mean.half_width)

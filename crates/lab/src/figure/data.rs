@@ -13,7 +13,7 @@ pub struct Cell {
     pub x: String,
     /// Its position along x; its number from 0 for a value that is no number.
     pub position: f64,
-    /// One per repetition.
+    /// Its runs, one per repetition.
     pub runs: Vec<Document>,
 }
 

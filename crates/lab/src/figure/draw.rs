@@ -63,7 +63,7 @@ fn lines(data: &PanelData<'_>, spec: &PlotSpec, title: &str) -> Result<Plot, Str
             let Some(mean) = cell.mean(&metric)? else { continue };
             let Some(unit) = unit(data, spec, &metric, cell)? else { continue };
             means.push((cell.position, mean.mean / unit));
-            // How far a quotient may be off is not known from its parts.
+            // The error of a quotient cannot be computed from the errors of its parts.
             if mean.half_width > 0.0 && spec.per.is_none() {
                 ranges.push((cell.position, mean.mean - mean.half_width));
                 ranges.push((cell.position, mean.mean + mean.half_width));

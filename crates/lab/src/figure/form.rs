@@ -6,7 +6,7 @@ use serde::Deserialize;
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Form {
-    /// Which.
+    /// Its kind.
     pub kind: FormKind,
     /// Its name in the legend; that of its kind by default.
     #[serde(default)]
@@ -126,7 +126,7 @@ impl Form {
 fn failures(successes: f64, p: f64, share: f64) -> f64 {
     let mut term = (1.0 - p).powf(successes);
     let (mut sum, mut k) = (term, 0.0);
-    // A share of 1 would never be reached, nor one that rounding keeps away.
+    // A share of 1 would never be reached, and rounding may keep a smaller share away, too.
     while sum < share && k < 1e4 {
         term *= p * (successes + k) / (k + 1.0);
         k += 1.0;

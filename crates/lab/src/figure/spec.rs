@@ -208,10 +208,10 @@ pub struct ClaimSpec {
     pub text: String,
     /// The number.
     pub value: Metric,
-    /// Of which series.
+    /// The series of the number.
     #[serde(default)]
     pub series: String,
-    /// At which value of x; at every one by default.
+    /// The value of x of the number; every value by default.
     pub at: Option<toml::Value>,
     /// The number is the slope over x rather than the value.
     #[serde(default)]
@@ -222,9 +222,9 @@ pub struct ClaimSpec {
     pub minus: Option<Operand>,
     /// In place of the number itself: in how many cases, of all series where none is named, it lies between these.
     pub cases_within: Option<(f64, f64)>,
-    /// At least this.
+    /// Lower bound.
     pub least: Option<f64>,
-    /// At most this.
+    /// Upper bound.
     pub most: Option<f64>,
     /// In place of bounds: the value of these series does not fall from one to the next.
     #[serde(default)]

@@ -11,7 +11,7 @@ pub(super) struct Curve<'a> {
     pub(super) flow: &'a FlowResult,
 }
 
-/// More curves in one plot cannot be told apart.
+/// More curves in one plot cannot be distinguished.
 const MOST_CURVES: usize = 8;
 
 /// The curves of the first flows.

@@ -34,20 +34,20 @@ pub struct GroupResult {
     pub in_order_owd_ms: Spread,
     /// As for a flow, over the bytes of all flows.
     pub queueing_ms: MeanP99,
-    /// Of all flows; flows of equal content count their source's bytes each.
+    /// Sum over all flows; flows of equal content count their source's bytes each.
     pub source_bytes: u64,
-    /// Of all flows.
+    /// Sum over all flows.
     pub return_bytes: u64,
-    /// Of all flows.
+    /// Sum over all flows.
     pub repairs: u64,
-    /// Of all flows.
+    /// Sum over all flows.
     pub timeouts: u64,
 }
 
 /// The values of a group's flows, each flow counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Of all flows together.
+    /// Sum over all flows.
     pub sum: f64,
     /// Mean.
     pub mean: f64,
@@ -64,7 +64,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Of values in any order; zeros where there are none.
+    /// Quantiles of values in any order; zeros if there are no values.
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let (Some(&min), Some(&max)) = (values.first(), values.last()) else { return Self::default() };
@@ -140,7 +140,7 @@ pub(super) fn goodput(scenario: &Scenario, recorder: &Recorder, facts: &FlowFact
     if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 }
 }
 
-/// Of all flows of a group: the flows of a large one share theirs.
+/// Delays of all flows of a group: the flows of a large group share theirs.
 fn delays(recorder: &Recorder, group: &Group, facts: &[FlowFacts]) -> Delays {
     let apart = if group.is_listed() { facts } else { &facts[..facts.len().min(1)] };
     apart.iter().fold(Delays::default(), |mut sum, facts| {

@@ -27,7 +27,7 @@ pub struct Level {
 pub struct Responses {
     /// Number of answers.
     pub count: u64,
-    /// Of the first, which waits for the handshake.
+    /// Time of the first answer, which waits for the handshake.
     pub first_s: f64,
     /// Mean of all.
     pub mean_s: f64,

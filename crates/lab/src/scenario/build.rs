@@ -1,4 +1,4 @@
-//! From a scenario to a simulation.
+//! Makes a simulation from a scenario.
 
 use super::units::QueueRoom;
 use super::{Relays, Scenario, Split, What};
@@ -314,7 +314,7 @@ fn flow_spec(scenario: &Scenario, flow: &super::Flow) -> FlowSpec {
     }
 }
 
-/// For every flow the number of the group with which it is measured, where that is too large for a list.
+/// The number of the group with which each flow is measured, if the group is too large for a list.
 fn crowds(scenario: &Scenario) -> Vec<Option<u32>> {
     let mut numbers: BTreeMap<&str, u32> = BTreeMap::new();
     let mut crowds = Vec::with_capacity(scenario.flows.len());
@@ -340,7 +340,7 @@ impl Programs {
     }
 }
 
-/// By number of the flow the programs through which its packets go.
+/// The programs through which the packets of each flow go, by the flow's number.
 fn middles(scenario: &Scenario) -> BTreeMap<usize, Vec<(NodeId, Middle)>> {
     let flows = scenario.flows.iter().enumerate().filter(|(_, flow)| !flow.middles.is_empty());
     let of = |flow: &super::Flow| {

@@ -31,9 +31,9 @@ pub struct Constellation {
     pub has_access: bool,
     /// Inter-satellite links.
     pub isl: SkyLink,
-    /// From stations to satellites.
+    /// Links from stations to satellites.
     pub uplink: SkyLink,
-    /// From satellites to stations.
+    /// Links from satellites to stations.
     pub downlink: SkyLink,
     /// Bytes that relays at stations keep, where not as much as the satellites.
     pub station_cache: Option<u64>,

@@ -21,9 +21,9 @@ pub enum What {
     Crash(usize),
     /// It starts again, its memory empty.
     Restart(usize),
-    /// Neighbours are told to ask past the node's relay.
+    /// The node's neighbours bypass its relay from now on.
     Bypass(usize),
-    /// They are told to ask it again.
+    /// The node's neighbours use its relay again.
     Include(usize),
     /// The node is switched off.
     NodeDown(usize),
@@ -31,7 +31,7 @@ pub enum What {
     NodeUp(usize),
     /// A link, both directions, goes up or down.
     Link {
-        /// Which.
+        /// The number of the link.
         link: usize,
         /// Up or down.
         is_up: bool,
@@ -44,9 +44,9 @@ pub enum What {
     Readdress(usize),
     /// The time of day of a node's programs jumps.
     StepClock {
-        /// Which.
+        /// The number of the node.
         node: usize,
-        /// By how many nanoseconds.
+        /// Size of the jump, nanoseconds.
         by: i64,
     },
 }

@@ -130,7 +130,7 @@ impl<'a> Fields<'a> {
         Ok(tables)
     }
 
-    /// Refuses fields that nobody took.
+    /// Refuses fields that were not taken.
     pub(super) fn finish(self) -> Result<(), ScenarioError> {
         let Some((name, value)) = self.table.iter().next() else { return Ok(()) };
         let known = self.known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");

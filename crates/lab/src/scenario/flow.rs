@@ -22,10 +22,10 @@ pub fn transports() -> Vec<&'static str> {
     profiles.chain(OTHERS).chain(Control::names()).collect()
 }
 
-/// Which nodes split a TCP connection.
+/// The nodes that split a TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// None.
+    /// No node.
     None,
     /// Every node between the ends of the flow.
     EveryHop,
@@ -60,9 +60,9 @@ pub struct Flow {
     pub exchange: Option<Exchange>,
     /// Programs through which its packets go on their way.
     pub middles: Middles,
-    /// It stands for so many flows alike, named NAME-1, NAME-2, …; `None` is one of its own name.
+    /// It stands for this many equal flows, named NAME-1, NAME-2, …; `None` is a single flow with its own name.
     pub count: Option<u32>,
-    /// It is one of so many alike.
+    /// The group of equal flows to which it belongs.
     pub group: Option<Group>,
 }
 

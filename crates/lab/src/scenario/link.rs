@@ -20,7 +20,7 @@ pub type ReadFile<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// Both.
+    /// Both directions.
     Both,
     /// Server to client.
     Forward,
@@ -32,9 +32,9 @@ pub enum Direction {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossDirection {
-    /// All.
+    /// Packets in both directions.
     Both,
-    /// Those from the server to the client.
+    /// Packets from the server to the client.
     Data,
 }
 
@@ -251,7 +251,7 @@ impl LinkSpec {
         self.loss_direction == Some(LossDirection::Data)
     }
 
-    /// A link of the sky, which sets its delay; `rate` where this says none.
+    /// A link of the sky, which sets its delay. It has `rate` if this specification has none.
     pub fn sky_config(&self, rate: Rate) -> LinkConfig {
         let fallback = || LinkConfig::ideal(rate, Duration::ZERO);
         let delay = Some(DelayModel::Fixed(Duration::ZERO));
@@ -265,7 +265,7 @@ impl LinkSpec {
         self.header.unwrap_or(0)
     }
 
-    /// One direction of the link, its queue unlimited; or the name of a field that is missing.
+    /// The model of one direction of the link, its queue unlimited; or the name of a field that is missing.
     ///
     /// # Errors
     /// The name of the field.

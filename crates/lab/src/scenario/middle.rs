@@ -35,7 +35,7 @@ impl Middles {
         Ok(middles)
     }
 
-    /// There is none.
+    /// Whether the flow has no such programs.
     pub fn is_empty(&self) -> bool {
         self.tunnel.is_none() && self.fec.is_none()
     }

@@ -247,9 +247,9 @@ impl FlowErrors {
 #[derive(Default)]
 struct Taken {
     names: BTreeSet<String>,
-    /// Of each content.
+    /// Size of each content.
     sizes: BTreeMap<String, Option<u64>>,
-    /// At which gateways send.
+    /// Rate of each gateway.
     rates: BTreeMap<String, Rate>,
 }
 

@@ -1,4 +1,4 @@
-//! The options of a Starhop flow as text: how real processes are told the settings of a scenario.
+//! The options of a Starhop flow as text, by which real processes get the settings of a scenario.
 
 use super::fields::{Fields, Text};
 use super::flow::set;

@@ -1,4 +1,4 @@
-//! From a constellation scenario to the simulator's sky.
+//! Makes the simulator's sky from a constellation scenario.
 
 use super::constellation::{Constellation, SkyLink};
 use super::units::QueueRoom;

@@ -10,10 +10,10 @@ use starhop_proto::time::Duration;
 use starhop_sim::engine::CLOCK_BASE;
 use std::collections::BTreeMap;
 
-/// Which middle nodes run a relay.
+/// The middle nodes that run a relay.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Relays {
-    /// All.
+    /// All of them.
     All,
     /// This share of them, chosen by the seed.
     Share(f64),

@@ -202,7 +202,7 @@ impl<T: FromStr<Err = String>> Visitor<'_> for Quantity<T> {
         text.parse().map_err(E::custom)
     }
 
-    /// A bare number: 0 is good, and any other is told which units there are.
+    /// A bare number: 0 is accepted, and the error for any other number names the units.
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
         number.to_string().parse().map_err(E::custom)
     }

@@ -2,7 +2,7 @@
 
 use crate::scenario::Change;
 
-/// One or more fields of a scenario that all take each of some values in turn.
+/// One or more fields of a scenario that take the same values together, one value after the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SweepAxis {
     /// The fields, as in `--set`.

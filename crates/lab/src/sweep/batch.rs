@@ -25,11 +25,11 @@ pub struct Progress {
     pub done: usize,
     /// All runs.
     pub total: usize,
-    /// Of the work, 0 to 1, unfinished runs counted by their virtual time.
+    /// Finished share of the work, 0 to 1; unfinished runs count by their virtual time.
     pub share: f64,
 }
 
-/// Of a run's virtual time, in thousandths.
+/// The whole of a run's virtual time, in thousandths.
 const WHOLE: u32 = 1000;
 
 /// Runs the scenarios. Results come in the order of the scenarios, with any number of threads. All threads call

@@ -75,7 +75,7 @@ impl std::str::FromStr for Window {
     }
 }
 
-/// One number of several.
+/// The choice of one number among several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fold {
     Sum,
@@ -123,7 +123,7 @@ impl Metric {
 }
 
 impl Document {
-    /// Of a run.
+    /// The document of a run.
     ///
     /// # Errors
     /// Never for a document that this program wrote.
@@ -144,7 +144,7 @@ impl Document {
     }
 
     /// The numbers of an array: a time series (`flow.a.series.goodput_mbps`, `link.r1-r2.forward.series.queue_ms`)
-    /// or quantiles (`flow.a.owd_quantiles_ms`). What is missing is NaN.
+    /// or quantiles (`flow.a.owd_quantiles_ms`). A missing number is NaN.
     ///
     /// # Errors
     /// As [`Document::number`].

@@ -21,7 +21,7 @@ const T_95: [f64; 30] = [
 const NORMAL_95: f64 = 1.96;
 
 impl Mean {
-    /// Of values that are numbers; `None` where there is none.
+    /// Statistics of the values that are numbers; `None` if no value is.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 || values.iter().any(|value| !value.is_finite()) {

@@ -34,7 +34,7 @@ pub struct Row {
     pub jain: Option<Mean>,
 }
 
-/// One row per combination and flow. `results` holds the repetitions of a combination side by side.
+/// The rows, one per combination and flow. `results` holds the repetitions of a combination side by side.
 pub fn rows(combinations: &[Vec<Change>], results: &[RunResult], seeds: usize) -> Vec<Row> {
     let groups = combinations.iter().zip(results.chunks(seeds.max(1)));
     groups.flat_map(|(changes, runs)| rows_of(changes, runs)).collect()

@@ -42,7 +42,7 @@ impl Timer {
         Ok(Self { fd, armed: None })
     }
 
-    /// Sets the moment of expiry; the kernel is only told when it changed.
+    /// Sets the moment of expiry; the kernel is called only if it changed.
     pub(crate) fn arm(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         if deadline == self.armed {
             return Ok(());

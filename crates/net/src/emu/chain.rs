@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// One hop of a chain, the same in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct Hop {
-    /// Of each direction.
+    /// Rate of each direction.
     pub rate: Rate,
-    /// One way.
+    /// Delay of each direction.
     pub delay: Duration,
     /// Probability that a packet is lost.
     pub loss: f64,
@@ -25,7 +25,7 @@ pub struct Hop {
 pub struct Chain {
     /// Cut before the hosts go.
     links: Option<Running>,
-    /// From the server to the client.
+    /// The hosts from the server to the client.
     pub hosts: Vec<Namespace>,
     departures: Arc<Mutex<Departures>>,
 }

@@ -3,7 +3,7 @@
 use starhop_proto::name::ByteRange;
 use starhop_proto::time::Instant;
 
-/// The part of a TCP segment's header that tells which bytes of which connection it carries.
+/// The part of a TCP segment's header that names its connection and its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TcpSegment {
     /// Port of its sender.

@@ -81,7 +81,7 @@ impl Link for PlainLink {
         let start = self.departures.back().map_or(now, |&at| at.max(now));
         let departure = start + self.rate.time_for(packet.len() as u64);
         self.departures.push_back(departure);
-        // What gets lost has been sent: it took its time on the wire.
+        // A lost packet was sent: it took its time on the wire.
         if self.rng.chance(self.loss) {
             Verdict::Lost
         } else {

@@ -28,7 +28,7 @@ const READS: usize = 32;
 const LONGEST_SLEEP: u64 = 50_000_000;
 /// A look at the devices that takes longer than this was a sleep.
 const ASLEEP: Duration = Duration::from_micros(20);
-/// Devices that are told about at once.
+/// Events that are read at once.
 const EVENTS: usize = 64;
 
 /// Counters of one direction of a link. Read while it runs.
@@ -49,7 +49,8 @@ pub struct Counters {
 /// Something done to links by their own thread, between two packets.
 pub(super) type Deed<L> = Box<dyn FnOnce(&mut Links<L>) + Send>;
 
-/// From a device to the device at the far end, which is that of the neighbouring direction: `index ^ 1`.
+/// A direction from a device to the device at the far end, which is that of the neighbouring direction: `index ^
+/// 1`.
 pub(super) struct Direction<L> {
     pub(super) name: String,
     pub(super) device: File,

@@ -143,7 +143,7 @@ impl Namespace {
         self.change(routes.into_iter().map(Change::Host).collect())
     }
 
-    /// Sets values below `/proc/sys/net`; a file that this kernel does not have is passed over.
+    /// Sets values below `/proc/sys/net`; a file that this kernel does not have is skipped.
     ///
     /// # Errors
     /// [`EmuError::System`] where `/proc/sys` is read-only.
@@ -160,7 +160,7 @@ impl Namespace {
         self.run(write).and_then(|done| done).map_err(EmuError::system("cannot write to /proc/sys/net"))
     }
 
-    /// Packets that the devices here threw away because nobody took them in time.
+    /// Packets that the devices here threw away because they were not read in time.
     ///
     /// # Errors
     /// The kernel does not report the count.

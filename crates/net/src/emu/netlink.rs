@@ -82,7 +82,7 @@ async fn one(handle: &Handle, change: &Change<'_>) -> Result<(), Error> {
         Change::Address { device, address, prefix } => {
             let index = index(handle, device).await?;
             let mut add = handle.address().add(index, *address, *prefix);
-            // Nobody else can have it: routes may name it as their source at once.
+            // The address is unique here: routes may name it as their source at once.
             add.message_mut().header.flags |= AddressHeaderFlags::Nodad;
             add.execute().await
         }

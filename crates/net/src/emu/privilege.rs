@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// By which right this process makes namespaces.
+/// The right by which this process makes namespaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Privilege {
     /// It has CAP_SYS_ADMIN.

@@ -65,7 +65,7 @@ pub enum FetchError {
         /// The truth.
         found: blake3::Hash,
     },
-    /// A part of the object is wrong, and there is nobody else to ask.
+    /// A part of the object is wrong, and there is no other source.
     #[error(
         "verification failed: what {from}, or somebody behind it, gives for `{name}` from byte {offset} on is not what \
          the name promised. What was verified is kept; name another source with --bypass ADDR and run the same \
@@ -94,7 +94,7 @@ pub enum FetchError {
     Disk {
         /// The action that failed.
         action: &'static str,
-        /// On which file.
+        /// The file of the action.
         path: PathBuf,
         /// The system's error.
         cause: io::Error,
@@ -168,7 +168,7 @@ impl FetchError {
 }
 
 fn resume_hint(job: &Job) -> String {
-    // Of devices and pipes nothing is kept.
+    // Devices and pipes have no partial file to keep.
     let part = job.output.path().map(super::target::part_of).filter(|part| part.exists());
     part.map_or_else(String::new, |part| {
         format!("; what arrived is kept in `{}`: run the same command again to resume", part.display())

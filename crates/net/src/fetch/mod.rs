@@ -46,7 +46,7 @@ pub struct Job {
     pub name: ContentName,
     /// The neighbour to ask.
     pub from: SocketAddr,
-    /// Whom to ask instead when wrong bytes come from there, in turn.
+    /// Other sources, in turn, if wrong bytes come from `from`.
     pub bypass: Vec<SocketAddr>,
     /// Destination of the bytes.
     pub output: Output,
@@ -95,7 +95,7 @@ pub struct Outcome {
     pub name: String,
     /// Bytes of the object.
     pub bytes: u64,
-    /// From the start to the last byte.
+    /// Time from the start to the last byte.
     pub seconds: f64,
     /// Bytes received now, in 10^6 bit/s over `seconds`.
     pub goodput_mbps: f64,
@@ -115,7 +115,7 @@ pub struct Outcome {
     pub resumed_from: u64,
     /// Each group of 16 KiB was verified before it was written.
     pub verified_on_arrival: bool,
-    /// From whom wrong bytes came, which were fetched elsewhere then.
+    /// Neighbours that sent wrong bytes, which were then fetched elsewhere.
     pub culprits: Vec<Culprit>,
     /// The bytes are those of the object that was promised.
     pub verified: bool,
@@ -127,7 +127,7 @@ pub struct Outcome {
     pub security: Security,
     /// User and system time of the process.
     pub cpu_seconds: f64,
-    /// Of the socket.
+    /// Counters of the socket.
     pub socket: DriverStats,
 }
 

@@ -150,7 +150,7 @@ impl<'a> Session<'a> {
         result.and_then(|length| sink.map(|sink| (length, sink)).ok_or_else(lost_sink))
     }
 
-    /// Nobody sends a signal to each download when keys are rotated: it looks after its files itself.
+    /// Downloads get no signal when keys are rotated: the session checks its key files itself.
     fn follow_keys(&mut self) {
         if Freshness::of(&self.job.security) != self.keys {
             self.reload();
@@ -273,7 +273,7 @@ impl Pace {
         Self { timeout: job.timeout, least: (least as u64).max(1), received: 0, since: Instant::now() }
     }
 
-    /// The bytes that came within the timeout, where they are too few.
+    /// The bytes that came within the timeout, if they are too few.
     fn too_little(&mut self, received: u64) -> Option<u64> {
         let lately = received - self.received;
         if lately >= self.least {

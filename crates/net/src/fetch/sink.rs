@@ -51,7 +51,7 @@ impl FileSink {
 
 impl Drop for FileSink {
     fn drop(&mut self) {
-        // Of an unfinished download; its own error matters more than that of its trace.
+        // The trace of an unfinished download; the download's own error matters more than the trace's.
         let _ = self.write_trace();
     }
 }

@@ -51,7 +51,7 @@ impl Stream {
             return Ok(());
         }
         self.hand_on(bytes)?;
-        // Nobody reads them again. A file system that cannot free them keeps them.
+        // They are not read again. A file system that cannot free them keeps them.
         let freed = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let _ = fallocate(spool, freed, start as libc::off_t, bytes.len() as libc::off_t);
         Ok(())

@@ -79,7 +79,7 @@ impl Place {
             }
             Ok(kind) if takes_a_stream(kind) => return Ok(Self::Stream(Some(path.clone()))),
             Ok(kind) if !kind.is_file() => return Err(refused("it is a socket")),
-            // Of a link, the file that it leads to is written, not the link replaced.
+            // The file behind a link is written; the link is not replaced.
             Ok(_) => path.canonicalize().map_err(|cause| FetchError::disk("find", path, cause))?,
             Err(_) if path.is_symlink() => return Err(refused("it is a symbolic link that leads nowhere")),
             Err(_) => path.clone(),
@@ -218,7 +218,7 @@ impl Target {
         matches!(self.goal, Goal::Stream(_))
     }
 
-    /// The path that errors are told of.
+    /// The path that errors name.
     pub(super) fn path(&self) -> &Path {
         match &self.goal {
             Goal::File(part) => &part.part,
@@ -258,7 +258,7 @@ impl Target {
 
     pub(super) fn remove(&self) {
         if let Goal::File(part) = &self.goal {
-            // Whoever cannot remove them will see them; the error that led here matters more.
+            // A file that cannot be removed stays; the error that led here matters more.
             let _ = std::fs::remove_file(&part.part);
             part.remove_state();
         }
@@ -270,7 +270,7 @@ impl Part {
         if !self.force {
             match std::fs::hard_link(&self.part, &self.output) {
                 Ok(()) => return std::fs::remove_file(&self.part),
-                // Somebody made it meanwhile: unlike renaming, linking replaces nothing.
+                // Another process made it meanwhile: unlike renaming, linking replaces nothing.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
                 // A file system without links.
                 Err(_) => {}

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const CHUNK: usize = 256 * 1024;
 /// Chunks on their way to a slow disk, 64 MiB; a faster network waits.
 const QUEUE: usize = 256;
-/// Ranges are made durable this often, or seldomer where syncing takes long.
+/// Ranges are made durable this often, or less often if syncing takes long.
 const SYNC: Duration = Duration::from_secs(1);
 /// Hashed between two looks at the queue, where bytes have to be read back.
 const READ_BACK: usize = 1 << 20;
@@ -85,7 +85,7 @@ impl Writer {
     }
 
     pub(super) fn write(&mut self, chunk: Chunk) {
-        // Refused only after a failure, which `failure` tells.
+        // Refused only after a failure, which `failure` reports.
         let _ = self.orders.send(Order::Write(chunk));
     }
 
@@ -197,7 +197,7 @@ impl Worker {
             at += bytes.len();
             if let Err(source) = self.target.file.write_all_at(bytes, piece.start) {
                 let error = FetchError::disk("write to", self.target.path(), source);
-                // What was written before can still be resumed, where the state fits on the disk.
+                // Bytes written before can still be resumed, if the state fits on the disk.
                 let _ = self.keep();
                 return Err(error);
             }
@@ -216,7 +216,7 @@ impl Worker {
         self.have.contains(ByteRange::at(self.hashed, 1))
     }
 
-    /// Hashes some bytes that arrived before the ones in front of them; false when there are none.
+    /// Hashes some bytes that arrived before their predecessors; false if there are no such bytes.
     fn read_back(&mut self) -> Result<bool, FetchError> {
         let rest = ByteRange::at(self.hashed, READ_BACK as u64);
         let Some(piece) = self.have.intersect(rest).next().filter(|piece| piece.start == self.hashed) else {

@@ -15,7 +15,7 @@ pub(super) struct Stamp {
     inode: u64,
     pub(super) length: u64,
     modified: (i64, i64),
-    /// Changes with the content even where somebody sets the modification time back.
+    /// Changes with the content even if the modification time is set back.
     changed: (i64, i64),
 }
 
@@ -116,7 +116,7 @@ impl Shared {
 
     pub(super) fn warn(&self, warning: String) {
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody may be reading them.
+        // The warnings may have no reader.
         if warnings.len() < 100 {
             warnings.push(warning);
         }

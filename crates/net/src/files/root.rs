@@ -78,7 +78,8 @@ impl Root {
         if self.only.is_some() { self.shown.clone() } else { self.shown.join(path) }
     }
 
-    /// Paths of all regular files below, sorted; `walk` is told of directories and of files that cannot be served.
+    /// Paths of all regular files below, sorted; `walk` is called with directories and with files that cannot be
+    /// served.
     pub(super) fn list(&self, walk: &mut impl Walk) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         if let Some(name) = &self.only {

@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_millis(50);
 
 type Places = BTreeMap<String, (Place, Stamp)>;
 
-/// Keeps the catalogue true until told to stop.
+/// Keeps the catalogue up to date until `stop` is set.
 pub(super) fn run(roots: &[Arc<Root>], shared: &Shared) {
     let mut scan = Scan::new(roots, shared);
     while !shared.stop.load(Ordering::Relaxed) {
@@ -39,7 +39,7 @@ struct Scan<'a> {
     roots: &'a [Arc<Root>],
     shared: &'a Shared,
     watch: Watch,
-    /// The kernel told of a change since the last walk.
+    /// The kernel reported a change since the last walk.
     has_changed: bool,
     walked: Option<Walked>,
     places: Places,

@@ -20,7 +20,7 @@ impl Watch {
 
     /// Watches a directory from now on; watching it twice is watching it once.
     pub(super) fn add(&mut self, directory: &File) {
-        // A file that is still being written is heard of when its writer closes it.
+        // The kernel reports a file that is still being written when its writer closes it.
         let changes = AddWatchFlags::IN_CLOSE_WRITE
             | AddWatchFlags::IN_CREATE
             | AddWatchFlags::IN_MOVE

@@ -11,7 +11,7 @@ use starhop_proto::units::Rate;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-/// What the file says, checked.
+/// The checked contents of the file.
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
     written: Written,
@@ -61,7 +61,7 @@ struct WrittenPeer {
     address: String,
 }
 
-/// What is done with connections of some kind; the first that matches wins.
+/// The treatment of connections of some kind; the first policy that matches wins.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Policy {
@@ -113,27 +113,27 @@ pub enum GatewayConfigError {
     /// The file.
     #[error("cannot read `{}`: {cause}", .path.display())]
     Read {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// Its form; the message shows the line.
     #[error("`{}`: {cause}", .path.display())]
     Form {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Where and what.
+        /// The fault and its place.
         cause: toml::de::Error,
     },
     /// A value.
     #[error("`{}`: `{field}` {problem}", .path.display())]
     Value {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Which field.
+        /// The name of the field.
         field: String,
-        /// What is wrong, and what would be right.
+        /// The fault, and the right form.
         problem: String,
     },
     /// A key file.
@@ -170,7 +170,7 @@ impl GatewayConfig {
         Ok(config)
     }
 
-    /// Where datagrams of peers and relays arrive.
+    /// Address at which datagrams of peers and relays arrive.
     pub fn listen(&self) -> SocketAddr {
         self.written.listen
     }
@@ -209,7 +209,7 @@ impl GatewayConfig {
         &self.rules
     }
 
-    /// What packets are sealed with on the hops.
+    /// The keys that seal packets on the hops.
     ///
     /// # Errors
     /// When no key is named, and plain packets are not allowed either.
@@ -253,7 +253,7 @@ impl GatewayConfig {
         })
     }
 
-    /// The peers: the address of each, and what is shared with it.
+    /// The peers: the address of each, and the secret shared with it.
     pub(super) fn peers(&self) -> Result<Vec<(SocketAddr, GatewayBond)>, GatewayConfigError> {
         let path = self.written.end_key.clone().or_else(|| self.key());
         let file = path.map(|path| KeyFile::load(&path)).transpose()?;
@@ -340,7 +340,7 @@ fn interfaces_of(names: &[String], field: &str) -> Result<String, Wrong> {
     Ok(format!("iifname {{ {} }}", quoted.join(", ")))
 }
 
-/// What a policy looks for, once for each IP version that it speaks of.
+/// The conditions of a policy as rules of the firewall, one for each IP version that it names.
 fn matches(policy: &Policy, n: usize) -> Result<Vec<String>, Wrong> {
     let mut rest = String::new();
     if !policy.ports.is_empty() {

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 /// Bytes taken from a user at once.
 const CHUNK: usize = 64 * 1024;
 
-/// What came of a connection.
+/// The outcome of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ended {
     /// Bytes from the user to the far end.
@@ -57,7 +57,7 @@ impl<'a> Connection<'a> {
         match (door.reset.get(), done) {
             (Some(reason), _) => self.ended.reason = Some(reason),
             (None, Ok(())) => {
-                // What the user has not read yet is the kernel's to deliver.
+                // The kernel delivers the bytes that the user has not read yet.
                 let _ = SockRef::from(&self.socket).set_linger(None);
             }
             (None, Err(error)) => {
@@ -83,7 +83,7 @@ impl<'a> Connection<'a> {
                 () = door.knock.notified() => {}
                 ready = self.socket.writable(), if is_blocked => ready?,
                 ready = self.socket.readable(), if has_room => ready?,
-                // A reset of a user who is not read from shows as an error of the socket.
+                // A reset by a user whose bytes are not read shows as an error of the socket.
                 failed = self.socket.ready(tokio::io::Interest::ERROR), if !has_room => {
                     failed?;
                     if let Some(error) = self.socket.take_error()? {
@@ -95,7 +95,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Writes to the user what came for it; whether more waits than it takes.
+    /// Writes to the user the bytes that came for it. Returns whether more bytes wait than the socket takes.
     fn deliver(&mut self) -> io::Result<bool> {
         let Self { shared, stream, socket, began, ended, is_written, .. } = self;
         if *is_written {
@@ -132,7 +132,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Takes from the user what the far end has room for; whether it would take more.
+    /// Takes from the user the bytes for which the far end has room. Returns whether it would take more.
     fn collect(&mut self) -> io::Result<bool> {
         while !self.is_read {
             let room = self.shared.look(|_, gateway| gateway.room(self.stream)).min(CHUNK);
@@ -162,7 +162,7 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// What to tell the far end of an error here.
+/// The reason that the far end is told for an error here.
 pub(super) fn reason_of(error: &io::Error) -> Reason {
     match error.kind() {
         ErrorKind::ConnectionRefused => Reason::Refused,

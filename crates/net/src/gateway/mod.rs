@@ -34,10 +34,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-/// How long a new connection may take to say its first bytes, so that they travel with the opening.
+/// Longest time that a new connection waits for its client's first bytes, so that they travel with the opening.
 const FIRST_BYTES: Duration = Duration::from_millis(2);
 
-/// The end of a user's connection, for whoever writes it down.
+/// The end of a user's connection, for the log and for events.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct FlowEnd {
     /// The client.
@@ -46,7 +46,7 @@ pub struct FlowEnd {
     pub to: std::net::SocketAddr,
     /// Whether it was intercepted here, or opened by the other gateway.
     pub intercepted: bool,
-    /// How it was carried: `split`, or `plain` when that was not possible.
+    /// The way in which it was carried: `split`, or `plain` if that was not possible.
     pub carried: &'static str,
     /// Bytes from the client to the target.
     pub up_bytes: u64,
@@ -60,7 +60,7 @@ pub struct FlowEnd {
     pub reason: &'static str,
 }
 
-/// What a gateway tells whoever runs it.
+/// An event for the program that runs a gateway.
 #[derive(Clone, Debug)]
 pub enum Told {
     /// It works.
@@ -76,7 +76,7 @@ pub enum Told {
     Flow(FlowEnd),
 }
 
-/// Who is told.
+/// The receiver of the events.
 pub type Tell = Rc<dyn Fn(&Told)>;
 
 /// As [`run`], on a runtime of its own.
@@ -98,7 +98,7 @@ pub fn run_alone(
 /// Call within a tokio `LocalSet`.
 ///
 /// # Errors
-/// When this is not permitted here, a key or an address is missing, or a socket fails.
+/// The process lacks a permission, a key or an address is missing, or a socket fails.
 pub async fn run(
     config: GatewayConfig,
     watchdog: (PathBuf, Vec<String>),
@@ -262,7 +262,7 @@ impl Site {
             let ended = match prepared {
                 Ok(socket) => {
                     shared.change(|_, gateway| gateway.connected(stream));
-                    // What came meanwhile knocked while nobody was at the door.
+                    // Events before this point had no listener: the door is looked at once.
                     door.knock.notify_one();
                     Connection::new(&shared, stream, socket, began).run().await
                 }
@@ -289,7 +289,7 @@ fn counted(tell: Tell, record: &Rc<RefCell<Record>>) -> Tell {
     })
 }
 
-/// Takes the key files anew, and says what came of it.
+/// Reads the key files anew, and logs the outcome.
 fn reload(suite: &mut HopSuite) {
     match suite.reload() {
         Ok(security) => tracing::info!(

@@ -17,7 +17,7 @@ pub(super) struct Shared {
     doors: RefCell<BTreeMap<StreamId, Rc<Door>>>,
 }
 
-/// Where a connection hears of its stream.
+/// The place where a connection is told of its stream's events.
 #[derive(Default)]
 pub(super) struct Door {
     /// There is something to read, room to write, or the end.
@@ -31,7 +31,7 @@ impl Shared {
         Self { gateway: RefCell::new(gateway), changed: Notify::new(), doors: RefCell::new(BTreeMap::new()) }
     }
 
-    /// Does something with the gateway, whose driver then looks what came of it.
+    /// Performs an action on the gateway, and wakes the driver to look at the result.
     pub(super) fn change<T>(&self, act: impl FnOnce(Instant, &mut Gateway<GatewayBond, HopSuite>) -> T) -> T {
         let done = act(clock::now(), &mut self.gateway.borrow_mut());
         self.changed.notify_one();
@@ -58,7 +58,7 @@ impl Shared {
         self.doors.borrow().len()
     }
 
-    /// Tells a connection what its stream has to say.
+    /// Tells a connection an event of its stream.
     pub(super) fn tell(&self, stream: StreamId, event: GatewayEvent) {
         let Some(door) = self.doors.borrow().get(&stream).cloned() else { return };
         match event {

@@ -10,13 +10,13 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Connections that wait to be accepted: a burst of a second at 2000 a second, and the kernel's own limit.
 const BACKLOG: i32 = 4096;
-/// How long a target may take to answer.
+/// Longest time until a target answers.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Takes the connections that the firewall diverts, of both IP versions.
 ///
 /// # Errors
-/// When transparent sockets are not permitted, or the port is taken.
+/// Transparent sockets are not permitted, or the port is taken.
 pub(super) fn listeners(config: &GatewayConfig) -> io::Result<[TcpListener; 2]> {
     let [v4, v6] = INTERCEPTED.map(|address| listener(config, SocketAddr::new(address, config.port())));
     Ok([v4?, v6?])
@@ -62,7 +62,7 @@ fn plain(config: &GatewayConfig, for_address: SocketAddr) -> io::Result<Socket> 
 /// Connects to the target of a stream: in the client's name, unless that is switched off.
 ///
 /// # Errors
-/// When the target refuses, cannot be reached, or does not answer in time.
+/// The target refuses, cannot be reached, or does not answer in time.
 pub(super) async fn connect(config: &GatewayConfig, opening: Opening) -> io::Result<TcpStream> {
     let is_same_version = opening.from.is_ipv4() == opening.to.is_ipv4();
     let socket = if config.nat() || !is_same_version {
@@ -88,7 +88,7 @@ pub(super) fn mark(socket: &Socket, opening: Opening) -> io::Result<()> {
     }
 }
 
-/// What an accepted connection is: the firewall left its target as the socket's own address.
+/// The opening of an accepted connection: the firewall left its target as the socket's own address.
 pub(super) fn opening(socket: &TcpStream) -> io::Result<Opening> {
     let (from, to) = (socket.peer_addr()?, socket.local_addr()?);
     Ok(Opening { from, to, dscp: syn::dscp(socket) })

@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MEASURED: u64 = 100;
 /// An upstream that is not asked for anything is asked this often whether it is there. On the wire that is 25 bit/s.
 const GREETED_EVERY: Duration = Duration::from_secs(10);
-/// For so long it is not asked after a failure; twice as long each time that it fails again, up to the most.
+/// Time for which it is not asked after a failure; doubled at each further failure, up to the most.
 const FIRST_HOLD: Duration = Duration::from_secs(30);
 const LONGEST_HOLD: Duration = Duration::from_secs(600);
 
@@ -34,7 +34,7 @@ impl Candidate {
     fn observe(&mut self, now: Instant, hop: &Upstream) {
         let is_unanswered = hop.last_asked > hop.last_heard;
         self.unanswered_since = is_unanswered.then(|| self.unanswered_since.unwrap_or(now));
-        // One that has answered for as long as its hold is trusted again.
+        // An upstream that has answered for as long as its hold is trusted again.
         if hop.last_heard.is_some_and(|heard| heard >= self.held_until + self.hold) {
             self.hold = FIRST_HOLD;
         }
@@ -45,12 +45,12 @@ impl Candidate {
     }
 }
 
-/// Another upstream is to be asked.
+/// Another upstream takes over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switch {
-    /// The one until now.
+    /// The upstream until now.
     pub from: SocketAddr,
-    /// The one from now on.
+    /// The upstream from now on.
     pub to: SocketAddr,
     /// Whether the one until now fell silent; otherwise one that is preferred is tried again.
     pub is_failure: bool,
@@ -64,7 +64,7 @@ pub struct Failover {
 }
 
 impl Failover {
-    /// The first of `upstreams` is asked; `None` where there is none.
+    /// Begins with the first of `upstreams`; `None` if there are none.
     pub fn new(upstreams: &[SocketAddr]) -> Option<Self> {
         let current = *upstreams.first()?;
         Some(Self { candidates: upstreams.iter().copied().map(Candidate::new).collect(), current })
@@ -75,13 +75,13 @@ impl Failover {
         self.candidates.iter().any(|candidate| candidate.address == self.current && candidate.is_silent(now))
     }
 
-    /// The one that is asked.
+    /// The upstream in use.
     pub fn current(&self) -> SocketAddr {
         self.current
     }
 
-    /// Takes other upstreams, or another order. What is known of those that stay, stays; the one that is asked changes
-    /// if it is no longer among them.
+    /// Takes other upstreams, or another order. The state of upstreams that stay is kept; the upstream in use
+    /// changes if it is no longer in the list.
     pub fn replace(&mut self, upstreams: &[SocketAddr]) -> Option<Switch> {
         let first = *upstreams.first()?;
         let known = |address| self.candidates.iter().find(|known| known.address == address).copied();
@@ -120,7 +120,7 @@ impl Failover {
         let known: Vec<f64> =
             self.candidates.iter().filter_map(|candidate| delivered(candidate.address)).collect();
         let mean = if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
-        // Where nobody answers, any may be the first that does again.
+        // If no upstream answers, any of them may be the first that does again.
         let is_any = self.candidates.iter().any(|candidate| !candidate.is_silent(now));
         let answering = self.candidates.iter().filter(|candidate| !is_any || !candidate.is_silent(now));
         let share = |candidate: &Candidate| Share {
@@ -150,7 +150,7 @@ impl Failover {
             current.hold = current.hold.scaled(2, 1).min(LONGEST_HOLD);
             current.unanswered_since = None;
         }
-        // Where all are held, the one whose time comes first is asked.
+        // If all are held, the one whose hold ends first is asked.
         let free =
             self.candidates.iter().find(|candidate| candidate.held_until <= now && !candidate.is_silent(now));
         let best = free.or_else(|| self.candidates.iter().min_by_key(|candidate| candidate.held_until))?;

@@ -13,7 +13,7 @@ const EVERY: Duration = Duration::from_secs(10);
 /// An hour of them.
 const SAMPLES: usize = 360;
 
-/// One moment of a node. Sums over its peers.
+/// A node at one moment, summed over its peers.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Sample {
     timestamp: String,

@@ -19,7 +19,7 @@ use tracing_subscriber::{Layer, Registry, reload};
 /// Form of the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Format {
-    /// A sentence and its fields; with the time and the level where neither a terminal nor the journal adds them.
+    /// A sentence and its fields; with the time and the level unless a terminal or the journal adds them.
     #[default]
     Text,
     /// One JSON object per line, with `timestamp` (RFC 3339, UTC) and `level`.

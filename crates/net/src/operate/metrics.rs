@@ -59,7 +59,7 @@ fn peers(status: &Status) -> Vec<Row> {
     rows
 }
 
-/// The counters of two peers together. What cannot be added is left out.
+/// The sum of the counters of two peers. Values that cannot be added are left out.
 fn add(sum: &Peer, peer: &Peer) -> Peer {
     Peer {
         rtt_ms: None,

@@ -1,4 +1,5 @@
-//! Addresses that an operator writes as HOST:PORT, where the host may be a name that no server tells yet, or tells anew.
+//! Addresses that an operator writes as HOST:PORT. The host may be a name that does not resolve yet, or whose
+//! address changes.
 
 use crate::security::{Roster, Sources};
 use std::fmt;

@@ -4,10 +4,10 @@ use sd_notify::NotifyState;
 use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// A node's end of the talk; silent where nobody listens.
+/// A node's end of the talk; silent if the supervisor does not listen.
 #[derive(Debug)]
 pub struct Notifier {
-    /// Twice as often as systemd wants to hear.
+    /// Ticks twice as often as systemd's watchdog demands.
     beats: Option<Interval>,
 }
 

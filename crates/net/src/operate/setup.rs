@@ -82,7 +82,7 @@ pub enum SetupError {
     File {
         /// The action that failed.
         action: &'static str,
-        /// On which file.
+        /// The file of the action.
         path: PathBuf,
         /// The system's error.
         cause: io::Error,

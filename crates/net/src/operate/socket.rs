@@ -37,7 +37,7 @@ pub enum NodeError {
     Silent {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         cause: io::Error,
     },
     /// It answered that it cannot.
@@ -63,7 +63,7 @@ fn directory() -> PathBuf {
         .unwrap_or_else(|| "/run/starhop".into())
 }
 
-/// The nodes of this host that this user may ask, by name. What no living process listens on is left out.
+/// The nodes of this host that this user may ask, by name. Sockets without a living process are left out.
 pub fn nodes() -> Vec<Address> {
     let mut directories = vec![directory(), "/run/starhop".into()];
     directories.dedup();
@@ -117,7 +117,7 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
         std::fs::remove_file(path).map_err(named)?;
     }
     let listener = UnixListener::bind(path).map_err(named)?;
-    // Its owner and group may ask: a status tells names of files and addresses of clients.
+    // Its owner and group may ask: a status contains names of files and addresses of clients.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(named)?;
     listener.set_nonblocking(true)?;
     Ok(listener)

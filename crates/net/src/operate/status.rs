@@ -36,7 +36,7 @@ impl Side {
     }
 }
 
-/// One hop to a neighbour. What its side cannot know is absent.
+/// One hop to a neighbour. Values that its side cannot know are absent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Peer {
     /// Its address.
@@ -47,7 +47,7 @@ pub struct Peer {
     pub identity: Option<String>,
     /// The version of its program, by its own account; absent if this node has not asked it.
     pub version: Option<String>,
-    /// By how much its clock is ahead of ours, ms, to within half of the round trip.
+    /// Lead of its clock over ours, ms, to within half of the round trip.
     pub clock_ahead_ms: Option<f64>,
     /// Smoothed round trip, ms.
     pub rtt_ms: Option<f64>,
@@ -171,7 +171,7 @@ pub struct Accounts {
     pub sent_bytes: u64,
     /// Ranges sent again, or asked for again.
     pub repairs: u64,
-    /// Bytes asked for that were on their way for somebody else already.
+    /// Requested bytes that were already under way for another neighbour.
     pub aggregated_bytes: u64,
 }
 

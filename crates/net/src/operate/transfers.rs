@@ -5,7 +5,7 @@ use starhop_proto::hop::Transfer;
 use starhop_proto::time::{Duration, Instant};
 use std::collections::BTreeMap;
 
-/// A transfer whose end was sent so long ago is over, if nobody has asked anything of it since.
+/// A transfer whose end was sent this long ago is over, unless it was requested since.
 pub const QUIET: Duration = Duration::from_secs(1);
 
 /// A role's memory of its transfers.

@@ -19,7 +19,7 @@ impl AeadKey {
         UnboundKey::new(algorithm, bytes).ok().map(|key| Self(LessSafeKey::new(key)))
     }
 
-    /// What this machine seals with: AES where the processor does it.
+    /// The algorithm with which this machine seals: AES if the processor supports it.
     pub fn best_algorithm() -> Algorithm {
         #[cfg(target_arch = "x86_64")]
         let has_aes =

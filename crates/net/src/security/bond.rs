@@ -7,10 +7,10 @@ use starhop_proto::security::{Algorithm, NONCE_LEN, SealKey};
 
 const CONTEXT: &str = "starhop 2026 gateway v1";
 
-/// What two gateways share: the secret of a key file, and each other's names.
+/// The bond of two gateways: the secret of a key file, and each other's names.
 ///
-/// Whoever has the file can name and open their trunks. Where relays hold the key of the domain, the gateways want one of
-/// their own for this.
+/// A node that has the file can name and open their trunks. If relays hold the key of the domain, the gateways
+/// should have a key of their own for this.
 #[derive(Clone, Debug)]
 pub struct GatewayBond {
     root: Secret,
@@ -28,7 +28,7 @@ impl GatewayBond {
         Self { root, ours: ours.to_owned(), theirs: theirs.to_owned() }
     }
 
-    /// Bytes for `purpose`, which whoever answers or produces has in common with whoever asks.
+    /// Bytes for `purpose` that the asking and the answering gateway derive alike.
     fn derive(&self, purpose: &str, ours: bool, numbers: [u64; 2], out: &mut [u8]) {
         let (from, to) = if ours { (&self.ours, &self.theirs) } else { (&self.theirs, &self.ours) };
         let mut hasher = blake3::Hasher::new_keyed(self.root.bytes());

@@ -1,4 +1,4 @@
-//! The newest roster that a node has seen, kept on disk: an older one, though signed, lets nobody back in.
+//! The newest roster that a node has seen, kept on disk: an older one, though signed, readmits no node.
 
 use super::roster::{Roster, RosterError};
 use crate::sys::replace::{replace, with_suffix};
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where to keep it, if not beside the roster. systemd names a directory in the second, for units with `StateDirectory=`.
+/// Directories for it, if it is not beside the roster. systemd sets the second variable, for units with
+/// `StateDirectory=`.
 const DIRECTORIES: [&str; 2] = ["STARHOP_STATE", "STATE_DIRECTORY"];
 
 /// Beside or in place of a roster's name.
@@ -24,7 +25,7 @@ struct Seen {
 /// Refuses a verified roster that is older than one that was seen, and remembers its serial.
 ///
 /// # Errors
-/// When it is older, or what was remembered cannot be read.
+/// The roster is older, or the record cannot be read.
 pub(super) fn check(path: &Path, roster: &Roster, authority: &[u8; 32]) -> Result<(), RosterError> {
     let kept = place(path);
     let failed = |cause| RosterError::Seen { path: kept.clone(), cause };

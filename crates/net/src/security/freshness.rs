@@ -4,7 +4,7 @@ use super::Sources;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What a key file and a roster looked like when they were read.
+/// The state of a key file and a roster when they were read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Freshness(Vec<Option<Look>>);
 
@@ -12,7 +12,7 @@ pub struct Freshness(Vec<Option<Look>>);
 type Look = (u64, u64, i64, i64);
 
 impl Freshness {
-    /// What the files of `sources` look like now.
+    /// The present state of the files of `sources`.
     pub fn of(sources: &Sources) -> Self {
         match sources {
             Sources::Insecure => Self(Vec::new()),

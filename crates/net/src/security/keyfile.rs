@@ -12,17 +12,17 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// What the secrets of a file are.
+/// The use of the secrets of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Shared by every node of the domain.
     Domain,
-    /// One node's X25519 keys; whom it speaks to is in a roster.
+    /// One node's X25519 keys; a roster lists the nodes that it speaks to.
     Node,
 }
 
-/// How far the rotation of a file's key is.
+/// Progress of the rotation of a file's key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// A second key was added. It opens; the first one seals still.
@@ -84,7 +84,7 @@ impl KeyFile {
     /// A new file's content with one fresh secret.
     ///
     /// # Errors
-    /// When the system has no randomness to give, or the domain's name is of the wrong form.
+    /// The system has no randomness to give, or the domain's name has the wrong form.
     pub fn new(kind: Kind, domain: &str, authority: Option<[u8; 32]>, unix: u64) -> Result<Self, KeyError> {
         if let Some(problem) = problem_of_domain(domain) {
             return Err(KeyError::Domain { domain: domain.to_owned(), problem });
@@ -94,7 +94,7 @@ impl KeyFile {
         Ok(Self { kind, domain: domain.to_owned(), authority, keys, sealing: 0 })
     }
 
-    /// What its secrets are.
+    /// The use of its secrets.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -113,7 +113,7 @@ impl KeyFile {
     /// Between two steps every node must have the file.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// The system has no randomness to give.
     pub fn rotate(&mut self, unix: u64) -> Result<Step, KeyError> {
         match (self.keys.len(), self.sealing) {
             (1, _) => {
@@ -140,7 +140,7 @@ impl KeyFile {
     /// Reads a file that only its owner may read.
     ///
     /// # Errors
-    /// [`KeyError`] says what is wrong and what to do.
+    /// [`KeyError`] names the fault and the remedy.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let failed = |cause| KeyError::File { path: path.to_owned(), action: "read", cause };
         let file = std::fs::File::open(path).map_err(failed)?;
@@ -153,10 +153,10 @@ impl KeyFile {
         Self::parse(&text).map_err(|problem| KeyError::Content { path: path.to_owned(), problem })
     }
 
-    /// Reads what a file holds.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// Says what is wrong with it, without quoting it.
+    /// Names the fault, without quoting the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         // The parser quotes the line at fault, which may hold the secret: only its plain message is told.
         let written: Written = toml::from_str(text).map_err(|error| without_secrets(error.message()))?;
@@ -213,13 +213,14 @@ impl KeyFile {
     /// Writes a file that must not exist.
     ///
     /// # Errors
-    /// When it exists or cannot be written.
+    /// The file exists or cannot be written.
     pub fn create(&self, path: &Path) -> Result<(), KeyError> {
         let text = self.to_text()?;
         write_private(path, &text, false)
     }
 
-    /// What only who has this file can say, one for each of its keys, the one that seals first. It opens nothing.
+    /// Proofs that only a holder of this file can give, one for each of its keys, that of the sealing key first.
+    /// They open nothing.
     pub fn passes(&self) -> Vec<blake3::Hash> {
         let pass = |live: &Live| blake3::Hash::from(blake3::derive_key(PASS_CONTEXT, live.secret.bytes()));
         let sealing = self.keys.get(self.sealing).map(pass);
@@ -229,18 +230,18 @@ impl KeyFile {
     /// Replaces a file in one step, so that a node that reloads finds the old or the new one.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn replace(&self, path: &Path) -> Result<(), KeyError> {
         let text = self.to_text()?;
         write_private(path, &text, true)
     }
 }
 
-/// Refuses a file that anybody but this process's user, or root, could have written or read.
+/// Refuses a file that any user except this process's user and root could have written or read.
 pub(super) fn check_private(path: &Path, file: &std::fs::File) -> Result<(), KeyError> {
     let failed = |cause| KeyError::File { path: path.to_owned(), action: "read", cause };
     let meta = file.metadata().map_err(failed)?;
-    // What is no file, a descriptor of a pipe for one, is nobody's but who gave it.
+    // If it is no file, such as the descriptor of a pipe, only the giver can read it.
     if !meta.is_file() {
         return Ok(());
     }
@@ -267,7 +268,7 @@ pub(super) fn write_private(path: &Path, text: &str, replace: bool) -> Result<()
 }
 
 impl Live {
-    /// What a key may be called in public: a hash of it.
+    /// A public name of a key: a hash of it.
     pub(super) fn id(&self) -> String {
         hex(&id_of(&self.secret)[..4])
     }
@@ -321,7 +322,7 @@ impl fmt::Debug for KeyFile {
     }
 }
 
-/// What keeps `name` from being a domain's, if anything does.
+/// The reason why `name` cannot be a domain's name, if there is one.
 fn problem_of_domain(name: &str) -> Option<&'static str> {
     let is_fine = !name.is_empty()
         && name.len() <= 64
@@ -337,9 +338,9 @@ pub enum KeyError {
     File {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// Others may read it.
@@ -369,7 +370,7 @@ pub enum KeyError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
     /// It is an authority's.
@@ -386,7 +387,7 @@ pub enum KeyError {
     Domain {
         /// The name.
         domain: String,
-        /// What is wrong.
+        /// The fault.
         problem: &'static str,
     },
     /// The system's generator failed.

@@ -19,7 +19,7 @@ const TAG_CONTEXT: &str = "starhop 2026 public key tag v1";
 const MEMBER_CONTEXT: &str = "starhop 2026 member id v1";
 const TOKEN_CONTEXT: &str = "starhop 2026 address token v1";
 
-/// What this node seals and opens with.
+/// The keys with which this node seals and opens.
 #[derive(Debug)]
 pub struct Keys {
     algorithm: Algorithm,
@@ -28,7 +28,7 @@ pub struct Keys {
 
 #[derive(Debug)]
 enum Mode {
-    /// Everybody has the same secrets; `sealing` is the one in use.
+    /// All nodes have the same secrets; `sealing` is the one in use.
     Domain {
         roots: Vec<Root>,
         sealing: usize,
@@ -128,7 +128,7 @@ impl Keys {
     /// The keys between this node and each other one on a roster that has been verified.
     ///
     /// # Errors
-    /// When the node is not on it, or a public key on it is none.
+    /// The node is not on the roster, or a public key of the roster is invalid.
     pub fn pairwise(file: &KeyFile, roster: &Roster) -> Result<Self, RosterError> {
         let own: Vec<_> = file.keys.iter().filter_map(|live| Pair::new(&live.secret)).collect();
         let Some(sealing) = own.get(file.sealing) else {
@@ -161,7 +161,7 @@ impl Keys {
         self.algorithm
     }
 
-    /// The same with another algorithm for what is sealed here.
+    /// The same keys, with another algorithm for sealing.
     #[must_use]
     pub fn with_algorithm(self, algorithm: Algorithm) -> Self {
         Self { algorithm, ..self }
@@ -181,7 +181,7 @@ impl Pair {
         Some(Self { private, public })
     }
 
-    /// What `from` seals with for `to`, one of whom is us and the other `theirs`.
+    /// The secret with which `from` seals for `to`; one of them is this node, and the other is `theirs`.
     fn root(&self, theirs: &[u8; 32], from: &[u8; 32], to: &[u8; 32]) -> Option<Root> {
         let theirs = UnparsedPublicKey::new(&X25519, theirs);
         agree(&self.private, theirs, (), |shared| {

@@ -1,8 +1,8 @@
 //! Keys and crypto for the hop seal of [`starhop_proto::security`]; docs/SECURITY.md has the reasons.
 //!
-//! From the top down: [`HopSuite`] is what a program gives to a role, sealed or plain. It is made from a
-//! [`KeyFile`], alone (every node of a domain shares it) or with a [`Roster`] (each node has its own and
-//! speaks to those on the list). `keys` derives what packets are sealed with, `aead` seals.
+//! From the top down: [`HopSuite`] is the suite that a program gives to a role, sealed or plain. It is made from a
+//! [`KeyFile`], alone (every node of a domain shares it) or with a [`Roster`] (each node has its own and speaks to
+//! those on the list). `keys` derives the keys of packets, `aead` seals.
 
 mod aead;
 mod bond;

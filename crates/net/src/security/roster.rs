@@ -1,4 +1,4 @@
-//! Who may speak to whom where each node has a key of its own: names, public keys, addresses, signed.
+//! The signed list of the nodes of a domain in which each node has a key of its own: names, public keys, addresses.
 
 use super::keyfile::{KeyError, check_private, write_private};
 use super::secret::Secret;
@@ -35,7 +35,7 @@ pub struct Roster {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// What the operator calls it.
+    /// The operator's name for it.
     pub name: String,
     /// Its X25519 public keys, in hexadecimal digits: the one it seals with, and while it rotates another.
     pub public: Vec<String>,
@@ -47,7 +47,7 @@ pub struct Member {
 const VERSION: u32 = 1;
 const MAX_LEN: u64 = 4 << 20;
 
-/// A node that runs goes on with a roster for so many seconds after its end: an authority may be away for a night.
+/// A running node still trusts a roster for so many seconds after its end: an authority may be away for a night.
 pub(super) const GRACE: u64 = 86_400;
 
 impl Roster {
@@ -78,7 +78,7 @@ impl Roster {
         Term { serial: self.serial, expires: self.expires }
     }
 
-    /// When it ends, in seconds since 1970.
+    /// Its end, in seconds since 1970.
     pub fn expires(&self) -> u64 {
         self.expires
     }
@@ -98,7 +98,7 @@ impl Roster {
     /// Adds a node, or replaces the one of that name. The signature is void then.
     ///
     /// # Errors
-    /// What is wrong with the node.
+    /// The fault of the node.
     pub fn add(&mut self, member: Member) -> Result<(), String> {
         check(&member)?;
         self.node.retain(|other| other.name != member.name);
@@ -111,7 +111,7 @@ impl Roster {
     /// Takes a node off. The signature is void then.
     ///
     /// # Errors
-    /// When no node has that name.
+    /// No node has that name.
     pub fn remove(&mut self, name: &str) -> Result<(), String> {
         let before = self.node.len();
         self.node.retain(|member| member.name != name);
@@ -122,10 +122,10 @@ impl Roster {
         Ok(())
     }
 
-    /// Reads a roster, which anybody may see; whether to believe it is [`Roster::verify`]'s business.
+    /// Reads a roster, which is public; [`Roster::verify`] checks its signature.
     ///
     /// # Errors
-    /// When it cannot be read or is none.
+    /// The file cannot be read or is no roster.
     pub fn load(path: &Path) -> Result<Self, RosterError> {
         let failed = |cause| RosterError::File { path: path.to_owned(), action: "read", cause };
         let mut text = String::new();
@@ -135,10 +135,10 @@ impl Roster {
         Self::parse(&text).map_err(invalid)
     }
 
-    /// Reads what a file holds.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// Names its fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         let roster: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         if roster.version != VERSION {
@@ -151,7 +151,7 @@ impl Roster {
     /// Writes it; a new file appears in one step.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), RosterError> {
         let failed = |cause| RosterError::File { path: path.to_owned(), action: "write", cause };
         let text = toml::to_string(self).map_err(std::io::Error::other).map_err(failed)?;
@@ -160,7 +160,7 @@ impl Roster {
 
     /// Signs it at `unix`, to be believed until `expires` (seconds since 1970).
     pub fn sign(&mut self, authority: &Authority, unix: u64, expires: u64) {
-        // Of two copies that are signed one after the other, the later one is newer, whatever each counted before.
+        // Of two copies that are signed one after the other, the later one is newer, whatever their counts.
         self.serial = unix.max(self.serial + 1);
         self.expires = expires;
         self.signature = hex(authority.pair.sign(&self.signed_bytes()).as_ref());
@@ -182,7 +182,7 @@ impl Roster {
         Ok(())
     }
 
-    /// One form for one meaning: no field may hold what ends it.
+    /// One form for one meaning: no field may contain a separator.
     fn signed_bytes(&self) -> Vec<u8> {
         let mut text = format!("starhop 2026 roster v2\n{}\n{} {}\n", self.domain, self.serial, self.expires);
         for member in &self.node {
@@ -212,7 +212,7 @@ fn check(member: &Member) -> Result<(), String> {
     Ok(())
 }
 
-/// Who signs rosters: an Ed25519 key in a file that only its owner may read.
+/// The authority that signs rosters: an Ed25519 key in a file that only its owner may read.
 pub struct Authority {
     pair: Ed25519KeyPair,
     seed: Secret,
@@ -230,7 +230,7 @@ impl Authority {
     /// A new one.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// The system has no randomness to give.
     pub fn new() -> Result<Self, KeyError> {
         let seed = Secret::random().map_err(KeyError::Randomness)?;
         Self::from_seed(seed).ok_or_else(|| KeyError::Randomness(std::io::Error::other("no key pair")))
@@ -250,7 +250,7 @@ impl Authority {
     /// Reads it from its file.
     ///
     /// # Errors
-    /// [`KeyError`] says what is wrong with it.
+    /// [`KeyError`] names the fault.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let failed = |cause| KeyError::File { path: path.to_owned(), action: "read", cause };
         let invalid =
@@ -270,7 +270,7 @@ impl Authority {
     /// Writes a file that must not exist.
     ///
     /// # Errors
-    /// When it exists or cannot be written.
+    /// The file exists or cannot be written.
     pub fn create(&self, path: &Path) -> Result<(), KeyError> {
         let secret = self.seed.to_hex();
         let text = format!(
@@ -295,9 +295,9 @@ pub enum RosterError {
     File {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// It holds something else.
@@ -305,13 +305,13 @@ pub enum RosterError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
-    /// Nobody vouches for it.
+    /// It has no valid signature.
     #[error("the roster is not signed, or was changed since; `starhop roster sign` signs it")]
     Unsigned,
-    /// Somebody else signed it, or it was changed.
+    /// Another authority signed it, or it was changed.
     #[error(
         "the roster's signature is not that of the authority {authority}: it was changed, or another signed it"
     )]
@@ -325,7 +325,7 @@ pub enum RosterError {
          If it should not have expired: is this host's clock right?"
     )]
     Expired {
-        /// How long ago.
+        /// Hours since its end.
         hours: u64,
     },
     /// A newer one was seen.
@@ -339,7 +339,7 @@ pub enum RosterError {
         /// The greatest that was seen.
         seen: u64,
     },
-    /// What was remembered of rosters cannot be read.
+    /// The record of earlier rosters cannot be read.
     #[error(
         "cannot read `{}`, which tells an old roster from a new one: {cause}. Remove it if nobody else can have \
          changed it", .path.display()
@@ -347,7 +347,7 @@ pub enum RosterError {
     Seen {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         cause: std::io::Error,
     },
     /// It is another domain's.

@@ -1,4 +1,4 @@
-//! What a packet's protection costs on this machine, in nanoseconds.
+//! The cost of a packet's protection on this machine, in nanoseconds.
 
 use super::{KeyError, KeyFile, Keys, Kind};
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub struct Speed {
     pub seal_ns: f64,
     /// To open one of a known sender, replay check included.
     pub open_ns: f64,
-    /// To refuse one that nobody sealed, of a sender that is not known: a key is derived and tried.
+    /// To refuse a forged packet of an unknown sender: a key is derived and tried.
     pub refuse_ns: f64,
     /// To find the bytes of a packet in a full cache of 256 MiB.
     pub lookup_ns: f64,
@@ -36,7 +36,7 @@ const ARRIVAL: Face = Face { remote: PEER, local: PEER };
 /// Measures on one core, which takes about a tenth of a second.
 ///
 /// # Errors
-/// When no key can be made.
+/// No key can be made.
 pub fn measure() -> Result<Speed, KeyError> {
     let key = KeyFile::new(Kind::Domain, "speed", None, 0)?;
     let now = Instant::from_nanos(1);
@@ -50,7 +50,7 @@ pub fn measure() -> Result<Speed, KeyError> {
     let mut packet = |out: &mut Vec<u8>| {
         out.clear();
         out.resize(sender.room() + PACKET, 0x40);
-        // There is a key for everybody.
+        // There is a key for every peer.
         let _ = sender.seal(now, &Addressee::Asked(Face::towards(PEER)), out, 0);
     };
     let seal_ns = time(ROUNDS, |_| {

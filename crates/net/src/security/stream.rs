@@ -16,7 +16,7 @@ pub const MAX_RECORD: usize = 16 * 1024;
 const LENGTH: usize = 2;
 const CONTEXT: &str = "starhop 2026 live stream v1";
 
-/// What the ends of a stream share, beforehand or in their own way.
+/// The secret that the ends of a stream share, beforehand or in their own way.
 #[derive(Clone, Debug)]
 pub struct StreamSecret(Secret);
 
@@ -24,7 +24,7 @@ impl StreamSecret {
     /// A new one.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// The system has no randomness to give.
     pub fn random() -> io::Result<Self> {
         Secret::random().map(Self)
     }
@@ -46,11 +46,11 @@ pub struct StreamSealer {
 }
 
 impl StreamSealer {
-    /// A stream that begins. Its id is drawn here and goes into its key: a sender that restarts begins another stream,
-    /// and what it seals meets no nonce of the one before.
+    /// A stream that begins. Its id is drawn here and goes into its key: a sender that restarts begins another
+    /// stream, and its records never use a nonce of the earlier stream.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// The system has no randomness to give.
     pub fn begin(secret: &StreamSecret) -> io::Result<Self> {
         let mut id = FlowId([0; FlowId::LEN]);
         fill_random(&mut id.0)?;
@@ -62,10 +62,10 @@ impl StreamSealer {
         self.id
     }
 
-    /// Appends the records of `plain` to `out` and says which bytes of the sealed stream they are.
+    /// Appends the records of `plain` to `out` and returns their range in the sealed stream.
     ///
     /// # Errors
-    /// When the cipher refuses, which leaves the sealer where it was but for the offsets that are spent.
+    /// The cipher refuses. The sealer is then unchanged except for the offsets that are spent.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> io::Result<ByteRange> {
         let from = self.end;
         for record in plain.chunks(MAX_RECORD) {
@@ -88,16 +88,16 @@ impl StreamSealer {
 #[derive(Debug)]
 pub struct StreamOpener {
     key: AeadKey,
-    /// Where in the sealed stream `pending` starts.
+    /// Offset of `pending` in the sealed stream.
     at: u64,
     pending: Vec<u8>,
 }
 
-/// A record is not what was sealed there.
+/// A record was changed since it was sealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the record at byte {offset} of the sealed stream is not what was sealed there")]
 pub struct RecordError {
-    /// Where it starts.
+    /// Its offset.
     pub offset: u64,
 }
 
@@ -105,12 +105,12 @@ impl StreamOpener {
     /// The stream called `id`, from its beginning.
     ///
     /// # Errors
-    /// When there is no key for it.
+    /// There is no key for it.
     pub fn new(secret: &StreamSecret, id: FlowId) -> io::Result<Self> {
         Ok(Self { key: secret.key(id)?, at: 0, pending: Vec::new() })
     }
 
-    /// Takes the next sealed bytes, cut anywhere, and appends to `out` what they complete.
+    /// Takes the next sealed bytes, cut anywhere, and appends the records that they complete to `out`.
     ///
     /// # Errors
     /// [`RecordError`] names the first record that is wrong; nothing of it or after it is given out.
@@ -156,7 +156,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// A sender that restarts, writes what it likes in pieces as it likes, and even the same again.
+        /// A sender that restarts, writes arbitrary bytes in arbitrary pieces, and even the same again.
         #[test]
         fn no_two_contents_meet_under_one_key_and_nonce(
             runs in prop::collection::vec(prop::collection::vec(0usize..40_000, 1..8), 2..6)

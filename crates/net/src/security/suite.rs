@@ -21,7 +21,7 @@ const NEWS: Duration = Duration::from_secs(10);
 /// No host's clock has a reason to show an earlier time than this program's year (2026-01-01, UTC).
 const FIRST_YEAR: u64 = 1_767_225_600;
 
-/// Where a node's keys come from.
+/// The source of a node's keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sources {
     /// Nowhere: packets are plain.
@@ -30,14 +30,14 @@ pub enum Sources {
     Files {
         /// The domain's key, or the node's.
         key: PathBuf,
-        /// Whom a node with a key of its own speaks to.
+        /// The nodes that a node with a key of its own speaks to.
         roster: Option<PathBuf>,
         /// The cipher that seals; `None` is the fastest of this processor. Neighbours open all of them.
         cipher: Option<Algorithm>,
     },
 }
 
-/// What protects the packets of a node, to be told.
+/// The protection of a node's packets, for status and events.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Security {
     /// `sealed` or `plain`.
@@ -71,7 +71,7 @@ pub struct Sealed {
     security: Security,
     term_told: Told,
     names: BTreeMap<Member, String>,
-    /// What the operator was told, and when there may be news.
+    /// Refusals that the operator was told of, and the earliest time of the next message.
     told: SealStats,
     next_news: Instant,
 }
@@ -82,7 +82,7 @@ impl std::fmt::Debug for HopSuite {
     }
 }
 
-/// Why keys cannot be had.
+/// A reason why keys are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The key file is at fault.
@@ -97,7 +97,7 @@ pub enum ReloadError {
     /// A domain's key needs no roster.
     #[error("`{}` is a domain's key, which needs no roster; leave --roster out", .0.display())]
     RosterUseless(PathBuf),
-    /// The node's file does not say whom to believe.
+    /// The node's file does not name the authority of rosters.
     #[error("`{}` names no authority: make the key with `starhop key new --node --authority PUBLIC`", .0.display())]
     AuthorityMissing(PathBuf),
     /// The clock was never set.
@@ -133,7 +133,7 @@ impl HopSuite {
         })))
     }
 
-    /// Reads the files again and uses what they hold from now on; when they are of no use, what was in use stays.
+    /// Reads the files again and uses their keys from now on; if they are invalid, the present keys stay.
     ///
     /// # Errors
     /// As [`HopSuite::new`].
@@ -141,7 +141,7 @@ impl HopSuite {
         if let Self::Sealed(sealed) = self
             && let Some((keys, security, names)) = load(&sealed.sources)?
         {
-            // What was seen may not be on the disk.
+            // The newest roster may not be recorded on the disk.
             if let Some((before, now)) = sealed.security.roster.zip(security.roster) {
                 floor::refuse_older(now.serial, before.serial)?;
             }
@@ -159,7 +159,7 @@ impl HopSuite {
         }
     }
 
-    /// What protects the packets.
+    /// The protection of the packets.
     pub fn security(&self) -> Security {
         match self {
             Self::Plain(_) => {
@@ -226,13 +226,13 @@ impl HopSuite {
         }
     }
 
-    /// What the operator should hear: that the roster ends, and what was refused since the last time, at most every ten
+    /// A message for the operator: that the roster ends, or the refusals since the last message, at most every ten
     /// seconds, because a flood must not fill the log.
     pub fn news(&mut self, now: Instant) -> Option<String> {
         self.end_of_roster().or_else(|| self.refusals(now))
     }
 
-    /// What the operator should hear of the roster's end. After its grace nobody is believed any more.
+    /// A message for the operator about the roster's end. After its grace period no node is trusted any more.
     pub fn end_of_roster(&mut self) -> Option<String> {
         self.end_of_roster_at(clock::unix_nanos() / 1_000_000_000)
     }
@@ -270,7 +270,7 @@ impl HopSuite {
         complaint
     }
 
-    /// What an operator should know about datagrams that were refused, if any were.
+    /// A message for the operator about datagrams that were refused, if any were.
     pub fn complaint(&self) -> Option<String> {
         complain(self.stats(), self.security().domain.unwrap_or_default().as_str())
     }
@@ -296,7 +296,7 @@ fn complain(stats: SealStats, domain: &str) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Datagrams refused: {}", parts.join("; ")))
 }
 
-/// Keys, what is told of them, and the names of their owners.
+/// Keys, their description, and the names of their owners.
 type Loaded = (Keys, Security, BTreeMap<Member, String>);
 
 fn load(sources: &Sources) -> Result<Option<Loaded>, ReloadError> {
@@ -348,8 +348,8 @@ fn pairwise(
 }
 
 impl Sealed {
-    /// Looks at the time of day before every packet, which takes about 50 ns: somebody may have set the clock, or restored
-    /// this machine from a snapshot, and the next nonce must be of the new time.
+    /// Looks at the time of day before every packet, which takes about 50 ns: the clock may have been set, or this
+    /// machine restored from a snapshot, and the next nonce must be of the new time.
     #[inline]
     fn look_at_the_clock(&mut self) {
         self.seal.set_wall_clock(WallClock::new(clock::now(), clock::unix_nanos()));

@@ -1,4 +1,4 @@
-//! How long a roster is believed by a node that runs.
+//! The time for which a running node trusts a roster.
 
 use super::roster::GRACE;
 use serde::Serialize;
@@ -18,16 +18,16 @@ pub struct Term {
     pub expires: u64,
 }
 
-/// What the operator should hear, and what becomes of the keys.
+/// A message for the operator, and the state of the keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Notice {
     /// They are in use; something should be done.
     Warning(String),
-    /// Nobody is believed any more.
+    /// No node is trusted any more.
     Over(String),
 }
 
-/// What was told of a term, and when.
+/// The last message about a term, and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Told {
     term: Option<Term>,
@@ -48,7 +48,7 @@ impl Told {
             self.is_over = true;
             return notice;
         }
-        // A clock that was set back makes a term run again; a new roster is needed to believe anybody, though.
+        // A clock that was set back makes a term run again, but only a new roster restores trust.
         let pause = if unix >= term.expires { HOURLY } else { DAILY };
         if self.is_over || unix + SOON < term.expires || unix < self.at + pause {
             return None;

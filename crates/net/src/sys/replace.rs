@@ -1,4 +1,4 @@
-//! Files that appear in one step, under a name beside theirs that nobody can have planted.
+//! Files that appear in one step, under a name beside theirs that no other user can have planted.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -18,7 +18,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     std::fs::rename(&fresh, path)
 }
 
-/// Makes a file anew. What lies there, a link for one, is removed and not followed.
+/// Makes a file anew. A file or link of that name is removed and not followed.
 pub(crate) fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -27,7 +27,8 @@ pub(crate) fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
 }
 
-/// `path` with a longer last part. Names that the file system would not take are cut, and told apart by a hash.
+/// `path` with a longer last part. Names that are too long for the file system are cut, and get a hash to stay
+/// distinct.
 pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     /// Bytes that a file system takes in a name, less those of the longest suffix that is added to one with a suffix.
     const MOST: usize = 255 - ".new".len();

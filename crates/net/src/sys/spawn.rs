@@ -17,7 +17,7 @@ pub(crate) fn tied_to_this_thread(mut command: Command, is_ahead: bool) -> io::R
             // SAFETY: the call takes numbers only; 0 is this process. A refusal changes nothing.
             let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, AHEAD) };
         }
-        // What this process has blocked to wait for it, its children must hear.
+        // This process has blocked signals to wait for them; its children must receive them.
         SigSet::empty().thread_set_mask()?;
         prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)
     };

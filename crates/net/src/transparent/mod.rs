@@ -1,8 +1,9 @@
-//! A relay that end points do not know of (the papers' deployment).
+//! A relay of which end points do not know (the papers' deployment).
 //!
-//! It stands on a router. A firewall rule diverts Starhop's packets to it; it answers the client as the server, asks
-//! the server as the client, and keeps both end points' addresses, so that IP routes everything. Whatever is not
-//! Starhop's, or not for it, or sealed with a key that it has not, goes on as it came. A watchdog sees to it that packets pass when the relay does not work.
+//! It stands on a router. A firewall rule diverts Starhop's packets to it; it answers the client as the server,
+//! asks the server as the client, and keeps both end points' addresses, so that IP routes everything. Packets of
+//! other protocols, packets for other nodes, and packets sealed with a key that it does not have pass unchanged. A
+//! watchdog makes packets pass when the relay does not work.
 
 pub(crate) mod firewall;
 mod news;
@@ -55,9 +56,9 @@ pub struct Options {
 /// Counters of a transparent relay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
-    /// Of the relay.
+    /// Counters of the relay.
     pub relay: RelayStats,
-    /// Of its sockets.
+    /// Counters of its sockets.
     pub sockets: DriverStats,
     /// Datagrams that went on as they came.
     pub passed_on: u64,
@@ -79,7 +80,7 @@ pub struct Transparent {
     orders: Orders,
 }
 
-/// The signals that a relay takes. They are waited for before anybody is told that it is ready: without a handler
+/// The signals that a relay takes. They are handled before the relay reports that it is ready: without a handler
 /// each of them would end it.
 struct Orders {
     end: Signals,
@@ -99,7 +100,7 @@ impl Orders {
     }
 }
 
-/// Datagrams of one size, but for the last, between the same two.
+/// Datagrams of one size, except for the last, between the same two.
 struct Run {
     face: Face,
     start: usize,

@@ -1,4 +1,4 @@
-//! Hears from the kernel that somebody changed firewall or routing rules.
+//! Learns from the kernel that another program changed firewall or routing rules.
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -32,7 +32,7 @@ impl News {
         let mut message = [0; 4096];
         let mut has_news = false;
         for socket in &self.0 {
-            // More than the socket could hold is news, too.
+            // An overflow of the socket is news, too.
             while let Ok(1..) | Err(Errno::ENOBUFS) =
                 recv(socket.as_raw_fd(), &mut message, MsgFlags::MSG_DONTWAIT)
             {

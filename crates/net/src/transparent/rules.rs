@@ -42,7 +42,7 @@ pub(super) fn are_there(mark: u32) -> io::Result<bool> {
     })
 }
 
-/// Takes back what [`add`] did; what is not there need not be removed.
+/// Removes the rules of [`add`]; missing rules are no error.
 pub(super) fn remove(mark: u32) -> io::Result<()> {
     run(async move |handle| {
         for rule in rules(&handle, mark) {

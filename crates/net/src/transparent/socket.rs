@@ -1,4 +1,4 @@
-//! Sockets that receive what is for others, and send in the name of others.
+//! Sockets that receive packets for other hosts, and send in the names of other hosts.
 
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use tokio::io::Interest;
 
-/// Where intercepted packets are delivered: no address that a packet on a wire could have.
+/// Addresses to which intercepted packets are delivered: no packet on a wire can have them.
 pub(crate) const INTERCEPTED: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
@@ -104,7 +104,7 @@ struct Sender {
 }
 
 impl Senders {
-    /// How many datagrams of `face` one call may carry.
+    /// Number of datagrams of `face` that one call may carry.
     pub(super) fn segments(&mut self, face: Face) -> usize {
         self.sender(face.local).map_or(1, |sender| sender.state.max_gso_segments())
     }
@@ -123,7 +123,7 @@ impl Senders {
         if !self.sockets.contains_key(&local) {
             self.make_room();
             let socket = transparent(local)?;
-            // It only sends: what arrives for this address is not for us.
+            // It only sends: packets that arrive for this address are not for us.
             socket.set_recv_buffer_size(0)?;
             socket.set_send_buffer_size(crate::endpoint::SEND_BUFFER)?;
             socket.bind(&local.into())?;

@@ -45,7 +45,7 @@ pub struct Rain {
     pub rate_mm_h: f64,
     /// Height up to which it rains, over the station, m: see [`rain_height_m`].
     pub height_m: f64,
-    /// Of the wave.
+    /// Polarisation of the wave.
     pub polarisation: Polarisation,
 }
 

@@ -78,9 +78,9 @@ pub enum GroundPolicy {
     All,
     /// The nearest ones.
     Nearest,
-    /// Those highest in the sky.
+    /// The satellites highest in the sky.
     HighestElevation,
-    /// Those that will stay usable for the longest time; kept until they are lost.
+    /// The satellites that will stay usable for the longest time; kept until they are lost.
     LongestVisible,
 }
 
@@ -119,7 +119,7 @@ impl Selection {
     }
 
     /// Reduces `usable` to at most `wanted` satellites: those of `kept` that are still usable, then the best by the
-    /// policy. `remaining_s` tells for how long a satellite stays usable.
+    /// policy. `remaining_s` returns the time for which a satellite stays usable.
     pub(crate) fn choose(
         &self,
         usable: &mut Vec<Sight>,

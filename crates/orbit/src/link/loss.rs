@@ -7,7 +7,8 @@ use crate::link::LinkView;
 pub enum LossPolicy {
     /// Always the same, 0..1.
     Fixed(f64),
-    /// By elevation: (degrees, probability) in rising order of degrees, straight lines between, constant outside.
+    /// A function of elevation: (degrees, probability) in rising order of degrees, straight lines between, constant
+    /// outside.
     ByElevation(Vec<(f64, f64)>),
     /// Two states that alternate.
     GilbertElliott(GilbertElliott),

@@ -18,9 +18,9 @@ pub struct Schedule {
 pub struct Pass {
     /// The satellite.
     pub satellite: NodeId,
-    /// From when, s since the epoch.
+    /// Start, s since the epoch.
     pub from_s: f64,
-    /// Until when, s since the epoch: the next handover, or the plan's end.
+    /// End, s since the epoch: the next handover, or the plan's end.
     pub until_s: f64,
 }
 
@@ -82,7 +82,8 @@ impl Schedule {
 }
 
 impl Schedule {
-    /// One line for each change: `at_s,event,pair,a,b,delay_ms,path`, nodes by name, a path's nodes separated by `>`.
+    /// The changes as CSV, one line for each: `at_s,event,pair,a,b,delay_ms,path`, nodes by name, a path's nodes
+    /// separated by `>`.
     pub fn to_csv(&self, network: &Network) -> String {
         let mut text = "at_s,event,pair,a,b,delay_ms,path\n".to_owned();
         for change in self {

@@ -53,7 +53,7 @@ impl Valid {
             if e < start || s > end {
                 self.push(s, e);
             } else {
-                // Sorted and disjoint: what has melted in so far cannot reach a later range early.
+                // Ranges are sorted and disjoint, so the ranges merged so far cannot reach a later range early.
                 start = start.min(s);
                 end = end.max(e);
             }

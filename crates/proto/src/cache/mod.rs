@@ -20,7 +20,7 @@ struct Block {
     bytes: Box<[u8; BLOCK as usize]>,
     /// Which of the bytes were written. Set after the bytes are in place, never before.
     valid: Valid,
-    /// What is valid was judged to be true.
+    /// The valid bytes were verified.
     is_verified: bool,
     newer: Slot,
     older: Slot,
@@ -60,7 +60,7 @@ impl Cache {
         self.blocks.len() as u64 * BLOCK
     }
 
-    /// Keeps `bytes`, which stand at `offset` of `flow`. What is there already stays: first writer wins.
+    /// Keeps `bytes`, which start at `offset` of `flow`. Bytes that are there already stay: first writer wins.
     pub fn insert(&mut self, flow: FlowId, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
         let mut at = offset;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     proptest! {
-        /// A cache may forget, but what it returns was written there, and not removed since.
+        /// A cache may forget, but the bytes that it returns were written there, and not removed since.
         #[test]
         fn a_cache_never_lies(ops in prop::collection::vec((0u8..3, 0u64..40_000, 1usize..6_000), 1..80)) {
             let mut cache = Cache::new(5 * BLOCK, 1);

@@ -29,21 +29,22 @@ pub struct LeotpRules {
     pub k: f64,
     /// Packets by which the window grows per hopRTT without congestion.
     pub increment: f64,
-    /// What divides the window.
+    /// The divisor of the window.
     pub divisor: Divisor,
-    /// What the base round trip is the smallest of …
+    /// The base round trip is the smallest of these …
     pub base_rtt: BaseRtt,
     /// … over this time.
     pub base_window: Duration,
-    /// After a cut, the window stays as it is until so many hopRTTs have passed.
+    /// After a cut, the window stays as it is for this many hopRTTs.
     pub cut_every: u32,
     /// The window grows only while at least half of it is used, and shrinks by a tenth of a packet otherwise.
     pub validates: bool,
 }
 
 impl LeotpRules {
-    /// What the paper prints. It leaves M open. It calls its algorithm one "like TCP-Vegas", whose own upper threshold is
-    /// four packets of queue (Brakmo and Peterson, 1995, β = 4): M is four packets of `payload` bytes and their headers.
+    /// The constants as the paper prints them. It leaves M open. It calls its algorithm one "like TCP-Vegas", whose
+    /// own upper threshold is four packets of queue (Brakmo and Peterson, 1995, β = 4): M is four packets of
+    /// `payload` bytes and their headers.
     pub fn printed(payload: usize) -> Self {
         Self {
             m: 4 * (payload as u64 + 56),

@@ -19,14 +19,14 @@ pub struct Mechanisms {
     /// The Consumer does not repeat a request that is still to come in order or that a hop repairs, and repeats a single
     /// request while the path is silent. Without it, every request has a timer of its own (LEOTP section III.B).
     pub patient_timeouts: bool,
-    /// Repairs leave before new data and are not held by the flow's rate. Without it, they wait in the sending buffer
-    /// behind what is there.
+    /// Repairs leave before new data and are not held by the flow's rate. Without it, they wait in the sending
+    /// buffer behind the data that is there.
     pub repairs_first: bool,
-    /// A long hop that loses packets is sent parity, and is asked again only for what parity cannot make good.
+    /// A long hop that loses packets is sent parity, and asks again only for losses that parity cannot repair.
     pub parity: bool,
-    /// The Consumer asks ahead for what its share of the path is, as the waiting that Responders tell shows it, and what
-    /// waits for its turn does not time out. Without it, it keeps 256 KiB and one and a half bandwidth-delay products asked
-    /// for.
+    /// The Consumer asks ahead for its share of the path, which it learns from the waiting times that Responders
+    /// report, and requests that wait for their turn do not time out. Without it, the Consumer keeps 256 KiB and
+    /// one and a half bandwidth-delay products asked for.
     pub share: bool,
 }
 

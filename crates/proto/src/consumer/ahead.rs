@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::time::{Duration, Instant};
 use crate::wire::Waited;
 
-/// What is asked for ahead of what arrives: the flow's share, or the window of the published protocols.
+/// The bytes that are asked for ahead of arrivals: the flow's share, or the window of the published protocols.
 #[derive(Debug)]
 pub(super) enum Ahead {
     Share(Share),
@@ -31,7 +31,7 @@ impl Ahead {
         }
     }
 
-    /// New bytes arrived; `waited` is what they had, unless they came out of order.
+    /// New bytes arrived; `waited` is their waiting time, unless they came out of order.
     pub(super) fn on_bytes(&mut self, now: Instant, bytes: u64, waited: Option<Waited>) {
         match self {
             Self::Share(share) => share.on_bytes(now, bytes, waited),
@@ -62,7 +62,7 @@ impl Ahead {
         }
     }
 
-    /// The path has changed: its round trip is to be learnt anew.
+    /// The path has changed: its round trip has to be measured anew.
     pub(super) fn on_new_path(&mut self) {
         match self {
             Self::Share(share) => share.on_new_path(),

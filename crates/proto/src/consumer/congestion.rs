@@ -4,13 +4,13 @@ use crate::units::Rate;
 
 /// Bytes of queue that are no congestion (the M of LEOTP eq. 8, as in its hops).
 const QUEUE_ALLOWED: f64 = 3_000.0;
-/// A path that has become longer is known as such after at most two of these: LEOTP's filter of 10 s in parts.
+/// A longer path is recognised after at most two of these: LEOTP's filter of 10 s in parts.
 const MIN_SPELL: Duration = Duration::from_secs(5);
-/// What is left of the bandwidth-delay product after congestion (k of eq. 8).
+/// Share of the bandwidth-delay product that remains after congestion (k of eq. 8).
 const BACK_OFF: f64 = 0.8;
 
-/// LEOTP's control of a hop, eq. 6 to 8, over the whole path: congestion control at the end points alone. What the
-/// paper's ablation compares its hops with.
+/// LEOTP's control of a hop, eq. 6 to 8, over the whole path: congestion control at the end points alone. The
+/// paper's ablation compares its hops with this.
 #[derive(Debug)]
 pub(super) struct Congestion {
     window: f64,

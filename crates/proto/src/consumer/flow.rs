@@ -16,15 +16,15 @@ use alloc::vec::Vec;
 /// Requests timed at once; on a long path every fourth or so is enough.
 const MAX_TIMED: usize = 64;
 
-/// A live flow's window is opened by so many Interests at once, and by as many again after this time: all of them together
-/// would stand in the queue of a slow way back, and time a queue that is theirs.
+/// A live flow's window is opened by this many Interests at once, and by as many again after this time: all of them
+/// together would queue on a slow way back, and the measured queue would be their own.
 const LIVE_BURST: u32 = 2;
 const LIVE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Steps in which the time until a request is repeated that was put off is drawn.
 const SPREAD: u64 = 1024;
 
-/// One flow that a Consumer fetches: what is asked for, what is here, and when to ask again.
+/// One flow that a Consumer fetches: its requests, its received bytes, and its timeouts.
 pub struct Flow<S> {
     id: FlowId,
     sink: S,
@@ -40,16 +40,16 @@ pub struct Flow<S> {
     silence: Silence,
     mechanisms: Mechanisms,
     timeouts: Timeouts,
-    /// Bytes asked for ahead of a live flow, of which nobody knows when they come.
+    /// Bytes asked for ahead of a live flow; the time of their arrival is unknown.
     live: Option<u64>,
-    /// When more of a live flow is to be asked for.
+    /// Time at which more of a live flow is to be asked for.
     asks_at: Option<Instant>,
     /// When to ask again those who had no room. Until then nothing is asked, and nothing times out.
     waits_until: Option<Instant>,
     stats: FlowStats,
 }
 
-/// How far the transfer is.
+/// Progress of the transfer.
 #[derive(Debug)]
 struct Progress {
     received: RangeSet,
@@ -58,7 +58,7 @@ struct Progress {
     asked_end: u64,
     /// Requests whose answer times the path: the first byte and when it was asked for.
     timed: VecDeque<(u64, Instant)>,
-    /// When the last new byte arrived, or the last probe of a silent path left.
+    /// Time of the last new byte, or of the last probe of a silent path.
     last: Instant,
     /// Probes since the last new byte.
     probes: u32,
@@ -115,7 +115,7 @@ impl<S> Flow<S> {
         self.sink
     }
 
-    /// Whether every byte is here, or there are none to be had.
+    /// Whether every byte is here, or the flow does not exist.
     pub(super) fn is_over(&self) -> bool {
         self.progress.is_over
     }
@@ -146,8 +146,9 @@ impl<S> Flow<S> {
         self.intake.on_former(range);
     }
 
-    /// Asks once more for what is expected, of a neighbour that may have forgotten the requests; what it knows of it is
-    /// not answered twice. The next of it is enough, unless the flow is live: no timeout asks for the rest of that.
+    /// Asks once more for the expected bytes, of a neighbour that may have forgotten the requests; a neighbour that
+    /// remembers them does not answer twice. The next packet is enough, unless the flow is live: no timeout asks
+    /// for the rest of a live flow.
     pub(super) fn ask_on(&self, shared: &mut Shared) {
         if self.live.is_some() {
             shared.repairs.extend(self.intake.expected().iter());
@@ -208,7 +209,7 @@ impl<S: Sink> Flow<S> {
         }
     }
 
-    /// Notes the end where it is reached, and asks for more as far as the window allows.
+    /// Notes the end if it is reached, and asks for more as far as the window allows.
     pub(super) fn advance(&mut self, now: Instant, shared: &mut Shared) {
         self.check_finished(shared);
         self.refill(now, shared);
@@ -247,7 +248,7 @@ impl<S: Sink> Flow<S> {
             left -= 1;
             let next = ByteRange::at(from, step).intersect(ByteRange::new(0, end));
             let Some(gap) = self.progress.received.gaps(next).next() else {
-                // What is here need not be asked for: on to the end of that piece.
+                // Bytes that are here need no request: on to the end of that piece.
                 let piece = self.progress.received.gaps(ByteRange::new(from, end)).next();
                 self.progress.asked_end = piece.map_or(end, |gap| gap.start);
                 continue;
@@ -261,7 +262,7 @@ impl<S: Sink> Flow<S> {
         }
     }
 
-    /// The answer to a request for `gap` times the path, or fails to come.
+    /// A request for `gap` leaves: its answer times the path, and it may time out.
     fn time(&mut self, now: Instant, gap: ByteRange) {
         if self.progress.timed.len() < MAX_TIMED {
             self.progress.timed.push_back((gap.start, now));
@@ -279,7 +280,7 @@ impl<S: Sink> Flow<S> {
         }
     }
 
-    /// Writes what is new of a packet, as far as it was asked for.
+    /// Writes the bytes of a packet that are new and were asked for.
     fn accept(&mut self, now: Instant, range: ByteRange, payload: &[u8], waited: Waited) {
         let asked = range.intersect(ByteRange::new(0, self.progress.asked_end));
         let mut new_bytes = 0;
@@ -311,7 +312,7 @@ impl<S: Sink> Flow<S> {
                 return;
             }
             self.progress.timed.pop_front();
-            // Only the very packet times it: one that was lost, or repaired, tells about the repair.
+            // Only the original packet times the path: a lost or repaired one would time the repair.
             if offset >= range.start && self.progress.probes == 0 {
                 let took = now.since(asked);
                 let path = if self.mechanisms.share { took.saturating_sub(waited) } else { took };
@@ -330,8 +331,8 @@ impl<S: Sink> Flow<S> {
         shared.events.push_back(ConsumerEvent::NoSuchName { flow: self.id });
     }
 
-    /// A packet or mark of this flow told about its hop: losses are asked for again. Returns how many of the hop's
-    /// losses nothing accounts for.
+    /// A packet or mark of this flow brought news of its hop: losses are asked for again. Returns the number of the
+    /// hop's losses that nothing explains.
     pub(super) fn on_heard(&mut self, now: Instant, heard: &Heard, shared: &mut Shared) -> u32 {
         let Some(requester) = shared.uplinks.get_mut(heard.link) else { return 0 };
         let missing = |after, before| requester.missing_between(after, before);
@@ -376,13 +377,13 @@ impl<S: Sink> Flow<S> {
         self.refill(now, shared);
     }
 
-    /// `range` is on its way; an empty range says only how far the sender got.
+    /// `range` is on its way; an empty range only reports the sender's progress.
     pub(super) fn on_notice(&mut self, now: Instant, range: ByteRange) {
         if range.is_empty() {
             return;
         }
         self.intake.on_notice(now, range);
-        // LEOTP section III.B: a Void Packet Header restarts the timer of what it names.
+        // LEOTP section III.B: a Void Packet Header restarts the timer of the bytes that it names.
         self.timeouts.on_notice(now, range);
     }
 
@@ -437,7 +438,7 @@ impl<S: Sink> Flow<S> {
         }
     }
 
-    /// When [`Flow::on_timeout`] has something to do, over a hop that takes `hop_rtt`.
+    /// Time of the next [`Flow::on_timeout`], over a hop that takes `hop_rtt`.
     pub(super) fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
         if self.progress.is_over {
             return None;
@@ -450,15 +451,15 @@ impl<S: Sink> Flow<S> {
         timeouts.into_iter().flatten().min()
     }
 
-    /// When the end-to-end timeout passes. A silent path is probed, with a timeout that backs off; otherwise
-    /// every request has its own.
+    /// Time of the end-to-end timeout. A silent path is probed, with a timeout that backs off; otherwise every
+    /// request has its own.
     fn timeout_due(&self) -> Option<Instant> {
         let silent = self.progress.last + self.rto.timeout(self.progress.probes);
         let due = self.timeouts.next_due(&self.rto)?;
         Some(if self.progress.probes > 0 { due.max(silent) } else { due })
     }
 
-    /// When a flow that has stopped is to be asked about.
+    /// Time at which the next hop is asked about a flow that has stopped.
     fn probe_due(&self) -> Option<Instant> {
         let is_asking = self.mechanisms.silence_probes && !self.intake.expected().is_empty();
         let due = self.silence.due().map(|due| due + self.intake.patience_for_next());
@@ -471,7 +472,7 @@ impl<S: Sink> Flow<S> {
         self.send_repairs(shared);
     }
 
-    /// Time passed: what is lost by now is asked for again.
+    /// Time passed: bytes that are lost by now are asked for again.
     pub(super) fn on_timeout(&mut self, now: Instant, shared: &mut Shared) {
         if self.progress.is_over {
             return;
@@ -496,18 +497,18 @@ impl<S: Sink> Flow<S> {
         }
     }
 
-    /// Asks for one packet of what is due, all the way up: its answer tells who is there now.
+    /// Asks for one packet of the overdue bytes, all the way up: its answer shows which node answers now.
     pub(super) fn probe(&mut self, now: Instant, shared: &mut Shared) {
         self.silence.on_probe();
         let Some(missing) = self.intake.expected().first() else { return };
         let packet = missing.prefix(shared.config.payload as u64);
-        // Its answer may be to either request, and times none (Karn's rule).
+        // The answer may belong to either request, and times neither (Karn's rule).
         self.progress.timed.retain(|(offset, _)| !packet.contains(ByteRange::at(*offset, 1)));
         let ask = self.intake.ask_again(now, packet);
         shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
     }
 
-    /// The last resort: asks once more, all the way up, for what has waited too long.
+    /// The last resort: asks once more, all the way up, for bytes that have been missing too long.
     fn on_request_timeout(&mut self, now: Instant, shared: &mut Shared) {
         if !self.mechanisms.patient_timeouts {
             return self.on_each_timeout(now, shared);
@@ -517,7 +518,7 @@ impl<S: Sink> Flow<S> {
             let missing = self.intake.expected().intersect(range).next();
             let Some(missing) = missing else { continue };
             if !is_silent && (missing.start >= self.intake.seen_end() || self.intake.is_tracking(missing)) {
-                // Its turn has not come yet, or the hops know of its loss and are at it.
+                // Its turn has not come yet, or the hops know of its loss and repair it.
                 self.timeouts.put_back(now, range, tries);
                 continue;
             }
@@ -544,7 +545,7 @@ impl<S: Sink> Flow<S> {
                 continue;
             }
             self.stats.timeouts += 1;
-            // Its answer may be to either request, and times none (Karn's rule).
+            // The answer may belong to either request, and times neither (Karn's rule).
             self.progress.timed.retain(|(offset, _)| !range.contains(ByteRange::at(*offset, 1)));
             self.repeat(now, range, tries, shared);
             if is_silent {
@@ -557,7 +558,7 @@ impl<S: Sink> Flow<S> {
         }
     }
 
-    /// Asks for what is missing of `range`, which has timed out `tries` times before.
+    /// Asks for the missing bytes of `range`, which has timed out `tries` times before.
     fn repeat(&mut self, now: Instant, range: ByteRange, tries: u32, shared: &mut Shared) {
         self.timeouts.put_back(now, range, tries + 1);
         shared.repairs.extend(self.intake.expected().intersect(range));

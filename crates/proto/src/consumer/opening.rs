@@ -1,16 +1,16 @@
-/// What a flow that is alone asks for before its first answer: with it, 20 Mbit/s fill 100 ms.
+/// The bytes that a lone flow asks for before its first answer: with them, 20 Mbit/s fill 100 ms.
 const FIRST: u64 = 256 * 1024;
 
-/// How much flows ask for that got nothing yet. Nobody has told them their share: one that is alone begins with what fills a
-/// usual path, each that joins it with its part of that, down to a packet. So n flows at once ask for no more than
-/// 1 + ln n times as much as one, and a packet each.
+/// The first requests of flows that have received nothing yet and so do not know their share. A lone flow begins
+/// with the bytes that fill a usual path, and the n-th concurrent flow with an n-th of that, but at least a packet.
+/// So n flows at once ask for no more than 1 + ln n times as much as one, and a packet each.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     flows: u64,
 }
 
 impl Opening {
-    /// One more flow begins. Returns what it may ask for; less than a packet means one.
+    /// One more flow begins. Returns the bytes that it may ask for; less than a packet means one packet.
     pub(super) fn begin(&mut self) -> u64 {
         self.flows += 1;
         FIRST / self.flows
@@ -21,7 +21,7 @@ impl Opening {
         self.flows = self.flows.saturating_sub(1);
     }
 
-    /// What a flow begins with that is alone.
+    /// The first request of a lone flow.
     pub(super) fn first() -> u64 {
         FIRST
     }

@@ -9,9 +9,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Rto {
     smoothed: Option<(Duration, Duration)>,
-    /// How often timeouts were made longer since the last sample.
+    /// Number of times that timeouts were lengthened since the last sample.
     backed_off: u32,
-    /// What is waited for an answer beyond the time that its path takes, because it waits for its turn.
+    /// Extra waiting time for answers that wait for their turn; the samples do not contain it.
     patience: Duration,
     initial: Duration,
     min: Duration,
@@ -40,11 +40,11 @@ impl Rto {
         self.patience = patience;
     }
 
-    /// Requests have timed out: until the next sample, timeouts are a tenth longer. Without this, a path that has become
-    /// longer than the timeout would never be measured again. (RFC 6298 section 5.5 doubles; a tenth, at most ten times,
-    /// is what LEOTP's program takes, which has a timer for each request.) The estimate itself stays as measured: a
-    /// stretched estimate would be stretched again before a few samples have mended it, without end where a path breaks
-    /// off several times a second.
+    /// Requests have timed out: until the next sample, timeouts are a tenth longer. Without this, a path that has
+    /// become longer than the timeout would never be measured again. (RFC 6298 section 5.5 doubles. LEOTP's
+    /// program, which has a timer for each request, adds a tenth, at most ten times.) The estimate itself stays as
+    /// measured: a stretched estimate would be stretched again before a few samples have corrected it, without end
+    /// if a path breaks off several times a second.
     pub(super) fn back_off(&mut self) {
         self.backed_off = (self.backed_off + 1).min(MAX_BACK_OFF);
     }

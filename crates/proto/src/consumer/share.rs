@@ -5,40 +5,42 @@ use crate::wire::Waited;
 /// Rounds over which the highest rate counts.
 const ROUNDS: usize = 8;
 const MIN_ROUND: Duration = Duration::from_millis(10);
-/// What is held asked for above what the path carries: a quarter, in 1/4.
+/// Factor of the requested bytes over the capacity of the path: a quarter more.
 const HOLD: (u64, u64) = (5, 4);
-/// Requests come in steps of at most this share of what is asked for, so that one that is due does not leave the
-/// Responder with nothing.
+/// Requests come in steps of at most this share of the requested bytes, so that a request that is due does not
+/// leave the Responder with nothing.
 const STEPS: u64 = 4;
-/// Beside that, so many packets: the next request of a flow must be there before its turn …
+/// In addition so many packets: the next request of a flow must be there before its turn …
 const LEAST_PACKETS: u64 = 2;
-/// … and in all this time's worth, up to so many steps: two Interests are under way while one is written.
+/// … and all bytes of this time, up to so many steps: two Interests are under way while one is written.
 const LEAST_TIME: Duration = Duration::from_millis(20);
 const LEAST_STEPS: u64 = 2;
-/// A wait below this, or below a quarter of the path, or below some packets' time, is none to do anything about.
+/// A waiting time below this, below a quarter of the path's time, or below the time of some packets, needs no
+/// reaction.
 const SHORT_WAIT: Duration = Duration::from_millis(5);
 const SHORT_WAIT_PACKETS: u64 = 4;
-/// The most that is asked for, in times of what is held: a flow that doubles each round trip has half of it measured.
+/// The most that is asked for, in multiples of the wanted bytes: a flow that doubles each round trip has half of
+/// its requests measured.
 const MOST: u64 = 3;
-/// What exceeds the measured share goes by so much per round in which everything waited.
+/// The excess over the measured share shrinks by this divisor per round in which everything waited.
 const SHRINK: u64 = 4;
 
-/// How many bytes a flow asks for ahead of what arrives: what its path carries for it, and a little more.
+/// The bytes that a flow asks for ahead of arrivals: its share of the path's capacity, and a little more.
 ///
-/// A Responder tells with each packet how long it waited for its turn, and whether the requests of its flow had run out
-/// before. So nothing is assumed of the path: what is asked for doubles while it runs out, shrinks while all of it waits,
-/// and stays as it is otherwise. A thousand flows on a gigabit ask some packets ahead each.
+/// A Responder reports with each packet how long it waited for its turn, and whether the requests of its flow had
+/// run out before. So nothing is assumed about the path: the requested bytes double when they run out, shrink while
+/// all of them wait, and stay the same otherwise. A thousand flows on a gigabit ask some packets ahead each.
 #[derive(Debug)]
 pub(super) struct Share {
     limit: u64,
-    /// Asked for beyond what the path holds, for caches to store.
+    /// Asked for beyond the capacity of the path, for caches to store.
     ahead: u64,
     payload: u64,
     largest_step: u64,
     /// The first requests of a flow that is alone.
     first: u64,
     size: u64,
-    /// What an answer takes without its waiting: mean and mean deviation.
+    /// Time of an answer without its waiting: mean and mean deviation.
     path: Option<(Duration, Duration)>,
     is_old_path: bool,
     rates: [Rate; ROUNDS],
@@ -48,16 +50,16 @@ pub(super) struct Share {
     /// The shortest wait of the round.
     least_waited: Duration,
     is_dry: bool,
-    /// Requests that were made since the last growth are not answered before.
+    /// Requests that were made since the last growth are answered later than this.
     grown_until: Instant,
 }
 
-/// What bounds a [`Share`].
+/// Bounds of a [`Share`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// The most bytes.
     pub(super) limit: u64,
-    /// Bytes beyond what the path holds, for caches to store.
+    /// Bytes beyond the capacity of the path, for caches to store.
     pub(super) ahead: u64,
     /// Bytes of a packet.
     pub(super) payload: u64,
@@ -66,7 +68,7 @@ pub(super) struct Bounds {
 }
 
 impl Share {
-    /// A flow that begins with `opening` bytes, where one that is alone begins with `first`.
+    /// A flow that begins with `opening` bytes; a lone flow would begin with `first`.
     pub(super) fn new(bounds: Bounds, opening: u64, first: u64) -> Self {
         let Bounds { limit, ahead, payload, step } = bounds;
         Self {
@@ -100,7 +102,8 @@ impl Share {
         });
     }
 
-    /// New bytes arrived; `waited` is what they had, unless they came out of order: what is repaired does not wait.
+    /// New bytes arrived; `waited` is their waiting time, unless they came out of order, because repairs do not
+    /// wait.
     pub(super) fn on_bytes(&mut self, now: Instant, bytes: u64, waited: Option<Waited>) {
         self.least_waited = waited.map_or(self.least_waited, |waited| self.least_waited.min(waited.time));
         if waited.is_some_and(|waited| waited.is_dry) {
@@ -129,7 +132,7 @@ impl Share {
         if now < self.grown_until {
             return;
         }
-        // The first requests of a flow find nothing before them. They were enough where they were the usual ones.
+        // The first requests of a flow find an empty queue. They were enough if they were the usual ones.
         let is_first = self.grown_until == Instant::ZERO;
         self.grown_until = now + self.path_time();
         let most = if is_first { self.first } else { self.most() };
@@ -145,12 +148,13 @@ impl Share {
         }
     }
 
-    /// Where the requests ran out because the path was interrupted, more of them would not have helped.
+    /// The bound of growth. If the requests ran out because the path was interrupted, more of them would not have
+    /// helped.
     fn most(&self) -> u64 {
         if self.round == 0 { self.limit } else { (MOST * self.wanted()).min(self.limit) }
     }
 
-    /// What the path carries for the flow, and a little more.
+    /// The share of the path's capacity, and a little more.
     fn wanted(&self) -> u64 {
         let rate = self.rate();
         let on_path = rate.bytes_in(self.path_time()) * HOLD.0 / HOLD.1;
@@ -168,7 +172,7 @@ impl Share {
         self.rates.iter().copied().max().unwrap_or(Rate::ZERO)
     }
 
-    /// What an answer takes without its waiting, as a rule.
+    /// The usual time of an answer without its waiting.
     fn path_time(&self) -> Duration {
         self.path.map_or(Duration::ZERO, |(mean, deviation)| mean + deviation.scaled(2, 1))
     }
@@ -189,7 +193,8 @@ impl Share {
         self.size = (self.size / 2).max(LEAST_PACKETS * self.payload).min(self.size);
     }
 
-    /// The path has changed: its round trip is to be learnt anew. Until then the old one is the better guess than none.
+    /// The path has changed: its round trip has to be measured anew. Until then the old one is a better guess than
+    /// none.
     pub(super) fn on_new_path(&mut self) {
         self.is_old_path = true;
     }
@@ -219,7 +224,7 @@ mod tests {
             let carried = rate.bytes_in(rtt);
             let is_dry = share.size() < carried;
             wait = rate.time_for(share.size().saturating_sub(carried));
-            // Where the requests run out, what arrives is what was asked for.
+            // While the requests run out, exactly the requested bytes arrive.
             *now += if is_dry { rtt.scaled(PACKET, share.size()) } else { rate.time_for(PACKET) };
             share.on_rtt(rtt);
             share.on_bytes(*now, PACKET, Some(Waited { time: wait, is_dry }));

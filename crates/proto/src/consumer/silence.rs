@@ -1,14 +1,14 @@
 use crate::time::{Duration, Instant};
 
-/// How fast the longest pause is forgotten, per packet.
+/// Decay of the longest pause, per packet.
 const FORGET: (u64, u64) = (31, 32);
-/// Pauses below this are schedulers' and bursts'.
+/// Shorter pauses are due to schedulers and bursts.
 const MIN_QUIET: Duration = Duration::from_millis(20);
 
-/// Notices that a flow has stopped in the middle: twice as long without a byte as its pauses of before. Where the way
-/// leads through other nodes from one packet to the next, nobody says so: one early request finds out who answers now,
-/// long before a timeout would, and costs a packet twice where nothing has changed. (TCP's tail loss probe, RFC 8985
-/// section 7.2, waits for two round trips, because its answer begins a repair.)
+/// Notices that a flow has stopped in the middle: no byte for twice its longest earlier pause. If the way leads
+/// through other nodes from one packet to the next, no packet says so: one early request finds out which node
+/// answers now, long before a timeout would, and costs a duplicate packet if nothing has changed. (TCP's tail loss
+/// probe, RFC 8985 section 7.2, waits for two round trips, because its answer begins a repair.)
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     last: Option<Instant>,
@@ -26,7 +26,7 @@ impl Silence {
         self.is_probed = false;
     }
 
-    /// When to ask; once per silence.
+    /// Time of the probe; once per silence.
     pub(super) fn due(&self) -> Option<Instant> {
         let last = self.last.filter(|_| !self.is_probed)?;
         Some(last + self.longest.scaled(2, 1).max(MIN_QUIET))

@@ -7,14 +7,14 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     range: ByteRange,
-    /// When it was last asked for, or a Notice said that it is on its way.
+    /// Time of the last request, or of the last Notice that the range is on its way.
     since: Instant,
     tries: u32,
 }
 
-/// Which requests have waited longer than the timeout (LEOTP section III.B: one timer per Interest).
+/// The requests that have waited longer than the timeout (LEOTP section III.B: one timer per Interest).
 ///
-/// Entries are not taken out when their bytes arrive but when their time comes: then most are satisfied.
+/// Entries are not removed when their bytes arrive but when their time comes: most are satisfied by then.
 #[derive(Debug, Default)]
 pub(super) struct Timeouts {
     /// Asked for once, oldest first.
@@ -38,10 +38,10 @@ impl Timeouts {
         // One entry out of turn in the queue is only found late: it waits behind older ones, which are due first.
     }
 
-    /// When the next request has waited too long.
+    /// Time at which the next request has waited too long.
     pub(super) fn next_due(&self, rto: &Rto) -> Option<Instant> {
-        // Asked for with every packet. No timeout is shorter than the first: most of the others need no more
-        // than a comparison with it.
+        // Called with every packet. No timeout is shorter than the first, so most entries need only a comparison
+        // with it.
         let shortest = rto.timeout(0);
         let first = self.first.front().map_or(Instant::NEVER, |entry| entry.since + shortest);
         let due = self.again.iter().fold(first, |due, entry| {
@@ -60,7 +60,7 @@ impl Timeouts {
         Some((entry.range, entry.tries))
     }
 
-    /// `range` is asked for once more, or is to be looked at again later (with the same `tries`).
+    /// `range` is asked for once more, or will be looked at again later (with the same `tries`).
     pub(super) fn put_back(&mut self, now: Instant, range: ByteRange, tries: u32) {
         self.again.push(Entry { range, since: now, tries });
     }

@@ -5,15 +5,15 @@ use crate::units::Rate;
 const ROUNDS: usize = 8;
 const MIN_ROUND: Duration = Duration::from_millis(10);
 
-/// How many bytes a Consumer asks for ahead of what arrives.
+/// The bytes that a Consumer asks for ahead of arrivals.
 ///
-/// A request is a credit: too many cost only memory upstream (the hops' rates govern what is sent), too few
-/// leave the path idle. So: one and a half times what the path carries in its shortest round trip, and never
-/// less than a first window with which 20 Mbit/s fill 100 ms.
+/// A request is a credit: too many cost only memory upstream (the hops' rates govern the sending), too few leave
+/// the path idle. So the window is one and a half times the bytes that the path carries in its shortest round trip,
+/// and never less than a first window with which 20 Mbit/s fill 100 ms.
 #[derive(Debug)]
 pub(super) struct Window {
     limit: u64,
-    /// Asked for beyond what the path holds, for caches to store.
+    /// Asked for beyond the capacity of the path, for caches to store.
     ahead: u64,
     floor: u64,
     min_rtt: Option<Duration>,
@@ -65,7 +65,7 @@ impl Window {
         let rate = self.rates.iter().copied().max().unwrap_or(Rate::ZERO);
         let in_flight = self.min_rtt.map_or(0, |rtt| rate.bytes_in(rtt));
         let size = if self.is_old_path {
-            // A request takes as long as the path, or as what was asked before it. A full window would time itself,
+            // A request takes as long as the path, or as the requests before it. A full window would time itself,
             // and grow with every change of the path.
             self.floor.max(in_flight - in_flight / 5)
         } else {
@@ -74,7 +74,8 @@ impl Window {
         size.saturating_add(self.ahead).min(self.limit)
     }
 
-    /// The path has changed: its round trip is to be learnt anew. Until then the old one is the better guess than none.
+    /// The path has changed: its round trip has to be measured anew. Until then the old one is a better guess than
+    /// none.
     pub(super) fn on_new_path(&mut self) {
         self.is_old_path = true;
     }

@@ -5,7 +5,7 @@ use crate::time::Instant;
 use alloc::vec::Vec;
 use reed_solomon_simd::ReedSolomonDecoder;
 
-/// What is known of a packet of a block.
+/// State of a packet of a block.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 enum Slot {
     /// It did not come.
@@ -37,14 +37,14 @@ pub(super) struct Shape {
 /// Packets and parity of a block that came so far.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
-    /// When the first of it came.
+    /// Arrival of its first packet.
     pub(super) began: Instant,
     slots: Vec<Slot>,
     shape: Option<Shape>,
     parity: Vec<(u8, Vec<u8>)>,
 }
 
-/// What of a block was lost.
+/// The losses of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Losses {
     pub(super) packets: u32,
@@ -80,7 +80,7 @@ impl Block {
         is_new
     }
 
-    /// Parity came. What contradicts earlier parity, or the packets that came, is left out.
+    /// Parity arrived. It is ignored if it contradicts earlier parity, or the packets that arrived.
     pub(super) fn add_parity(&mut self, shape: Shape, place: u8, shard: &[u8]) {
         let fits = self.slots.len() <= usize::from(shape.packets)
             && self.packets().all(|packet| shard_len(packet.len()) <= shape.shard)
@@ -92,7 +92,7 @@ impl Block {
         }
     }
 
-    /// Repairs what is missing where enough came; how many it repaired.
+    /// Repairs the missing packets if enough arrived. Returns the number of repaired packets.
     pub(super) fn repair(&mut self) -> u32 {
         let Some(shape) = self.shape else { return 0 };
         let missing = self.slots.iter().filter(|slot| **slot == Slot::Missing).count();
@@ -145,7 +145,7 @@ impl Block {
         self.shape.is_some() && place >= self.len()
     }
 
-    /// What did not come by itself, of the packets that are known to exist.
+    /// Packets that did not arrive by themselves, among those that are known to exist.
     pub(super) fn losses(&self) -> Losses {
         let mut losses = Losses { packets: self.slots.len() as u32, ..Losses::default() };
         let mut before = true;

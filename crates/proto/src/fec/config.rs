@@ -3,7 +3,7 @@
 use crate::time::Duration;
 use core::ops::Deref;
 
-/// What an encoder and its decoder are set to. [`FecConfig::new`] checks it.
+/// Settings of an encoder and its decoder. [`FecConfig::new`] checks them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FecSettings {
     /// The share of packets that may stay lost: as much parity is sent as this needs at the measured loss.
@@ -14,11 +14,12 @@ pub struct FecSettings {
     pub most_block: u8,
     /// A block that has not filled up is closed after this.
     pub block_time: Duration,
-    /// The decoder keeps packets behind a gap for so long at most.
+    /// Longest time for which the decoder keeps packets behind a gap.
     pub hold: Duration,
-    /// A gap is not repaired any more so long after a packet of a later block came: so far the path may reorder.
+    /// A gap is not repaired any more this long after a packet of a later block arrived: the allowance for
+    /// reordering by the path.
     pub reorder: Duration,
-    /// The decoder reports what was lost this often.
+    /// Interval of the decoder's loss reports.
     pub report_every: Duration,
     /// The share of packets lost that the encoder expects before the first report.
     pub first_guess: f64,
@@ -31,7 +32,8 @@ impl Default for FecSettings {
             residual: 1e-5,
             most_overhead: 0.5,
             most_block: 64,
-            // What waited behind a gap goes on at once: 60 ms at 1 Mbit/s are eight packets, which a gateway's queue of 20 takes.
+            // Packets that waited behind a gap leave at once: 60 ms at 1 Mbit/s are eight packets, which a
+            // gateway's queue of 20 takes.
             block_time: Duration::from_millis(60),
             // A block, and as long again for its parity to come.
             hold: Duration::from_millis(120),
@@ -47,7 +49,7 @@ impl Default for FecSettings {
 pub struct FecConfigError {
     /// Its name.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// The fault of the setting.
     pub problem: &'static str,
 }
 

@@ -6,7 +6,7 @@ use crate::time::Instant;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-/// What a decoder did.
+/// Counters of a decoder.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FecDecoderStats {
     /// Packets handed on.
@@ -19,9 +19,9 @@ pub struct FecDecoderStats {
 
 /// The far end of the lossy part.
 ///
-/// Inputs: [`Self::on_frame`], and [`Self::on_timeout`] when [`Self::poll_timeout`] is due. Outputs: [`Self::poll_packet`]
-/// and [`Self::poll_report`], each until `None` after every input. `now` never goes back. What an encoder's peer can
-/// make it hold is bounded: [`MOST_BLOCKS`] blocks.
+/// Inputs: [`Self::on_frame`], and [`Self::on_timeout`] when [`Self::poll_timeout`] is due. Outputs:
+/// [`Self::poll_packet`] and [`Self::poll_report`], each until `None` after every input. `now` never goes back. The
+/// memory that an encoder's peer can make it use is bounded: [`MOST_BLOCKS`] blocks.
 #[derive(Debug)]
 pub struct FecDecoder {
     config: FecConfig,
@@ -46,7 +46,7 @@ pub struct FecDecoder {
 const MOST_BLOCKS: usize = 64;
 /// Packets given up whose late arrival is recognised.
 const MOST_GIVEN_UP: usize = 256;
-/// Numbers begin here, so that ones before the first are none below zero.
+/// Numbers begin here, so that packets before the first have no negative numbers.
 const BASE: u64 = 1 << 32;
 /// A number that leaps further than this belongs to another encoder's life: everything starts anew.
 const LONGEST_LEAP: u64 = 1 << 16;
@@ -111,17 +111,17 @@ impl FecDecoder {
         Some(FecFrame::Report(self.seen).to_bytes())
     }
 
-    /// When to call [`Self::on_timeout`] and [`Self::poll_report`] if nothing else happens.
+    /// Time of the next call of [`Self::on_timeout`] and [`Self::poll_report`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         [self.give_up_at(), self.report_at].into_iter().flatten().min()
     }
 
-    /// What it counted.
+    /// Its counters.
     pub fn stats(&self) -> FecDecoderStats {
         self.stats
     }
 
-    /// What it saw since the start.
+    /// The losses that it saw since the start.
     pub fn report(&self) -> FecReport {
         self.seen
     }
@@ -178,7 +178,7 @@ impl FecDecoder {
         self.highest = BASE + u64::from(low);
     }
 
-    /// Hands on what can be, and gives up what is overdue.
+    /// Hands on the packets that are ready, and gives up overdue ones.
     fn advance(&mut self, now: Instant) {
         loop {
             self.hand_on();
@@ -230,7 +230,7 @@ impl FecDecoder {
         own.or_else(later)
     }
 
-    /// When the gap at the front is not waited for any longer.
+    /// Time at which waiting for the gap at the front ends.
     fn give_up_at(&self) -> Option<Instant> {
         let (number, since) = self.stuck?;
         let later =
@@ -258,7 +258,7 @@ impl FecDecoder {
         (self.next, self.stuck) = (Some(to), None);
     }
 
-    /// The blocks before `number` are done with: what they lost is counted.
+    /// The blocks before `number` are finished: their losses are counted.
     fn finish_before(&mut self, number: u64) {
         while let Some(entry) = self.blocks.first_entry()
             && *entry.key() < number

@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use reed_solomon_simd::ReedSolomonEncoder;
 
-/// What an encoder did.
+/// Counters of an encoder.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FecEncoderStats {
     /// Packets that it was given.
@@ -63,7 +63,7 @@ impl FecEncoder {
         }
     }
 
-    /// The far end said what was lost.
+    /// The far end reported its losses.
     pub fn on_report(&mut self, report: FecReport) {
         self.estimate.on_report(report);
         self.plan = plan(&self.config, &self.estimate);
@@ -81,7 +81,7 @@ impl FecEncoder {
         self.outgoing.pop_front()
     }
 
-    /// When to call [`Self::on_timeout`] if nothing else happens.
+    /// Time of the next call of [`Self::on_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.closes
     }
@@ -91,7 +91,7 @@ impl FecEncoder {
         &self.plan
     }
 
-    /// What it counted.
+    /// Its counters.
     pub fn stats(&self) -> FecEncoderStats {
         self.stats
     }
@@ -129,6 +129,6 @@ fn parity_of(block: &[Vec<u8>], parity: u8) -> Vec<Vec<u8>> {
         let result = encoder.encode()?;
         Ok::<_, reed_solomon_simd::Error>(result.recovery_iter().map(<[u8]>::to_vec).collect())
     };
-    // Counts and lengths are within what the code takes: 255 packets at most, all shards alike and even.
+    // Counts and lengths are within the limits of the code: 255 packets at most, all shards alike and even.
     encode().unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! How much a path loses, and in what runs.
+//! The loss of a path: its share, and the length of its runs.
 
 use super::FecReport;
 
 /// Older packets than this, about, do not count any more.
 const MEMORY: f64 = 5_000.0;
-/// What is believed before the first report weighs as much as so many packets.
+/// The guess before the first report weighs as much as so many packets.
 const PRIOR: f64 = 200.0;
 
 /// The loss of a path, from the reports of its far end.
@@ -39,7 +39,8 @@ impl LossEstimate {
         self.last = report;
     }
 
-    /// The share of packets lost. Never none: what was not seen among so many may still happen once in them.
+    /// The share of packets lost. Never zero: a loss that was not seen among so many packets may still happen once
+    /// in them.
     pub fn share(&self) -> f64 {
         (self.lost + 0.5) / (self.packets + 1.0)
     }
@@ -61,7 +62,7 @@ mod tests {
         for thousands in 1..=20 {
             let report = FecReport { packets: 1000 * thousands, lost: 40 * thousands, runs: 10 * thousands };
             estimate.on_report(report);
-            // The same again says nothing new.
+            // A repeated report says nothing new.
             estimate.on_report(report);
         }
         assert!((estimate.share() - 0.04).abs() < 1e-3, "{}", estimate.share());

@@ -1,4 +1,4 @@
-//! What travels between encoder and decoder. All integers are big-endian.
+//! Frames between encoder and decoder. All integers are big-endian.
 //!
 //! | kind | fields |
 //! |---|---|
@@ -35,11 +35,11 @@ pub enum FecFrame<'a> {
         /// Its contents.
         shard: &'a [u8],
     },
-    /// What was lost so far.
+    /// The losses so far.
     Report(FecReport),
 }
 
-/// What the decoder saw since the start, modulo 2^32.
+/// The losses that the decoder saw since the start, modulo 2^32.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FecReport {
     /// Packets that were sent, as far as their numbers tell.
@@ -53,7 +53,7 @@ pub struct FecReport {
 /// Bytes that are no frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameError {
-    /// The kind is none that exists.
+    /// The kind does not exist.
     UnknownKind(u8),
     /// They end too early.
     TooShort,
@@ -69,7 +69,7 @@ impl<'a> FecFrame<'a> {
     /// Reads a frame.
     ///
     /// # Errors
-    /// Why the bytes are none.
+    /// The reason why the bytes are no frame.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FrameError> {
         let (&kind, rest) = bytes.split_first().ok_or(FrameError::TooShort)?;
         match kind {
@@ -98,7 +98,7 @@ impl<'a> FecFrame<'a> {
         }
     }
 
-    /// Writes it behind what is in `out`.
+    /// Appends the frame to `out`.
     pub fn emit(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Packet { number, place, packet } => {

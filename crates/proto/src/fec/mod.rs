@@ -1,10 +1,12 @@
-//! A systematic erasure code against the losses of a terrestrial path (SatERN, section II): what it repairs is no end-to-end
-//! loss, so nobody waits a satellite's round trip for it, and no sender mistakes it for congestion.
+//! A systematic erasure code against the losses of a terrestrial path (SatERN, section II): a loss that it repairs
+//! is no end-to-end loss, so no receiver waits a satellite's round trip for it, and no sender mistakes it for
+//! congestion.
 //!
-//! Packets are opaque: whatever is inside, ciphertext of a tunnel included, comes out byte for byte. The [`FecEncoder`]
-//! stands where the lossy part begins and sends every packet at once, with parity after every block; the [`FecDecoder`]
-//! stands where it ends, at the satellite gateway. It hands packets on in order, repairs what parity can, measures what was
-//! lost, and reports it; from the reports the encoder chooses length and parity of its blocks ([`FecPlan`]).
+//! Packets are opaque: any contents, ciphertext of a tunnel included, come out byte for byte. The [`FecEncoder`]
+//! stands where the lossy part begins and sends every packet at once, with parity after every block; the
+//! [`FecDecoder`] stands where it ends, at the satellite gateway. The decoder hands packets on in order, repairs
+//! losses by parity, measures the losses, and reports them; from the reports the encoder chooses length and parity
+//! of its blocks ([`FecPlan`]).
 //!
 //! The code is Reed and Solomon's, by the crate `reed-solomon-simd`: of k packets and r parity packets, any k are enough.
 

@@ -1,11 +1,11 @@
-//! How long blocks are and how much parity they have, for a measured loss.
+//! Length and parity of blocks for a measured loss.
 
 use super::Gilbert;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a packet time that a lost packet waits for its repair is worth, in parity packets: long blocks need less parity,
-/// short ones repair sooner. At this price the best block has some 64 packets at 0.1 % and 32 at 1 %.
+/// Price, in parity packets, of each packet time that a lost packet waits for its repair: long blocks need less
+/// parity, short ones repair sooner. At this price the best block has some 64 packets at 0.1 % and 32 at 1 %.
 const PRICE_OF_WAITING: f64 = 0.25;
 
 /// Parity packets that a block may have however short it is: a lone packet is to arrive as surely as one of many, and short
@@ -45,7 +45,7 @@ impl FecPlan {
         let enough = |packets: &usize| {
             unrepaired[packets + usize::from(parity[*packets])][usize::from(parity[*packets])] <= residual
         };
-        // Where no length repairs enough, the longest repairs most.
+        // If no length repairs enough, the longest repairs most.
         let best = (1..=most).filter(enough).min_by(|a, b| cost(a).total_cmp(&cost(b)));
         Self { block: best.unwrap_or(most) as u8, parity }
     }
@@ -61,16 +61,16 @@ impl FecPlan {
     }
 }
 
-/// By packets n in a row, and by r: the share of packets that are lost and not repaired where any n - r of the n
-/// are enough.
+/// The share of packets that are lost and not repaired if any n - r packets of n are enough; by the number n of
+/// packets in a row, and by r.
 fn unrepaired(share: f64, burst: f64, most: usize) -> Vec<Vec<f64>> {
     let channel = Gilbert::new(share, burst);
-    // By the number of losses so far: the chance of having had so many, and being in the good or the bad state.
+    // By the number of losses so far: the probability of that number, in the good or the bad state.
     let (mut good, mut bad) = (vec![0.0; most + 2], vec![0.0; most + 2]);
     (good[0], bad[0]) = (1.0 - channel.share, channel.share);
     let mut table = vec![vec![0.0]];
     for n in 1..=most {
-        // What is in the bad state loses this packet, and then everybody moves on.
+        // A channel in the bad state loses this packet, and then every state moves on.
         let lost: Vec<f64> = core::iter::once(0.0).chain(bad[..n].iter().copied()).collect();
         let kept: Vec<f64> = good[..=n].to_vec();
         let chance = |j: usize| kept[j] + lost[j];

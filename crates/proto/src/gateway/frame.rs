@@ -1,10 +1,10 @@
-//! What gateways say to each other inside the records of a trunk.
+//! Frames between gateways, inside the records of a trunk.
 
 use crate::wire::varint;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Where a stream came from and where it goes.
+/// Source and target of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opening {
     /// The client's address.
@@ -53,7 +53,7 @@ impl Reason {
     }
 }
 
-/// A stream on the wire: a number of whoever opened it.
+/// A stream on the wire: a number of the gateway that opened it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct WireId {
     /// Whether the sender of the frame opened it.
@@ -136,7 +136,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Takes a frame off the front of `bytes`; `None` when there is none that makes sense.
+    /// Takes a frame off the front of `bytes`; `None` if no valid frame is there.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (&first, rest) = bytes.split_first()?;
         let kind = first & !(FLAG_SENDERS | FLAG_END);

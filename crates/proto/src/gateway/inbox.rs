@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 /// Bytes of a record's length field.
 const LENGTH: usize = 2;
-/// Bytes that a record takes beyond what is in it.
+/// Bytes of a record beyond its contents.
 pub(super) const RECORD_OVERHEAD: usize = LENGTH + TAG_LEN;
 
 /// Appends `plain` as the record at `offset` of a trunk: its length, and the rest sealed. The offset is the nonce: a
@@ -27,8 +27,9 @@ fn nonce(offset: u64) -> [u8; NONCE_LEN] {
 
 /// Opens the records of a trunk, whose bytes come in any order.
 ///
-/// A packet nearly always is one record, and is opened at once, whatever is missing before it: a loss of one stream
-/// keeps no other waiting. A repair may be cut elsewhere; what does not open waits for what is before and behind it.
+/// A packet nearly always is one record, and is opened at once, even if bytes before it are missing: a loss of one
+/// stream delays no other. A repair may be cut elsewhere; bytes that do not open wait for their neighbours before
+/// and behind.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     opened: RangeSet,
@@ -52,10 +53,10 @@ impl Inbox {
         self.waiting = self.waiting.split_off(&end);
     }
 
-    /// Takes the bytes at `offset` and appends what is in each record that they complete to `out`.
+    /// Takes the bytes at `offset` and appends the contents of each record that they complete to `out`.
     ///
     /// # Errors
-    /// [`BadRecord`] when a record whose beginning is certain is not what the key's owner sealed.
+    /// [`BadRecord`] if a record whose beginning is certain was not sealed by the key's owner.
     pub(super) fn push(
         &mut self,
         key: &impl SealKey,
@@ -116,9 +117,9 @@ impl Inbox {
         self.waiting.insert(joined.0, joined.1);
     }
 
-    /// Looks again at what waits, now that the beginning of a record at `end` may be certain.
+    /// Tries the waiting bytes again, now that the beginning of a record at `end` may be certain.
     fn reconsider(&mut self, key: &impl SealKey, end: u64, out: &mut Vec<u8>) -> Result<(), BadRecord> {
-        // The piece at `end`, or the one that was just joined to what lies before it.
+        // The piece at `end`, or the piece that was just joined to its predecessor.
         let start = self.waiting.range(..=end).next_back().map(|(start, _)| *start);
         let Some(start) =
             start.filter(|start| *start == 0 || self.opened.contains(ByteRange::at(start - 1, 1)))
@@ -134,7 +135,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// All before `end` is opened: what waits there may follow.
+    /// All bytes before `end` are opened: the bytes that wait there may follow.
     fn after(&mut self, key: &impl SealKey, end: u64, out: &mut Vec<u8>) -> Result<(), BadRecord> {
         let Some(bytes) = self.waiting.remove(&end) else { return Ok(()) };
         self.push(key, end, &bytes, out)

@@ -1,4 +1,4 @@
-//! A gateway's dealings with one peer: hello, the session's life, and what its records say.
+//! A gateway's dealings with one peer: hello, the session's life, and the frames of its records.
 
 use super::carry::{Carry, CarryStats};
 use super::frame::{Frame, Opening, WireId};
@@ -68,7 +68,7 @@ impl<B: Bond> Peer<B> {
         }
     }
 
-    /// The flow by which we ask who the peer is.
+    /// The flow by which we ask for the peer's identity.
     fn question(&self) -> FlowId {
         hello_flow(self.bond.hello(false), self.ours)
     }
@@ -95,12 +95,12 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let answer = self.consumer.close(flow).and_then(|mail| mail.number());
         if let Some(number) = answer {
             self.begin(now, index, number);
-            // Who was asked has begun, too.
+            // The peer that answered has begun, too.
             self.ask_trunk(now, index);
         }
     }
 
-    /// A peer asked who we are, and said with it who it is.
+    /// A peer asked for our identity, and named itself with the question.
     pub(super) fn on_asked(&mut self, now: Instant, tag: [u8; 8], number: u64) {
         let asker = self.peers.iter().position(|peer| peer.bond.hello(true) == tag);
         if let Some(index) = asker {
@@ -141,7 +141,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.ask_packets(now, index);
     }
 
-    /// Somebody asks for `flow`. Who asks for a trunk of ours has begun the session.
+    /// A request for `flow` arrived. A peer that asks for a trunk of ours has begun the session.
     pub(super) fn on_trunk_asked(&mut self, now: Instant, flow: FlowId) {
         if self.unasked == 0 {
             return;
@@ -189,7 +189,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     fn void(&mut self, stream: StreamId, reason: Reason) {
         let Some(removed) = self.remove(stream) else { return };
         self.stats.resets += 1;
-        // Of a stream whose opening has not come nobody knows.
+        // The application does not know a stream whose opening has not come.
         if removed.opening.is_some() {
             self.events.push_back(GatewayEvent::Reset { stream, reason });
         }

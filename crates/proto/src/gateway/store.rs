@@ -13,15 +13,15 @@ pub(super) struct Store {
     /// By the first half of the name: the second half is the asker's number.
     greetings: BTreeMap<[u8; 8], Greeting>,
     trunks: BTreeMap<FlowId, Log>,
-    /// Who asked since it was last looked: the greeting, and the asker's number.
+    /// Questions since the last look: the greeting, and the asker's number.
     asked: Vec<([u8; 8], u64)>,
 }
 
-/// How a peer is answered.
+/// The answer to a peer's hello.
 #[derive(Clone, Copy, Debug)]
 struct Greeting {
     number: u64,
-    /// The asker that was last told of.
+    /// The asker that was reported last.
     asker: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ impl Log {
     }
 }
 
-/// The flow by which a gateway that began as `asker` asks who answers under `tag`.
+/// The flow by which a gateway that began as `asker` asks for the gateway behind `tag`.
 pub(super) fn hello_flow(tag: [u8; 8], asker: u64) -> FlowId {
     let mut id = [0; FlowId::LEN];
     id[..8].copy_from_slice(&tag);
@@ -112,7 +112,7 @@ impl Store {
 impl Source for Store {
     fn lookup(&mut self, flow: FlowId) -> Lookup {
         if let Some(log) = self.trunks.get(&flow) {
-            // Relays may keep it: their repairs come from there. Nobody else knows its name, or can read it.
+            // Relays may keep it: their repairs come from there. No other node knows its name, or can read it.
             return Lookup::Live { available: log.end(), is_volatile: false };
         }
         let Some((greeting, tag, asker)) = self.greeting(flow) else {

@@ -7,20 +7,20 @@ use alloc::vec::Vec;
 pub(super) const FIRST_WINDOW: u64 = 2 << 20;
 /// The most bytes of a stream that may be under way.
 const MOST_WINDOW: u64 = 16 << 20;
-/// Bytes that a user may hand over before they are sent: what lies here waits behind nobody else's, but can no longer
-/// be refused.
+/// Bytes that a user may hand over before they are sent. They do not delay the bytes of other streams, but can no
+/// longer be refused.
 pub(super) const SEND_BUFFER: usize = 256 << 10;
 
-/// What a gateway knows of a stream.
+/// State of a stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     /// Unknown while only later frames of the stream have come.
     pub(super) opening: Option<Opening>,
     pub(super) send: Sending,
     pub(super) receive: Receiving,
-    /// Somebody was told that there is something to read, and has not read since.
+    /// The application was told that there is something to read, and has not read since.
     pub(super) is_readable_told: bool,
-    /// Somebody was refused bytes for want of room.
+    /// The application was refused bytes for want of room.
     pub(super) is_writer_waiting: bool,
 }
 
@@ -60,7 +60,7 @@ impl Sending {
         if self.is_ending { 0 } else { SEND_BUFFER.saturating_sub(self.queue.len()) }
     }
 
-    /// Takes what there is room for, and says how much that is.
+    /// Takes the bytes for which there is room. Returns their number.
     pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room());
         self.queue.extend(&bytes[..taken]);
@@ -104,7 +104,7 @@ pub(super) struct Receiving {
     ready: VecDeque<u8>,
     /// Offset after the last byte in `ready`.
     next: u64,
-    /// What came ahead of its turn, by offset.
+    /// Bytes that came ahead of their turn, by offset.
     later: BTreeMap<u64, Vec<u8>>,
     later_bytes: usize,
     length: Option<u64>,
@@ -164,7 +164,7 @@ impl Receiving {
         }
     }
 
-    /// What can be read, as two pieces.
+    /// The readable bytes, as two pieces.
     pub(super) fn ready(&self) -> (&[u8], &[u8]) {
         self.ready.as_slices()
     }

@@ -18,7 +18,7 @@ pub struct Account {
 /// A peer of a gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerView {
-    /// Whom the gateway asks for the peer's bytes.
+    /// The neighbour that is asked for the peer's bytes.
     pub address: SocketAddr,
     /// Whether it answers.
     pub is_up: bool,
@@ -84,7 +84,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.producer.downstreams()
     }
 
-    /// Changes what neighbours that ask are told of this node.
+    /// Changes the facts that this node tells neighbours about itself.
     pub fn set_about(&mut self, about: About) {
         self.producer.set_about(about);
     }

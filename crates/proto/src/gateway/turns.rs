@@ -63,7 +63,7 @@ impl Turns {
         }
     }
 
-    /// Whether nobody has anything to send.
+    /// Whether no stream has anything to send.
     pub(super) fn is_empty(&self) -> bool {
         self.deficits.is_empty()
     }

@@ -6,9 +6,9 @@ use crate::time::Instant;
 pub enum Speaker {
     /// The incarnation that answered before, or the first one.
     Known,
-    /// Another incarnation answers from now on: the neighbour restarted, or another node stands in its place. It was
-    /// not asked for what its predecessor was. Or this node asks as another incarnation, to which the neighbour begins
-    /// with nothing.
+    /// Another incarnation answers from now on: the neighbour restarted, or another node stands in its place, and
+    /// it does not know the requests that its predecessor got. Or this node asks as another incarnation, for which
+    /// the neighbour has no state yet.
     New,
     /// An incarnation that no longer answers: its packet was still on its way when the next one took over. Its bytes
     /// count, its counter and its delay do not.
@@ -17,14 +17,14 @@ pub enum Speaker {
 
 /// The incarnation that answers a Requester.
 ///
-/// Where a path changes, packets of both incarnations arrive mixed for a while. A packet is a former one's if it answers
-/// an Interest of before the present incarnation took over.
+/// When a path changes, packets of both incarnations arrive mixed for a while. A packet comes from a former
+/// incarnation if it answers an Interest from before the present incarnation took over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Answerer {
     present: Option<(Memories, Instant)>,
 }
 
-/// The two memories that a hop lies between. The Responder's state belongs to both.
+/// The two memories at the ends of a hop. The Responder's state belongs to both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Memories {
     answerer: Incarnation,
@@ -32,7 +32,7 @@ struct Memories {
 }
 
 impl Answerer {
-    /// A packet of `peer` arrived that answers what was sent until `answered`; `None` when it does not tell.
+    /// A packet of `peer` arrived that answers the Interests sent until `answered`; `None` if it does not tell.
     pub(super) fn hear(&mut self, now: Instant, peer: &Peer, answered: Option<Instant>) -> Speaker {
         let memories = Memories { answerer: peer.incarnation, asker: peer.asker };
         let speaker = match self.present {
@@ -60,7 +60,7 @@ mod tests {
         asked_by(boot, 1)
     }
 
-    /// Node `boot` answers what this node asked in its start `own`.
+    /// Node `boot` answers the requests that this node sent in its start `own`.
     fn asked_by(boot: u64, own: u64) -> Peer {
         let incarnation = |boot| Incarnation { boot, link: 1 };
         let face = core::net::SocketAddr::from(([192, 0, 2, 1], 1)).into();
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(answerer.hear(at(241), &node(1), Some(at(201))), Speaker::New, "it has heard us since");
     }
 
-    /// A node whose clock goes back asks as another incarnation, to which the neighbour begins with nothing.
+    /// A node whose clock goes back asks as another incarnation, for which the neighbour has no state yet.
     #[test]
     fn a_neighbour_begins_anew_for_a_node_that_asks_as_another() {
         let mut answerer = Answerer::default();

@@ -1,6 +1,6 @@
 //! The dense counter of a hop: which packets of a neighbour arrived, and which were lost on the way from it.
 
-/// How many of the newest packets are remembered.
+/// Number of the newest packets that are remembered.
 const WINDOW: u64 = 1024;
 const WORDS: usize = WINDOW as usize / 64;
 
@@ -30,13 +30,13 @@ pub struct Arrivals {
     /// A number this far behind the newest is lost if it has not arrived.
     reorder: u64,
     reorder_limit: u64,
-    /// What is missing before the next arrival is nobody's loss.
+    /// Packets missing before the next arrival were not lost on this hop.
     resumes: bool,
 }
 
 impl Arrivals {
-    /// A window in which a packet is lost once `reorder` later ones have arrived, or as many more, up to
-    /// `limit`, as one was seen to be overtaken by.
+    /// A window in which a packet is lost once `reorder` later ones have arrived. This number grows, up to `limit`,
+    /// to the largest number of packets that overtook one.
     pub fn new(reorder: u32, limit: u32) -> Self {
         Self {
             next: 0,
@@ -48,14 +48,14 @@ impl Arrivals {
         }
     }
 
-    /// The neighbour was not listened to for a while: the counter is taken up where the next packet finds it.
+    /// This node did not listen to the neighbour for a while: counting goes on from the next packet.
     pub fn resume(&mut self) {
         self.resumes = true;
         self.judged = self.next;
     }
 
-    /// A packet with the wire counter `counter` arrived. It is the number nearest to the newest one (RFC 9000, appendix
-    /// A.3): a sender has never more than half of the 2^16 counters under way.
+    /// A packet with the wire counter `counter` arrived. Its number is the nearest to the newest one (RFC 9000,
+    /// appendix A.3): a sender never has more than half of the 2^16 counters under way.
     pub fn on_arrival(&mut self, counter: u16) -> Arrival {
         let resumes = core::mem::take(&mut self.resumes);
         if self.next == 0 || resumes {
@@ -81,21 +81,20 @@ impl Arrivals {
         self.reorder as u32
     }
 
-    /// How many packets between `after` and `before`, both excluded, have not arrived. What lies further back
-    /// than the window counts as missing.
+    /// Number of packets between `after` and `before`, both excluded, that have not arrived. Packets further back
+    /// than the window count as missing.
     pub fn missing_between(&self, after: u64, before: u64) -> u64 {
         let from = (after + 1).max(self.next.saturating_sub(WINDOW));
         let forgotten = from - (after + 1);
         forgotten + (from..before).filter(|&number| !self.has(number)).count() as u64
     }
 
-    /// Counts the packets as lost that are missing and that later arrivals have not condemned: their
-    /// reordering time has passed.
+    /// Counts all packets as lost that are still missing and not counted: their reordering time has passed.
     pub fn condemn_rest(&mut self) -> u32 {
         self.judge(self.next).0
     }
 
-    /// A packet that is missing was made good by other means. True when it had not been counted as lost, and will not be.
+    /// A missing packet was repaired by other means. True if it had not been counted as lost, and will not be.
     pub fn fill(&mut self, number: u64) -> bool {
         let is_known = number + WINDOW < self.next || number >= self.next || self.has(number);
         if is_known {
@@ -110,7 +109,7 @@ impl Arrivals {
         (self.judged..self.next).any(|number| !self.has(number))
     }
 
-    /// Counts what is missing below `end`, once, and the runs that it begins.
+    /// Counts the missing packets below `end`, each once, and the runs that they begin.
     fn judge(&mut self, end: u64) -> (u32, u32) {
         let from = self.judged.max(self.next.saturating_sub(WINDOW));
         let forgotten = from - self.judged;
@@ -135,7 +134,7 @@ impl Arrivals {
 
     fn advance(&mut self, number: u64) -> Arrival {
         let advance = (number + 1 - self.next) as u32;
-        // All but the newest window of what was jumped over is lost for good.
+        // The skipped packets are lost for good, except for those in the newest window.
         for jumped in self.next.max(number.saturating_sub(WINDOW))..number {
             self.clear(jumped);
         }

@@ -17,7 +17,7 @@ use crate::wire::{CodePlan, Interest, Limit, NotNow, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// The Responders of a node, one per downstream hop, and which of them may send next.
+/// The Responders of a node, one per downstream hop, and the order in which they may send.
 pub struct Downlinks {
     links: Table<LinkKey<Peer>, Responder>,
     faces: Faces,
@@ -42,7 +42,7 @@ pub struct Asking<'a> {
     pub interest: &'a Interest,
     /// Bytes of its datagram.
     pub len: usize,
-    /// The token that the node wants from this address; `None` where it wants none.
+    /// The token that the node wants from this address; `None` if it wants none.
     pub wanted_token: Option<u32>,
 }
 
@@ -84,7 +84,7 @@ const MOST_BYTES_BACK: Duration = Duration::from_secs(2);
 pub struct Due {
     /// The hop.
     pub link: Slot,
-    /// What to send.
+    /// The next action.
     pub turn: Turn,
     /// Whether more could leave if the rate allowed it.
     pub backlog: bool,
@@ -160,7 +160,7 @@ impl Downlinks {
         self.reschedule(link);
     }
 
-    /// A hop that is to be forgotten: its neighbour was replaced at its face a while ago, or it is the oldest of too many
+    /// A hop to be forgotten: its neighbour was replaced at its face a while ago, or it is the oldest of too many
     /// strangers. Returns it with the owners of its queues, which must be closed before [`Downlinks::forget`].
     pub fn take_superfluous(&mut self, now: Instant) -> Option<(Slot, Vec<Slot>)> {
         let most = (self.ledger.budget() / cost::NEIGHBOUR / STRANGERS).max(1) as usize;
@@ -170,12 +170,12 @@ impl Downlinks {
         Some((link, owners.unwrap_or_default()))
     }
 
-    /// When [`Downlinks::take_superfluous`] has something if no input arrives first.
+    /// Time at which [`Downlinks::take_superfluous`] has something, if no input arrives first.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.faces.next_timeout()
     }
 
-    /// Bytes that the neighbour of a hop may ask for beyond what it waits for.
+    /// Bytes that the neighbour of a hop may ask for in addition to those that it waits for.
     pub fn credit(&self, link: Slot) -> u64 {
         let outstanding = self.links.get(link).map_or(0, Responder::outstanding);
         self.config.credit_per_neighbour.saturating_sub(outstanding)
@@ -293,7 +293,7 @@ impl Downlinks {
         self.ended.pop()
     }
 
-    /// Ends the transfers whose last byte was sent `quiet` ago, and that nobody has asked anything of since.
+    /// Ends the transfers whose last byte was sent `quiet` ago, and that were not requested since.
     pub fn end_complete(&mut self, now: Instant, quiet: Duration) {
         for (_, responder) in self.links.iter_mut() {
             while let Some((flow, tally)) = responder.scheduler.take_over(now, quiet) {
@@ -359,12 +359,12 @@ impl Downlinks {
         self.reschedule(link);
     }
 
-    /// When [`Downlinks::poll`] has something if no input arrives first.
+    /// Time at which [`Downlinks::poll`] has something, if no input arrives first.
     pub fn next_turn(&self) -> Instant {
         self.due.next()
     }
 
-    /// What to send at `now`.
+    /// The next action at `now`.
     #[inline]
     pub fn poll(&mut self, now: Instant) -> Option<Due> {
         while let Some((at, link)) = self.due.first() {
@@ -382,7 +382,7 @@ impl Downlinks {
         None
     }
 
-    /// How many bytes wait in a queue.
+    /// Bytes that wait in a queue.
     pub fn queued_bytes(&self, link: Slot, queue: Slot) -> u64 {
         self.links.get(link).map_or(0, |responder| responder.scheduler.queued_bytes(queue))
     }

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 /// two nodes more often than this keeps the state of both.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// The incarnations that ask from each face. A face speaks with one of them at a time, the one heard last: nobody receives
-/// what is sent there for another one.
+/// The incarnations that ask from each face. A face speaks with one of them at a time, the one heard last: packets
+/// for another incarnation have no receiver there.
 pub(super) struct Faces {
     by_face: Table<Face, Speakers>,
     /// Hops whose incarnation was replaced, and when.
@@ -32,12 +32,12 @@ pub(super) struct Change {
 }
 
 impl Faces {
-    /// Nobody has spoken.
+    /// No face has spoken.
     pub(super) fn new(seed: u64) -> Self {
         Self { by_face: Table::new(seed), replaced: Vec::new() }
     }
 
-    /// A peer was heard on `link`. Returns what changes where another one spoke at its face last.
+    /// A peer was heard on `link`. Returns the change if another peer spoke last at its face.
     pub(super) fn hear(&mut self, now: Instant, peer: &Peer, link: Slot) -> Option<Change> {
         let incarnation = peer.incarnation;
         let fresh = || Speakers { present: incarnation, links: Vec::new() };
@@ -65,7 +65,7 @@ impl Faces {
         Some(self.replaced.swap_remove(place).1)
     }
 
-    /// When [`Faces::take_replaced`] has something.
+    /// Time at which [`Faces::take_replaced`] has something.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.replaced.iter().map(|(since, _)| *since + MEMORY).min()
     }

@@ -1,8 +1,9 @@
-//! Hello: what a node tells a neighbour of itself.
+//! Hello: the facts that a node tells a neighbour about itself.
 //!
-//! A node asks its upstream for the flow [`HELLO`], and the upstream answers by itself, with one packet. So a node knows
-//! that its upstream is there before anybody wants data from it, and how far away it is. Hello is for operators: no
-//! part of a hop's control depends on it, it takes no number of the hop's counter, and it is neither kept nor passed on.
+//! A node asks its upstream for the flow [`HELLO`], and the upstream answers by itself, with one packet. So a node
+//! knows that its upstream is there before any client wants data from it, and how far away it is. Hello is for
+//! operators: no part of a hop's control depends on it, it takes no number of the hop's counter, and it is neither
+//! kept nor passed on.
 
 use super::Uplinks;
 use crate::name::FlowId;
@@ -46,7 +47,7 @@ impl core::fmt::Debug for Version {
     }
 }
 
-/// What a node tells of itself.
+/// The facts that a node tells about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct About {
     /// The version of its program.
@@ -74,21 +75,21 @@ impl About {
 /// A neighbour's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
-    /// Who answered.
+    /// The node that answered.
     pub peer: Peer,
-    /// When.
+    /// Time of the answer.
     pub at: Instant,
     /// From the question to the answer.
     pub rtt: Option<Duration>,
     /// The version of its program.
     pub version: Version,
-    /// By how much its clock is ahead of this node's, µs, to within half of `rtt`; `None` where either does not know the
-    /// time of day.
+    /// Lead of its clock over this node's, µs, to within half of `rtt`; `None` if either does not know the time of
+    /// day.
     pub clock_ahead: Option<i64>,
 }
 
 impl Greeting {
-    /// Reads an answer that arrived at `now`; `None` when it is none.
+    /// Reads an answer that arrived at `now`; `None` if it is malformed.
     fn read(now: Instant, peer: Peer, rtt: Option<Duration>, own: &About, payload: &[u8]) -> Option<Self> {
         let (time, version) = payload.split_first_chunk::<8>()?;
         let version = core::str::from_utf8(version).ok().filter(|text| text.len() <= MAX_VERSION)?;
@@ -102,7 +103,7 @@ impl Greeting {
 }
 
 impl Uplinks {
-    /// An answer of `peer` to [`HELLO`]; `own` is what this node would answer. False when nobody asked.
+    /// An answer of `peer` to [`HELLO`]; `own` is this node's own answer. False if there was no question.
     pub fn on_hello(
         &mut self,
         now: Instant,
@@ -141,7 +142,7 @@ mod tests {
         let (mut told, own) = (Vec::new(), About { epoch: Some(1_000_000), ..About::default() });
         let theirs = About { version: Version::new("1.2.3"), epoch: Some(3_000_000) };
         theirs.emit(at(20), &mut told);
-        // Both clocks of instants began together: the answer was 10 ms on its way.
+        // Both clocks of instants began together: the answer took 10 ms on its way.
         let rtt = Some(Duration::from_millis(20));
         let greeting = Greeting::read(at(30), peer(), rtt, &own, &told).unwrap();
         assert_eq!((greeting.version.as_str(), greeting.clock_ahead), ("1.2.3", Some(2_000_000)));

@@ -1,9 +1,9 @@
 //! Everything between two neighbours.
 //!
-//! The receiving side of a hop is the [`Requester`]: it measures (`rtt`, `counter`), decides the rate (`rate`)
-//! and finds losses per flow ([`Intake`], `loss`). The sending side is the [`Responder`]: it sends what its
-//! `scheduler` picks when its `pacer` allows. A relay has one of the first per upstream ([`Uplinks`]) and one of
-//! the second per downstream neighbour ([`Downlinks`]).
+//! The receiving side of a hop is the [`Requester`]: it measures (`rtt`, `counter`), decides the rate (`rate`) and
+//! finds losses per flow ([`Intake`], `loss`). The sending side is the [`Responder`]: it sends the packets that its
+//! `scheduler` picks when its `pacer` allows. A relay has one Requester per upstream ([`Uplinks`]) and one
+//! Responder per downstream neighbour ([`Downlinks`]).
 
 mod answerer;
 mod cold;
@@ -43,9 +43,9 @@ pub use uplinks::{Heard, Received, Uplinks, Whole};
 
 use crate::name::FlowId;
 
-/// Names one controlled hop: a neighbour, and the flow where control is per flow (LEOTP as published). An upstream is
-/// named by its [`Face`](crate::peer::Face), because it is asked before it has spoken; a downstream neighbour by the
-/// [`Peer`](crate::peer::Peer) that asked.
+/// Names one controlled hop: a neighbour, and the flow if control is per flow (LEOTP as published). An upstream is
+/// named by its [`Face`](crate::peer::Face), because it is asked before it has spoken; a downstream neighbour by
+/// the [`Peer`](crate::peer::Peer) that asked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LinkKey<N> {
     /// The neighbour.

@@ -20,9 +20,9 @@ pub struct Request {
     pub link: Slot,
     /// The flow.
     pub flow: FlowId,
-    /// What is asked for.
+    /// The requested ranges.
     pub ask: Ask,
-    /// How far it may travel.
+    /// Number of relays that may pass it on.
     pub hop_limit: u8,
 }
 
@@ -56,7 +56,7 @@ pub enum Control {
         flow: FlowId,
         /// The length of the flow.
         offset: u64,
-        /// What it says.
+        /// Its flags.
         flags: DataFlags,
     },
     /// The word for somebody who has no hop here that there is no room for one.
@@ -70,16 +70,16 @@ pub enum Control {
         /// What it is told.
         not_now: NotNow,
     },
-    /// The answer to a neighbour that asked who this node is.
+    /// The answer to a neighbour that asked for this node's identity.
     Hello {
         /// The hop.
         link: Slot,
-        /// What it is told.
+        /// The facts about this node.
         about: About,
     },
 }
 
-/// Packets without payload, in order. They are not paced: each is the answer to something that was.
+/// Packets without payload, in order. They are not paced: each answers a packet that was.
 #[derive(Debug, Default)]
 pub struct Outbox {
     queue: VecDeque<Control>,
@@ -108,14 +108,14 @@ impl Outbox {
         self.push(Control::Interest(Request { link, flow, ask, hop_limit }));
     }
 
-    /// Asks a hop who answers there.
+    /// Asks a neighbour for its identity.
     pub fn greet(&mut self, link: Slot) {
         let mut ask = Ask { ranges: Ranges::default(), repair: true };
         ask.ranges.push(ByteRange::at(0, About::MAX_LEN));
         self.ask(link, HELLO, ask, 1);
     }
 
-    /// Asks a hop again for lost bytes, in as few Interests as `limit` bytes each allow.
+    /// Asks a hop again for lost bytes, in as few Interests as `limit` bytes per Interest allow.
     pub fn ask_repairs(
         &mut self,
         link: Slot,
@@ -127,7 +127,8 @@ impl Outbox {
         self.ask_all(link, flow, (repairs, true), limit, hop_limit);
     }
 
-    /// Asks a hop for all that another one was asked for, twice: the copy of what arrives is not answered.
+    /// Asks a hop for all bytes that another hop was asked for, twice: the copies of arriving bytes are not
+    /// answered.
     pub fn ask_anew(&mut self, link: Slot, flow: FlowId, ranges: &[ByteRange], limit: u64) {
         for _ in 0..2 {
             self.ask_fresh(link, flow, ranges, limit);
@@ -270,7 +271,7 @@ pub fn emit_parity<C: Suite>(
     })
 }
 
-/// Writes one packet behind what `out` holds and seals it; `None` when it could not be sealed.
+/// Appends one packet to `out` and seals it; `None` if it could not be sealed.
 #[inline]
 pub fn finish<C: Suite>(
     suite: &mut C,

@@ -1,4 +1,4 @@
-//! When the next packet may leave, so that a granted rate is kept.
+//! Pacing: the time at which the next packet may leave, so that a granted rate is kept.
 
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
@@ -8,16 +8,16 @@ use crate::units::Rate;
 #[derive(Clone, Debug)]
 pub struct Pacer {
     rate: Rate,
-    /// How far ahead of its time a packet may leave.
+    /// Time by which a packet may leave early.
     tolerance: Duration,
-    /// When everything sent so far would have left at exactly `rate`.
+    /// Time at which all packets sent so far would have left at exactly `rate`.
     conforms_at: Instant,
     burst: u64,
 }
 
 /// The least that may leave back to back: two full packets.
 const MIN_BURST_PACKETS: u64 = 2;
-/// From the rate where this is more than the least burst, batches for segmentation offload can form.
+/// If the rate makes this more than the least burst, batches for segmentation offload can form.
 const BURST_TIME: Duration = Duration::from_micros(250);
 
 impl Pacer {
@@ -38,7 +38,7 @@ impl Pacer {
         self.rate
     }
 
-    /// Changes the rate from now on. What is owed for packets that have left is owed in bytes, not in time.
+    /// Changes the rate from now on. The debt of packets that have left is counted in bytes, not in time.
     pub fn set_rate(&mut self, now: Instant, rate: Rate) {
         if self.rate == Rate::ZERO {
             self.conforms_at = self.conforms_at.min(now);
@@ -46,11 +46,11 @@ impl Pacer {
             self.conforms_at = now + rate.time_for(self.rate.bytes_in(self.conforms_at.since(now)));
         }
         self.rate = rate;
-        // At a few bits per second the burst would take hours: one second bounds what a mistake can cost.
+        // At a few bits per second the burst would take hours: one second bounds the cost of an error.
         self.tolerance = rate.time_for(self.burst).max(BURST_TIME).min(Duration::from_secs(1));
     }
 
-    /// When the next packet may leave.
+    /// Time at which the next packet may leave.
     pub fn ready_at(&self) -> Instant {
         if self.rate == Rate::ZERO {
             Instant::from_nanos(u64::MAX)

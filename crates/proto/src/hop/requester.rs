@@ -15,7 +15,7 @@ use crate::units::Rate;
 use crate::wire::Interest;
 use alloc::boxed::Box;
 
-/// Control packets cost at most this share of the bytes that they steer: one byte in 128.
+/// Control packets take at most this share of the bytes that they control: one byte in 128.
 const CONTROL_SHARE: u64 = 128;
 /// An Interest on the wire with IPv4 and UDP, roughly.
 const CONTROL_BYTES: u64 = 64;
@@ -43,16 +43,16 @@ pub struct Requester {
     reported_rate: Rate,
     reported_at: Instant,
     reported_warm: bool,
-    /// When a gap in the counter is a loss even if nothing follows.
+    /// Time at which a gap in the counter is a loss even if nothing follows.
     gap_deadline: Option<Instant>,
     reorder_time: Duration,
     last_arrival: Instant,
-    /// After so long without a packet the neighbour has forgotten the hop, and counts from anywhere.
+    /// After this long without a packet the neighbour has forgotten the hop, and counts from anywhere.
     forgotten_after: Duration,
-    /// Largest packet seen. Smaller ones take less time on the wire, and would pass for an emptier queue.
+    /// Largest packet seen. Smaller ones take less time on the wire, and would look like an emptier queue.
     full_packet: u64,
     carried: Carried,
-    /// What the neighbour told of itself last.
+    /// The last greeting of the neighbour.
     pub(super) greeting: Option<Greeting>,
 }
 
@@ -126,43 +126,43 @@ impl Requester {
         self.explained += explained;
         let unexplained = self.take_unexplained(lost);
         if !self.arrivals.has_open_gap() {
-            // What was missing and still came must not pass for the explanation of a later loss.
+            // Missing packets that still arrived must not explain a later loss.
             self.explained = 0;
         }
         unexplained
     }
 
-    /// When the Interest left that a packet with `echo` answers, plus the time since the neighbour had it; `None`
-    /// when it answers none of ours.
+    /// Send time of the Interest that a packet with `echo` answers, plus the time since the neighbour had it;
+    /// `None` if the packet answers none of ours.
     pub fn answered(&self, now: Instant, echo: WireTime) -> Option<Instant> {
         self.clock.read(now, echo)
     }
 
-    /// The neighbour wants `token` in every Interest. True when it is another than before.
+    /// The neighbour wants `token` in every Interest. True if the token is new.
     pub fn prove(&mut self, token: u32) -> bool {
         let is_new = self.token.replace(token) != Some(token);
         if is_new {
-            // Until now it may have forgotten the hop between two packets.
+            // The neighbour may have forgotten the hop between two packets until now.
             self.resume();
         }
         is_new
     }
 
-    /// Tells whether a packet of `peer` is the present answerer's. `answered` is what [`Requester::answered`] says of
-    /// it.
+    /// Tells whether a packet of `peer` comes from the present answerer. `answered` is the result of
+    /// [`Requester::answered`] for it.
     pub fn hear(&mut self, now: Instant, peer: &Peer, answered: Option<Instant>) -> Speaker {
         let speaker = self.answerer.hear(now, peer, answered);
         if speaker == Speaker::New {
             self.resume();
-            // Its path may be longer, which must not pass for a queue.
+            // Its path may be longer, which must not look like a queue.
             self.rtt.rebase(Duration::MAX);
             self.controller.on_new_path();
         }
         speaker
     }
 
-    /// A packet of `wire_bytes` of the present answerer arrived. `answered` is what [`Requester::answered`] says of it;
-    /// `backlog` says that its sender was held by its rate.
+    /// A packet of `wire_bytes` of the present answerer arrived. `answered` is the result of
+    /// [`Requester::answered`] for it; `backlog` says that its sender was held by its rate.
     pub fn on_packet(
         &mut self,
         now: Instant,
@@ -184,7 +184,7 @@ impl Requester {
             code.on_arrival(now, &arrival);
         }
         if wire_bytes * 9 > self.full_packet * 10 {
-            // What came until now was short: the longer time of this one on the wire must not pass for a queue.
+            // The packets so far were short: the longer time of this one on the wire must not look like a queue.
             self.rtt.rebase(Duration::MAX);
         }
         self.full_packet = self.full_packet.max(wire_bytes);
@@ -205,12 +205,12 @@ impl Requester {
         arrival
     }
 
-    /// When [`Requester::on_timeout`] has something to say.
+    /// Time of the next [`Requester::on_timeout`].
     pub fn next_timeout(&self) -> Option<Instant> {
         self.gap_deadline
     }
 
-    /// Returns how many packets are lost, by time, that nothing explains.
+    /// Returns the number of packets that are lost, by time, and that nothing explains.
     pub fn on_timeout(&mut self, now: Instant) -> u32 {
         if self.gap_deadline.is_none_or(|at| at > now) {
             return 0;
@@ -224,7 +224,7 @@ impl Requester {
         self.take_unexplained(lost)
     }
 
-    /// Gives packet `number` to the hop's code, where there may be one.
+    /// Gives packet `number` to the hop's code, if there is one.
     pub fn feed_code(&mut self, now: Instant, number: u64, packet: Whole<'_>) {
         self.carried.parity += u64::from(matches!(packet, Whole::Parity(..)));
         let Some(code) = &mut self.code else { return };
@@ -245,7 +245,7 @@ impl Requester {
         self.code.as_ref().is_some_and(|code| code.is_review_due(now)) && self.is_measured()
     }
 
-    /// Thinks about parity again; `may_begin` says whether there is room for one more hop with it.
+    /// Reviews the parity; `may_begin` says whether there is room for one more hop with it.
     pub fn review_code(&mut self, now: Instant, may_begin: bool) {
         let hop = (self.rtt.smoothed(), self.rate(), self.full_packet);
         if let Some(code) = &mut self.code {
@@ -253,7 +253,7 @@ impl Requester {
         }
     }
 
-    /// How long parity may still make a packet good that is missing now.
+    /// Time for which parity may still repair a packet that is missing now.
     pub fn patience(&self, now: Instant) -> Duration {
         let code = self.code.as_ref();
         code.map_or(Duration::ZERO, |code| {
@@ -261,7 +261,7 @@ impl Requester {
         })
     }
 
-    /// A packet that parity made good. It is measured as the loss that it was.
+    /// A packet that parity restored. It counts as the loss that it was.
     pub fn poll_restored(&mut self, now: Instant) -> Option<Restored> {
         let code = self.code.as_mut()?;
         let restored = code.poll()?;
@@ -273,7 +273,7 @@ impl Requester {
         Some(restored)
     }
 
-    /// Whether the neighbour should hear of the rate although nothing is asked of it.
+    /// Whether the neighbour should be sent the rate although nothing is asked of it.
     pub fn feedback_due(&self, now: Instant) -> bool {
         if !self.reported_warm && self.rtt.is_measured() {
             return true;
@@ -306,7 +306,8 @@ impl Requester {
         }
     }
 
-    /// This neighbour is asked again after another one was: what it sent meanwhile, to nobody, was not lost.
+    /// This neighbour is asked again after another one was: packets that it sent meanwhile to no receiver were not
+    /// lost.
     pub fn resume(&mut self) {
         self.arrivals.resume();
         if let Some(code) = &mut self.code {
@@ -316,7 +317,7 @@ impl Requester {
         self.gap_deadline = None;
     }
 
-    /// The control part of an Interest that leaves now; the caller adds what it asks for.
+    /// The control part of an Interest that leaves now; the caller adds the ranges.
     pub fn stamp(&mut self, now: Instant, flow: FlowId) -> Interest {
         self.counter = self.counter.wrapping_add(1);
         self.unreported = 0;

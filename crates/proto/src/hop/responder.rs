@@ -22,7 +22,7 @@ use crate::wire::{CodePlan, DataHeader, Interest, Waited};
 pub struct Responder {
     /// The neighbour.
     pub peer: Peer,
-    /// What waits for it.
+    /// The queues of packets for it.
     pub scheduler: Scheduler,
     /// Bytes that it asked for and that are not here yet, over all flows.
     pub wanted: u64,
@@ -36,7 +36,8 @@ pub struct Responder {
     /// What may leave before the neighbour has measured anything; `None` once it has.
     cold: Option<ColdStart>,
     standing: Standing,
-    /// Whether another incarnation speaks at the neighbour's face: nobody receives what is sent there for this one.
+    /// Whether another incarnation speaks at the neighbour's face: then packets for this one have no receiver
+    /// there.
     is_held: bool,
     last_heard: Instant,
     /// Bytes that a datagram is longer than its payload, roughly: pacing counts the wire.
@@ -44,22 +45,22 @@ pub struct Responder {
     carried: Carried,
 }
 
-/// A stranger is sent at most so many bytes for each that came from its address (RFC 9000, section 8).
+/// A stranger is sent at most this many bytes for each that came from its address (RFC 9000, section 8).
 const AMPLIFICATION: u64 = 3;
 
 /// A burst of Interests is asked for its token once: on a slow link the answers would take the place of Data.
 const TOKEN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is known of a neighbour's address.
+/// The state of a neighbour's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
-    /// Nothing: somebody else may have the address. So many bytes may be sent there.
+    /// Unproved: another node may have the address. At most `allowance` bytes may be sent there.
     Stranger { allowance: u64, asked_at: Option<Instant> },
     /// The neighbour receives there.
     Settled,
 }
 
-/// IPv4, UDP and our header: what a payload costs beyond itself and its seal.
+/// IPv4, UDP and our header: the overhead of a payload without its seal.
 const WIRE_OVERHEAD: u64 = BELOW_US + DataHeader::MAX_USUAL_LEN;
 
 /// IPv4 and UDP.
@@ -92,8 +93,8 @@ impl Responder {
         }
     }
 
-    /// Queues `range` for its turn. `told` says how long it has waited until now, and whether nothing else of its flow
-    /// waited at the nodes before; here, too, the flow is dry only if the link would have had room for it.
+    /// Queues `range` for its turn. `told` is its waiting time until now, and whether its flow was dry at the nodes
+    /// before. The flow is dry here, too, only if the link would have had room for it.
     pub fn push(&mut self, now: Instant, queue: Slot, range: ByteRange, is_repair: bool, told: Waited) {
         let had_room = self.pacer.ready_at() <= now && self.scheduler.is_thirsty(now, queue);
         let told = Waited { is_dry: told.is_dry && had_room, ..told };
@@ -114,12 +115,12 @@ impl Responder {
         }
     }
 
-    /// The neighbour has shown that it receives at its address. True when that is news.
+    /// The neighbour has shown that it receives at its address. True if this was not known before.
     pub fn settle(&mut self) -> bool {
         core::mem::replace(&mut self.standing, Standing::Settled) != Standing::Settled
     }
 
-    /// Whether a stranger is to be asked for its token at `now`; if so, it is.
+    /// Whether a stranger must be asked for its token at `now`; if so, it counts as asked.
     pub fn take_token_request(&mut self, now: Instant) -> bool {
         let Standing::Stranger { asked_at, .. } = &mut self.standing else { return false };
         if asked_at.is_some_and(|at| now.since(at) < TOKEN_INTERVAL) {
@@ -134,12 +135,12 @@ impl Responder {
         self.standing == Standing::Settled
     }
 
-    /// Holds or lets go what waits: another incarnation speaks at the face, or this one does again.
+    /// Holds or releases the waiting packets: another incarnation speaks at the face, or this one does again.
     pub fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
 
-    /// Whether what waits is held.
+    /// Whether the waiting packets are held.
     pub fn is_held(&self) -> bool {
         self.is_held
     }
@@ -156,7 +157,7 @@ impl Responder {
         }
     }
 
-    /// Whether the next chunk is within what a stranger may be sent. It is as long as a packet or as all that waits.
+    /// Whether the next chunk is within a stranger's allowance. It is as long as a packet or as all waiting bytes.
     fn affords_chunk(&self) -> bool {
         match self.standing {
             Standing::Settled => true,
@@ -167,7 +168,7 @@ impl Responder {
         }
     }
 
-    /// When the neighbour was last heard.
+    /// Time at which the neighbour was last heard.
     pub fn last_heard(&self) -> Instant {
         self.last_heard
     }
@@ -182,7 +183,7 @@ impl Responder {
         self.pacer.rate()
     }
 
-    /// When [`Responder::poll`] has something if no input arrives first.
+    /// Time at which [`Responder::poll`] has something, if no input arrives first.
     pub fn next_turn(&self) -> Instant {
         if self.cold.is_some_and(|cold| cold.is_spent()) || self.is_held || !self.affords_chunk() {
             return Instant::NEVER;
@@ -191,7 +192,7 @@ impl Responder {
         self.scheduler.next_turn().min(parity).max(self.pacer.ready_at())
     }
 
-    /// What to send at `now`, charged against the rate.
+    /// The next action at `now`, charged against the rate.
     #[inline]
     pub fn poll(&mut self, now: Instant) -> Option<Turn> {
         if self.next_turn() > now {
@@ -209,12 +210,12 @@ impl Responder {
         Some(turn)
     }
 
-    /// When parity is due. A stranger gets none: it would be more bytes for those that came.
+    /// Time at which parity is due. A stranger gets none: it would only add to the bytes that a stranger can cause.
     fn parity_due(&self) -> Option<Instant> {
         self.encoder.due(!self.scheduler.has_backlog()).filter(|_| self.is_settled())
     }
 
-    /// A packet of so many bytes and a header leaves.
+    /// A packet of `bytes` and a header leaves.
     fn charge(&mut self, now: Instant, bytes: u64) {
         self.spend(bytes + self.overhead - BELOW_US);
         self.carried.packets += 1;
@@ -266,7 +267,8 @@ impl Responder {
         }
     }
 
-    /// The counter and echo for a packet that does not count on the hop: the neighbour may take it for another's.
+    /// The counter and echo of a packet that does not count on the hop: the neighbour may attribute it to another
+    /// node.
     pub fn stamp_uncounted(&self, now: Instant) -> (u16, WireTime) {
         (self.counter, self.echo.at(now))
     }

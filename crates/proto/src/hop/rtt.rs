@@ -28,8 +28,8 @@ impl StampClock {
         WireTime::at(now)
     }
 
-    /// When the stamp was given that `echo` continues, plus the time that the Responder held it; `None` when no stamp of
-    /// this clock can be meant.
+    /// Time of the stamp that `echo` continues, plus the time that the Responder held it; `None` if `echo` cannot
+    /// belong to a stamp of this clock.
     pub fn read(&self, now: Instant, echo: WireTime) -> Option<Instant> {
         let age = WireTime::at(now).since(echo);
         // Stamps and echoes are cut to microseconds.

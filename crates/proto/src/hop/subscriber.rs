@@ -5,7 +5,7 @@ use crate::time::{Duration, Instant};
 use crate::wire::{NotNow, Waited};
 use alloc::vec::Vec;
 
-/// The most disjoint ranges remembered of what a neighbour asked. Forgetting one costs a second answer.
+/// The most disjoint ranges remembered of a neighbour's requests. Forgetting one costs a second answer.
 pub(super) const MAX_ASKED_RANGES: usize = 64;
 
 /// One downstream neighbour's interest in one flow.
@@ -15,9 +15,9 @@ pub struct Subscriber {
     pub link: Slot,
     /// The flow's queue on that hop.
     pub queue: Slot,
-    /// What it asked for and is still to be sent to the queue. Its hop knows the sum over all flows.
+    /// Requested bytes that are not in the queue yet. Its hop knows the sum over all flows.
     wanted: RangeSet,
-    /// When it last asked.
+    /// Time of its last request.
     pub last_heard: Instant,
     asked: RangeSet,
     /// The turn of its requests.
@@ -63,7 +63,7 @@ impl Subscriber {
         subscribers.get_mut(index).ok_or(NotNow::NO_ROOM)
     }
 
-    /// What it asked for and is still to be sent to the queue.
+    /// Requested bytes that are not in the queue yet.
     pub fn wanted(&self) -> &RangeSet {
         &self.wanted
     }
@@ -86,7 +86,7 @@ impl Subscriber {
         }
     }
 
-    /// Gives back what it holds of its hop, at the end of its flow.
+    /// Gives back its credit of the hop, at the end of its flow.
     pub fn close(&self, downlinks: &mut Downlinks, cause: Ending) {
         if let Some(responder) = downlinks.get_mut(self.link) {
             responder.wanted -= self.wanted.byte_count();
@@ -117,8 +117,8 @@ impl Subscriber {
         is_within
     }
 
-    /// Adds to `parts` what of `range` has to be answered now: all of it when it was lost, and otherwise only
-    /// what this neighbour never asked for, because Interests overlap.
+    /// Adds to `parts` the bytes of `range` that have to be answered now: all of it if it was lost, and otherwise
+    /// only bytes that this neighbour never asked for, because Interests overlap.
     pub fn take_request(&mut self, range: ByteRange, repair: bool, parts: &mut Vec<ByteRange>) {
         if repair {
             parts.push(range);
@@ -155,8 +155,8 @@ impl Subscriber {
         });
     }
 
-    /// Queues those of the bytes at hand that do not wait there already. Bytes below what was sent go first. `told` says
-    /// how long they waited at the nodes before.
+    /// Queues those of the bytes at hand that are not queued already. Bytes below the sent ones go first. `told` is
+    /// their waiting time at the nodes before.
     pub fn enqueue(
         &self,
         now: Instant,

@@ -34,13 +34,13 @@ pub struct Upstream {
     pub rtt: Option<(Duration, Duration)>,
     /// The rate that the neighbour is granted.
     pub rate: Rate,
-    /// What arrived, and what was lost.
+    /// Arrivals and losses.
     pub carried: Carried,
-    /// When the last packet arrived.
+    /// Time of the last packet.
     pub last_heard: Option<Instant>,
-    /// When the last Interest left.
+    /// Time of the last Interest.
     pub last_asked: Option<Instant>,
-    /// What it told of itself, once it has.
+    /// Its greeting, once it has sent one.
     pub greeting: Option<Greeting>,
 }
 
@@ -59,9 +59,9 @@ pub struct Downstream {
     pub awaited: u64,
     /// Flows that it has asked for.
     pub flows: usize,
-    /// What was sent.
+    /// The sent packets.
     pub carried: Carried,
-    /// When its last Interest arrived.
+    /// Time of its last Interest.
     pub last_heard: Instant,
 }
 
@@ -78,7 +78,7 @@ pub struct FlowView {
     pub subscribers: usize,
     /// Bytes that were asked for upstream and have not arrived.
     pub expected: u64,
-    /// When it was last asked for or arrived.
+    /// Time of the last request or arrival.
     pub last_used: Instant,
 }
 

@@ -5,7 +5,7 @@ use crate::time::{Duration, Instant};
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
-/// Transfers that ended and that nobody has asked for yet, at most; the oldest are dropped first.
+/// The most transfers that ended and were not taken yet; the oldest are dropped first.
 const MAX_KEPT: usize = 1024;
 
 /// Why a transfer ended.
@@ -49,9 +49,9 @@ pub struct Transfer {
     pub flow: FlowId,
     /// The neighbour.
     pub to: SocketAddr,
-    /// When its first packet left.
+    /// Time of its first packet.
     pub began: Instant,
-    /// When its last packet left.
+    /// Time of its last packet.
     pub last_sent: Instant,
     /// Payload bytes sent, repairs included.
     pub bytes: u64,
@@ -61,7 +61,7 @@ pub struct Transfer {
     pub ending: Ending,
 }
 
-/// What a queue has sent of its flow.
+/// Tally of the bytes that a queue has sent of its flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     began: Instant,

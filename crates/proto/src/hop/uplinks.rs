@@ -102,11 +102,11 @@ pub struct Heard {
     pub number: u64,
     /// Packets that are counted as lost on the hop with this arrival.
     pub lost: u32,
-    /// Another node answers now at the neighbour's face: all that was asked of it is to be asked anew.
+    /// Another node answers now at the neighbour's face: every request to it must be repeated.
     pub is_new_neighbour: bool,
     /// The packet is of a node that answered before: its bytes count, and nothing else.
     pub is_former: bool,
-    /// For the flow's [`super::Intake`], but for the flow's own count of missing packets.
+    /// For the flow's [`super::Intake`], without the flow's own count of missing packets.
     pub seen: Seen,
 }
 
@@ -137,20 +137,20 @@ impl Uplinks {
         }
     }
 
-    /// The hop to the neighbour at `face` for `flow`, made when there is none.
+    /// The hop to the neighbour at `face` for `flow`, made if there is none.
     pub fn link(&mut self, face: Face, flow: FlowId) -> Slot {
         let key = LinkKey::new(face, flow, self.config.per_flow_control);
         let Self { links, config, rng, .. } = self;
         links.find_or_insert(key, || Requester::new(face, config, rng))
     }
 
-    /// The hop on which packets from `face` for `flow` were asked for, if there is one: in the name of the face's own
-    /// local address, or in that of the node, whatever address the answer found.
+    /// The hop on which packets from `face` for `flow` were asked for, if there is one: in the name of the face's
+    /// own local address, or in that of the node, even if the answer came to another address.
     pub fn find(&self, face: Face, flow: FlowId) -> Option<Slot> {
         self.at(face, self.config.per_flow_control.then_some(flow))
     }
 
-    /// The hop on which packets from `face` arrive, of whatever flow; `None` where each flow is a hop of its own.
+    /// The hop on which packets from `face` arrive, for any flow; `None` if each flow is a hop of its own.
     pub fn find_shared(&self, face: Face) -> Option<Slot> {
         self.at(face, None)
     }
@@ -237,13 +237,13 @@ impl Uplinks {
         })
     }
 
-    /// A packet that parity has made good on a hop. [`Uplinks::heard_restored`] tells of it.
+    /// A packet that parity has restored on a hop. [`Uplinks::heard_restored`] has its news.
     #[inline]
     pub fn poll_restored(&mut self, now: Instant, link: Slot) -> Option<Restored> {
         self.links.get_mut(link)?.poll_restored(now)
     }
 
-    /// The news of a packet with `range` of a flow that parity has made good: it fills a hole, and measures nothing.
+    /// The news of a packet with `range` of a flow that parity has restored: it fills a hole, and measures nothing.
     pub fn heard_restored(&self, now: Instant, link: Slot, number: u64, range: ByteRange) -> Option<Heard> {
         let requester = self.links.get(link)?;
         let seen = Seen {
@@ -271,7 +271,7 @@ impl Uplinks {
         }
     }
 
-    /// When [`Uplinks::on_timeout`] has something to say.
+    /// Time of the next [`Uplinks::on_timeout`].
     pub fn next_timeout(&self) -> Instant {
         self.timeouts.next()
     }

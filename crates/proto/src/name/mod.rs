@@ -1,4 +1,4 @@
-//! What a piece of data is called: a flow and a range of its bytes.
+//! Names of data: a flow and a range of its bytes.
 
 mod flow_id;
 mod range;

@@ -1,7 +1,7 @@
 use core::fmt;
 
-/// The highest offset at which a flow may end: 2^62 - 1. The end of a range is the start of what follows it, an
-/// empty packet among others, so that it too must be a [varint](crate::wire::varint).
+/// The highest offset at which a flow may end: 2^62 - 1. The end of a range is also the start of the next packet,
+/// which may be empty, so it too must be a [varint](crate::wire::varint).
 pub const MAX_OFFSET: u64 = crate::wire::varint::MAX;
 
 /// The bytes `[start, end)` of a flow.
@@ -24,7 +24,7 @@ impl ByteRange {
         Self::new(start, start.saturating_add(len))
     }
 
-    /// How many bytes.
+    /// Number of bytes.
     pub const fn len(self) -> u64 {
         self.end - self.start
     }

@@ -135,8 +135,8 @@ impl RangeSet {
         self.bytes = 0;
     }
 
-    /// Takes `range` off one end of the range at `index`: what happens to a transfer in good order. False when
-    /// it is neither end, or all.
+    /// Takes `range` off one end of the range at `index`, the usual case of a transfer in order. False if `range`
+    /// lies at neither end, or covers all.
     fn trim(&mut self, index: usize, range: ByteRange) -> bool {
         let held = &mut self.ranges[index];
         if range.start <= held.start && range.end < held.end {
@@ -182,7 +182,8 @@ impl Iterator for Intersection<'_> {
     // part would cost more than finding it.
     #[inline]
     fn next(&mut self) -> Option<ByteRange> {
-        // What ended before the range began was skipped: the rest meets it, up to the first that begins behind.
+        // Ranges that end before the range begins were skipped: the rest meets it, up to the first that begins
+        // behind.
         let held = self.rest.next().filter(|held| held.start < self.range.end)?;
         let part = held.intersect(self.range);
         if part.is_empty() { None } else { Some(part) }

@@ -16,12 +16,12 @@ use crate::units::Rate;
 use crate::wire::{DataFlags, DataHeader, Interest, News, NotNow, Packet, Plain, Suite, Waited};
 use alloc::vec::Vec;
 
-/// What a [`Source`] knows of a flow.
+/// The state of a flow at a [`Source`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
     /// There is no such flow.
     Unknown,
-    /// There will be an answer, but not yet; the request is dropped and will be asked again.
+    /// The answer will come later; the request is dropped and will be sent again.
     NotYet,
     /// The flow exists.
     Found {
@@ -39,12 +39,12 @@ pub enum Lookup {
     },
 }
 
-/// Where a Producer's bytes come from.
+/// The source of a Producer's bytes.
 pub trait Source {
-    /// What is known of `flow`.
+    /// The state of `flow`.
     fn lookup(&mut self, flow: FlowId) -> Lookup;
 
-    /// Appends the bytes of `range` to `out`, all or none; false when they cannot be had (the file changed).
+    /// Appends the bytes of `range` to `out`, all or none; false if they are not available (the file changed).
     /// `range` lies within the length that [`Source::lookup`] gave.
     fn read(&mut self, now: Instant, flow: FlowId, range: ByteRange, out: &mut Vec<u8>) -> bool;
 }
@@ -80,11 +80,11 @@ pub struct ProducerStats {
 
 struct Flow {
     length: Option<u64>,
-    /// Offset after the highest byte that was sent to anybody.
+    /// Offset after the highest byte that was sent to any neighbour.
     sent_end: u64,
     /// Bytes that exist by now.
     available: u64,
-    /// Everything below has arrived where it was wanted, and is kept no longer.
+    /// All bytes below this offset have arrived at every receiver, and are kept no longer.
     forgotten: u64,
     is_volatile: bool,
     subscribers: Vec<Subscriber>,
@@ -158,7 +158,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         &mut self.suite
     }
 
-    /// Changes what neighbours that ask are told of this node.
+    /// Changes the facts that this node tells neighbours about itself.
     pub fn set_about(&mut self, about: About) {
         self.about = about;
     }
@@ -182,21 +182,21 @@ impl<S: Source, C: Suite> Producer<S, C> {
         })
     }
 
-    /// Has [`Node::poll_event`] tell of transfers whose end was sent `quiet` ago, without waiting until their
+    /// Has [`Node::poll_event`] report transfers whose end was sent `quiet` ago, without waiting until their
     /// neighbours are forgotten.
     pub fn end_complete(&mut self, now: Instant, quiet: Duration) {
         self.downlinks.end_complete(now, quiet);
     }
 
-    /// Takes a packet that somebody else has opened in a datagram of `len` bytes: a node of several roles opens a datagram
-    /// once.
+    /// Takes a packet that its caller has opened in a datagram of `len` bytes: a node of several roles opens a
+    /// datagram once.
     pub fn handle_packet(&mut self, now: Instant, peer: Peer, packet: &Packet<'_>, len: usize) {
         match packet {
             Packet::Interest(interest) => {
                 let wanted_token = self.suite.token(peer.face.remote);
                 self.on_interest(now, &Asking { peer, interest, len, wanted_token });
             }
-            // The others are for those who ask.
+            // The others are for nodes that ask.
             Packet::Data(..) | Packet::Notice(_) | Packet::Parity(..) => self.stats.bad_datagrams += 1,
         }
     }
@@ -341,7 +341,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
 
     fn emit_chunk(&mut self, now: Instant, due: &Due, chunk: Chunk, out: &mut Vec<u8>) -> Option<Transmit> {
         let flow = self.flows.get(chunk.owner)?;
-        // What was asked for again may have arrived while it waited here.
+        // Bytes that were asked for again may have arrived while the request waited here.
         let range = chunk.range.intersect(ByteRange::new(flow.forgotten, u64::MAX));
         if range.is_empty() {
             return None;
@@ -384,7 +384,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         transmit
     }
 
-    /// A live flow has grown to `end` bytes: who asked for them gets them now.
+    /// A live flow has grown to `end` bytes: neighbours that asked for them get them now.
     pub fn on_available(&mut self, now: Instant, flow: FlowId, end: u64) {
         let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get_mut(slot)) else { return };
         flow.available = flow.available.max(end);
@@ -394,23 +394,23 @@ impl<S: Source, C: Suite> Producer<S, C> {
             self.parts.extend(subscriber.wanted().intersect(here));
             for part in self.parts.drain(..) {
                 subscriber.unwant(&mut self.downlinks, part);
-                // It has waited for its bytes to be, not for its turn.
+                // The request waited for its bytes to exist, not for its turn.
                 let how = (false, Waited::default());
                 subscriber.enqueue(now, &mut self.downlinks, part, how, &mut self.gaps);
             }
         }
     }
 
-    /// Everything below `end` of a live flow has arrived where it was wanted: requests for it are void, the source need not
-    /// keep it.
+    /// All bytes below `end` of a live flow have arrived at every receiver: requests for them are void, and the
+    /// source may drop them.
     pub fn on_arrived(&mut self, flow: FlowId, end: u64) {
         if let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get_mut(slot)) {
             flow.forgotten = flow.forgotten.max(end.min(flow.available));
         }
     }
 
-    /// A live flow ends with the bytes that exist: who asked for more is told so. From now on its [`Source::lookup`] is to
-    /// answer [`Lookup::Found`].
+    /// A live flow ends with the bytes that exist: neighbours that asked for more are told so. From now on its
+    /// [`Source::lookup`] is to answer [`Lookup::Found`].
     pub fn on_end(&mut self, flow: FlowId) {
         let Some(slot) = self.flows.find(&flow) else { return };
         let Some(state) = self.flows.get_mut(slot) else { return };
@@ -422,12 +422,12 @@ impl<S: Source, C: Suite> Producer<S, C> {
         }
     }
 
-    /// Offset after the highest byte of a flow that was sent to anybody.
+    /// Offset after the highest byte of a flow that was sent to any neighbour.
     pub fn sent_end(&self, flow: FlowId) -> u64 {
         self.flows.find(&flow).and_then(|slot| self.flows.get(slot)).map_or(0, |flow| flow.sent_end)
     }
 
-    /// The rate that those who ask for a flow have granted, the highest.
+    /// The highest rate that neighbours asking for a flow have granted.
     pub fn granted(&self, flow: FlowId) -> Rate {
         let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get(slot)) else {
             return Rate::ZERO;
@@ -436,7 +436,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         links.map(|responder| responder.link_rate()).max().unwrap_or(Rate::ZERO)
     }
 
-    /// The source no longer has what it promised: everybody who waits for the flow is told so.
+    /// The source no longer has the promised bytes: every neighbour that waits for the flow is told so.
     pub fn withdraw(&mut self, id: FlowId) {
         let Some(flow) = self.flows.find(&id).and_then(|slot| self.flows.remove(slot)) else { return };
         for subscriber in flow.subscribers {
@@ -445,7 +445,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         }
     }
 
-    /// Forgets the neighbours whose hops are to be given up, and all that they wanted.
+    /// Forgets the neighbours whose hops are given up, and all their requests.
     fn forget_superfluous(&mut self, now: Instant) {
         while let Some((link, owners)) = self.downlinks.take_superfluous(now) {
             for owner in owners {

@@ -1,4 +1,4 @@
-//! Data at a relay: kept, passed to those who want it, and sent when their hop allows.
+//! Data at a relay: kept, passed to neighbours that want it, and sent when their hop allows.
 
 use super::{Flow, Relay, Scratch};
 use crate::config::Notices;
@@ -25,7 +25,8 @@ impl<C: Suite> Relay<C> {
             self.stats.unasked += 1;
             return;
         };
-        // Only who was asked may answer: whoever else knows the flow's name could fill the cache.
+        // Only a node that was asked may answer: otherwise any node that knows the flow's name could fill the
+        // cache.
         let Some(link) = self.uplink_from(flow_slot, peer.face) else {
             self.stats.unasked += 1;
             return;
@@ -55,7 +56,7 @@ impl<C: Suite> Relay<C> {
         self.take_restored(now, peer, link);
     }
 
-    /// Takes the packets that parity has made good as if they had come.
+    /// Handles packets that parity has restored like arrived ones.
     fn take_restored(&mut self, now: Instant, peer: &Peer, link: Slot) {
         while let Some(Restored { number, packet }) = self.uplinks.poll_restored(now, link) {
             let Ok(Packet::Data(mut header, payload)) = Packet::parse(&packet) else { continue };
@@ -91,7 +92,7 @@ impl<C: Suite> Relay<C> {
         }
     }
 
-    /// Keeps what was asked for of a packet and queues it for those who want it.
+    /// Keeps the requested bytes of a packet and queues them for the neighbours that want them.
     fn accept(&mut self, now: Instant, flow_slot: Slot, header: DataHeader, payload: &[u8]) {
         let range = header.range(payload.len());
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
@@ -116,13 +117,13 @@ impl<C: Suite> Relay<C> {
         }
     }
 
-    /// The hop by which a flow arrives at `face`: nearly always the one that the flow is asked of.
+    /// The hop by which a flow arrives at `face`: nearly always the hop on which it was asked for.
     pub(super) fn uplink_from(&self, flow_slot: Slot, face: Face) -> Option<Slot> {
         let flow = self.flows.get(flow_slot)?;
         self.uplinks.answering(Some(flow.uplink), face, flow.id)
     }
 
-    /// What the packet tells about its hop and its flow: losses to repair, feedback to give.
+    /// The news of a packet about its hop and its flow: losses to repair, feedback to give.
     pub(super) fn on_heard(&mut self, now: Instant, flow_slot: Slot, heard: &Heard) {
         if heard.is_former {
             if let Some(flow) = self.flows.get_mut(flow_slot) {
@@ -150,7 +151,7 @@ impl<C: Suite> Relay<C> {
         }
     }
 
-    /// The flow ends at `length`: whoever wants bytes beyond it is told so.
+    /// The flow ends at `length`: neighbours that want bytes beyond it are told so.
     fn on_length(&mut self, flow_slot: Slot, length: u64) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.length = Some(length);
@@ -168,7 +169,7 @@ impl<C: Suite> Relay<C> {
         }
     }
 
-    /// There is no such flow: everybody who asked is told, and nothing is remembered.
+    /// There is no such flow: every neighbour that asked is told, and nothing is remembered.
     fn refuse(&mut self, flow_slot: Slot) {
         let Some(Flow { id, subscribers, .. }) = self.flows.remove(flow_slot) else { return };
         self.timeouts.set(flow_slot, None);
@@ -237,8 +238,8 @@ impl<C: Suite> Relay<C> {
         transmit
     }
 
-    /// LEOTP's Void Packet Header: tells the neighbour, ahead of a packet that skips bytes, that these are
-    /// being fetched. True when there was something to tell; the packet itself then follows.
+    /// LEOTP's Void Packet Header: tells the neighbour, ahead of a packet that skips bytes, that the skipped bytes
+    /// are being fetched. True if there was a Notice to send; the packet itself then follows.
     fn announce_skipped(&mut self, flow_slot: Slot, due: Due, chunk: Chunk) -> bool {
         let Some(flow) = self.flows.get(flow_slot) else { return false };
         let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == due.link) else { return false };
@@ -254,7 +255,7 @@ impl<C: Suite> Relay<C> {
         is_any
     }
 
-    /// The cache has forgotten bytes before they could be sent: the upstream is asked once more.
+    /// The cache evicted bytes before they could be sent: the upstream is asked once more.
     fn refetch(&mut self, now: Instant, flow_slot: Slot, link: Slot, chunk: Chunk) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         let Some(subscriber) = flow.subscribers.iter_mut().find(|s| s.link == link) else { return };
@@ -264,7 +265,7 @@ impl<C: Suite> Relay<C> {
         self.reschedule(flow_slot);
     }
 
-    /// Bytes that are not to be kept go once nobody waits for them.
+    /// Bytes that are not cached are dropped once no neighbour waits for them.
     fn drop_sent(&mut self, flow_slot: Slot, chunk: Chunk) {
         let Some(flow) = self.flows.get(flow_slot) else { return };
         let is_queued = flow.subscribers.iter().any(|s| s.has_queued(&self.downlinks, chunk.range));

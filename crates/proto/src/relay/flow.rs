@@ -11,7 +11,8 @@ use crate::units::Rate;
 use crate::wire::{News, NotNow, Suite};
 use alloc::vec::Vec;
 
-/// The state of a flow: the pending table's row (who wants what) and the intake that fetches it.
+/// The state of a flow: its row of the pending table (the bytes that each neighbour wants), and the intake that
+/// fetches it.
 pub(super) struct Flow {
     /// Its name inside the relay (see [`super::names`]).
     pub(super) id: FlowId,
@@ -70,14 +71,14 @@ impl Flow {
     }
 }
 
-/// A client that has not asked for so long may be gone, or its path may lead past this relay by now.
+/// A client that has not asked for this long may be gone, or its path may lead past this relay by now.
 const STOPPED: Duration = Duration::from_millis(500);
 
 /// Steps in which the time until a request is repeated is drawn, up to half as long again: those who were put off together
 /// do not come back together.
 const SPREAD: u64 = 1024;
 
-/// A flow that is held back is sent a packet in so long all the same.
+/// A flow that is held back is still sent one packet in this time.
 const TRICKLE: Duration = Duration::from_secs(1);
 
 /// The shortest time over which a queue is brought back to its target: on very short hops a whole queue would
@@ -97,13 +98,14 @@ impl<C: Suite> Relay<C> {
         self.flows.find_or_insert(id, || Flow::new(now, [id, name], uplink, config))
     }
 
-    /// The backpressure bound for what a flow's upstream may send (LEOTP eq. 9): what its fastest subscriber
-    /// takes, corrected by how far that one's queue is from its target. A slower subscriber is served from
-    /// the cache.
+    /// The backpressure bound of the rate of a flow's upstream (LEOTP eq. 9): the rate that its fastest subscriber
+    /// takes, corrected by the distance of that subscriber's queue from its target. A slower subscriber is served
+    /// from the cache.
     pub(super) fn flow_rate(&self, uplink: Slot, flow: &Flow) -> Rate {
         let reaction = self.uplinks.hop_rtt(uplink).max(MIN_REACTION);
         let noise = self.uplinks.get(uplink).map_or(Duration::ZERO, Requester::noise);
-        // Who waits for nothing takes nothing; where that is everybody, the next request comes from one of them.
+        // A subscriber that waits for nothing takes nothing; if none waits, the next request comes from one of
+        // them.
         let waits = |subscriber: &&Subscriber| {
             let is_held = self.downlinks.get(subscriber.link).is_none_or(Responder::is_held);
             let is_queued = self.downlinks.queued_bytes(subscriber.link, subscriber.queue) > 0;
@@ -114,8 +116,8 @@ impl<C: Suite> Relay<C> {
         waiting.or_else(|| flow.subscribers.iter().map(bound).max()).unwrap_or(Rate::UNLIMITED)
     }
 
-    /// As [`Relay::flow_rate`], for one subscriber. What arrives in clumps waits here until its turn: the queue is allowed
-    /// the `noise` of the hop that it comes from.
+    /// As [`Relay::flow_rate`], for one subscriber. Bytes that arrive in clumps wait here until their turn: the
+    /// queue is allowed the `noise` of the hop that they come from.
     fn bound(&self, subscriber: &Subscriber, reaction: Duration, noise: Duration) -> Rate {
         let Some(responder) = self.downlinks.get(subscriber.link) else { return Rate::ZERO };
         let scheduler = &responder.scheduler;
@@ -125,13 +127,13 @@ impl<C: Suite> Relay<C> {
         let next_hop = share.min(scheduler.queue_rate(subscriber.queue));
         let target = self.config.buffer_target.max(next_hop.bytes_in(self.config.buffer_target_time + noise));
         let correction = (target as f64 - queued as f64) * 8.0 / reaction.as_secs_f64();
-        // Should the word that it may go on be lost, a flow that was stopped goes on by itself.
+        // A flow that was stopped goes on slowly by itself, in case its release is lost.
         let trickle = Rate::of(self.config.payload as u64, TRICKLE).as_bps();
         Rate::from_bps(((next_hop.as_bps() as f64 + correction).max(0.0) as u64).max(trickle))
     }
 
-    /// What waited of a flow for a hop has left. Where its upstream was told to hold it back, that is over: it is told so,
-    /// for no request of the flow may be due for long.
+    /// The waiting bytes of a flow for a hop have left. If its upstream was told to hold the flow back, it is told
+    /// now that this is over, because no request of the flow may be due for long.
     pub(super) fn on_drained(&mut self, flow_slot: Slot) {
         let Some(flow) = self.flows.get(flow_slot) else { return };
         if flow.told.is_unlimited() || flow.intake.expected().is_empty() {
@@ -192,7 +194,7 @@ impl<C: Suite> Relay<C> {
         self.reschedule(flow_slot);
     }
 
-    /// Packets were lost on `link` that no hole accounts for: late arrivals, of any of its flows.
+    /// Packets were lost on `link` that no hole explains: the losses were late arrivals, of any of its flows.
     pub(super) fn on_unexplained_loss(&mut self, now: Instant, link: Slot) {
         let late: Vec<Slot> = (self.flows.iter())
             .filter(|(_, flow)| flow.uplink == link && flow.intake.has_holes())
@@ -207,7 +209,7 @@ impl<C: Suite> Relay<C> {
         }
     }
 
-    /// Asks the upstream for what the scratch list of repairs holds.
+    /// Asks the upstream for the ranges in the scratch list of repairs.
     pub(super) fn send_repairs(&mut self, flow_slot: Slot) {
         let Some(flow) = self.flows.get(flow_slot) else { return };
         let repairs = &mut self.scratch.repairs;
@@ -231,8 +233,9 @@ impl<C: Suite> Relay<C> {
         self.turn_to(now, flow_slot, upstream);
     }
 
-    /// A flow that is asked of the server that its clients address is asked for in the name of one of them: its answers
-    /// take the way to that client. Where that one has stopped asking, the client at `face` takes its place.
+    /// If a flow is asked of the server that its clients address, its requests go out in the name of one client,
+    /// and its answers take the way to that client. If that client has stopped asking, the client at `face` takes
+    /// its place.
     pub(super) fn follow(&mut self, now: Instant, flow_slot: Slot, face: Face) {
         let Some(flow) = self.flows.get(flow_slot) else { return };
         let asker = self.uplinks.get(flow.uplink).map(|requester| requester.face.local);
@@ -273,7 +276,7 @@ impl<C: Suite> Relay<C> {
         slots.into_iter().for_each(|flow_slot| self.ask_anew(now, flow_slot));
     }
 
-    /// Asks a flow's upstream, another than before, for all that has not arrived.
+    /// Asks a flow's new upstream for all bytes that have not arrived.
     fn ask_anew(&mut self, now: Instant, flow_slot: Slot) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.intake.on_new_path(now);
@@ -283,7 +286,7 @@ impl<C: Suite> Relay<C> {
         self.reschedule(flow_slot);
     }
 
-    /// The upstream wants `token` in every Interest from now on. What was asked until now may be forgotten there.
+    /// The upstream wants `token` in every Interest from now on. It may have forgotten earlier requests.
     pub(super) fn prove(&mut self, link: Slot, id: FlowId, token: u32) {
         if !self.uplinks.get_mut(link).is_some_and(|requester| requester.prove(token)) {
             return;
@@ -291,14 +294,14 @@ impl<C: Suite> Relay<C> {
         self.outbox.feedback(link, id);
         for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.uplink == link) {
             let limit = self.config.request_limit;
-            // All of it: of a live flow nobody's timeout asks for the rest.
+            // All of it: no timeout asks for the rest of a live flow.
             self.scratch.repairs.extend(flow.intake.expected().iter());
             self.outbox.ask_fresh(link, flow.id, &self.scratch.repairs, limit);
             self.scratch.repairs.clear();
         }
     }
 
-    /// Forgets the neighbours whose hops are to be given up, and all that they wanted.
+    /// Forgets the neighbours whose hops are given up, and all their requests.
     pub(super) fn forget_superfluous(&mut self, now: Instant) {
         while let Some((link, owners)) = self.downlinks.take_superfluous(now) {
             for owner in owners {

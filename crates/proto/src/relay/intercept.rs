@@ -1,11 +1,11 @@
-//! A relay that end points do not know of (the papers' deployment).
+//! A relay of which end points do not know (the papers' deployment).
 //!
-//! It stands on a router and is given every datagram of the protocol that passes. It answers a client as the server that
-//! the client addressed, and asks that server as the client. So every hop keeps both end points' addresses, and when the
-//! relay goes, the end points go on where it stood.
+//! It stands on a router and is given every datagram of the protocol that passes. It answers a client as the server
+//! that the client addressed, and asks that server as the client. So every hop keeps both end points' addresses,
+//! and when the relay goes, the end points continue without it.
 //!
-//! The seal tells whose a datagram is. A request that opens is answered here. A reply opens only where this relay asked:
-//! what others asked for past it goes on as it came.
+//! The seal tells the owner of a datagram. A request that opens is answered here. A reply opens only if this relay
+//! asked: replies to other nodes pass unchanged.
 
 use super::{Relay, RelayStats, Taken};
 use crate::config::Config;
@@ -23,15 +23,15 @@ pub enum Verdict {
     Taken,
     /// It goes on as it came.
     PassedOn,
-    /// It ends here: it is a repetition of one that was opened here before, and the next node that could open it has not
-    /// seen it.
+    /// It is dropped: it repeats a datagram that was opened here before, and the next node that could open it has
+    /// not seen it.
     Ended,
 }
 
 /// A [`Relay`] that answers each end point under the address of the other.
 pub struct Interceptor<C> {
     relay: Relay<C>,
-    /// Where datagrams are opened: those that are not for the relay go on sealed as they came.
+    /// Buffer in which datagrams are opened: datagrams for other nodes go on sealed as they came.
     opened: Vec<u8>,
 }
 
@@ -67,7 +67,8 @@ impl<C: Suite> Interceptor<C> {
                 Taken::No => Verdict::PassedOn,
             },
             Err(Refusal::Replayed) => Verdict::Ended,
-            // Of another domain, with a key of two nodes' own, of before this relay was there, or for somebody else.
+            // Of another domain, sealed with a key of two nodes only, from before this relay was there, or for
+            // another node.
             Err(_) => Verdict::PassedOn,
         };
         self.opened = opened;
@@ -79,7 +80,7 @@ impl<C: Suite> Interceptor<C> {
         crate::Node::handle_timeout(&mut self.relay, now);
     }
 
-    /// Appends at most one datagram to `out` and says between whom it travels: from `to.local` to `to.remote`.
+    /// Appends at most one datagram to `out` and names its two ends: it travels from `to.local` to `to.remote`.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         crate::Node::poll_transmit(&mut self.relay, now, out)
     }

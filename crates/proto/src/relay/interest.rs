@@ -1,4 +1,4 @@
-//! An Interest at a relay: answered from the cache, joined to what is under way, or passed on.
+//! An Interest at a relay: answered from the cache, joined to bytes under way, or passed on.
 
 use super::{Relay, Taken};
 use crate::hop::{Asked, Asking, Control, Ending, Found, HELLO, Subscriber};
@@ -74,7 +74,7 @@ impl<C: Suite> Relay<C> {
         Ok(flow_slot)
     }
 
-    /// Takes the hop's control, and asks a neighbour for its token that has not shown where it is.
+    /// Takes the hop's control, and asks a neighbour that has not proved its address for its token.
     fn hear(&mut self, now: Instant, asking: &Asking<'_>) -> Result<Slot, NotNow> {
         let asked = self.downlinks.on_interest(now, asking);
         self.forget_superfluous(now);
@@ -123,8 +123,8 @@ impl<C: Suite> Relay<C> {
         }
     }
 
-    /// A neighbour that has turned to another upstream, or back to us, wants nothing of what it asked of the flow before.
-    /// If nobody else does, our own upstream is told the same.
+    /// A neighbour that has turned to another upstream, or back to us, no longer wants the bytes that it asked for
+    /// before. If no other neighbour wants them, our own upstream is told the same.
     fn forget_old_turn(&mut self, link: Slot, interest: &Interest) {
         let Some(flow) = self.flows.find(&interest.flow).and_then(|slot| self.flows.get_mut(slot)) else {
             return;

@@ -3,10 +3,10 @@ use core::hash::BuildHasher;
 use core::net::SocketAddr;
 use foldhash::fast::FixedState;
 
-/// How a relay tells flows apart.
+/// The key by which a relay tells flows apart.
 #[derive(Clone, Debug)]
 pub(super) enum Names {
-    /// By their ids: the operator says who has them.
+    /// By their ids: the operator configures the upstreams.
     ById,
     /// By their ids and the servers that clients ask for them, because each client chooses its server. Both halves of a
     /// mask are hashed from the server's address, under seeds of this start.
@@ -23,7 +23,7 @@ impl Names {
         matches!(self, Self::ByServer(_))
     }
 
-    /// The name inside the relay of a flow that travels as `flow` from `server`; and of that name the one that travels.
+    /// The name inside the relay of a flow that travels as `flow` from `server`. The function is its own inverse.
     pub(super) fn translate(&self, flow: FlowId, server: SocketAddr) -> FlowId {
         let Self::ByServer(states) = self else { return flow };
         let half = |state: &FixedState| state.hash_one(server).to_be_bytes();

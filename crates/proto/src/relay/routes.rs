@@ -1,4 +1,4 @@
-//! Where a relay asks for a flow.
+//! The upstream of each flow at a relay.
 
 use crate::name::FlowId;
 use crate::peer::Face;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
-/// One of several upstreams, and how much of the flows it is to have.
+/// One of several upstreams, and its share of the flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
     /// The upstream.
@@ -16,13 +16,13 @@ pub struct Share {
     pub weight: u32,
 }
 
-/// Where requests for a flow go.
+/// The destinations of requests, by flow.
 #[derive(Debug)]
 pub(super) struct Routes {
-    /// `None` where each flow is asked of the server that its clients address.
+    /// `None` if each flow is asked of the server that its clients address.
     pub(super) default: Option<Face>,
     pub(super) by_flow: BTreeMap<FlowId, Face>,
-    /// Upstreams that share the flows; empty where the default has all.
+    /// Upstreams that share the flows; empty if the default has all flows.
     shares: Vec<Share>,
     hasher: FixedState,
 }
@@ -48,13 +48,13 @@ impl Routes {
         self.by_flow.get(&flow).copied().or_else(|| self.shared(flow)).or(self.default)
     }
 
-    /// The upstream of a flow that is asked of `now`: a flow stays where it is as long as that one has a share.
+    /// The upstream of a flow whose upstream is `now`: a flow stays there as long as `now` has a share.
     pub(super) fn kept(&self, flow: FlowId, now: Face) -> Option<Face> {
         let is_shared = self.shares.iter().any(|share| share.upstream == now);
         if is_shared && !self.by_flow.contains_key(&flow) { Some(now) } else { self.given(flow) }
     }
 
-    /// A flow's hash decides, so that whoever asks for it again finds it in the same caches.
+    /// A flow's hash decides, so that a repeated request for it finds the same caches.
     fn shared(&self, flow: FlowId) -> Option<Face> {
         let total: u64 = self.shares.iter().map(|share| u64::from(share.weight)).sum();
         let mut at = self.hasher.hash_one(flow).checked_rem(total)?;

@@ -7,13 +7,13 @@ use crate::time::{Duration, Instant};
 use crate::wire::Suite;
 
 impl<C: Suite> Relay<C> {
-    /// Changes what neighbours that ask are told of this node.
+    /// Changes the facts that this node tells neighbours about itself.
     pub fn set_about(&mut self, about: About) {
         self.about = about;
     }
 
-    /// Asks `upstream` who it is; [`Relay::upstreams`] tells its answer. What it says of this node's own neighbours is
-    /// nobody else's: the question goes no further.
+    /// Asks `upstream` for its identity; [`Relay::upstreams`] has the answer. The question goes no further: the
+    /// answer concerns this node's own neighbour only.
     pub fn greet(&mut self, upstream: impl Into<Face>) {
         let link = self.uplinks.link(upstream.into(), HELLO);
         self.outbox.greet(link);
@@ -41,7 +41,7 @@ impl<C: Suite> Relay<C> {
         })
     }
 
-    /// Has [`crate::Node::poll_event`] tell of transfers whose end was sent `quiet` ago, without waiting until their
+    /// Has [`crate::Node::poll_event`] report transfers whose end was sent `quiet` ago, without waiting until their
     /// neighbours are forgotten.
     pub fn end_complete(&mut self, now: Instant, quiet: Duration) {
         self.downlinks.end_complete(now, quiet);

@@ -1,5 +1,5 @@
-//! What a relay keeps can be disproved: whoever filled the cache was asked, but may have lied. Before the cache
-//! answers, a [`Verifier`] judges the groups it would answer with; wrong ones are forgotten and fetched again.
+//! A relay can disprove bytes of its cache: a node that was asked filled it, but may have lied. Before the cache
+//! answers, a [`Verifier`] judges the groups of the answer; wrong ones are forgotten and fetched again.
 //!
 //! Bytes that only pass are not held back for it: the Consumer verifies them.
 
@@ -16,31 +16,31 @@ use alloc::vec::Vec;
 /// Bytes that are judged at once.
 pub const GROUP: u64 = 16 * 1024;
 
-/// The longest proof that is looked for, in bytes: with 32 for each group, of an object of 1 GiB.
+/// The longest proof that is looked for, in bytes: with 32 bytes for each group, that of an object of 1 GiB.
 pub const MAX_PROOF: u64 = 2 << 20;
 
 /// Between two looks for the proof of one flow.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Nanoseconds that pass after each byte of a proof that was tried: it takes about 3 ns to check, so that whoever
-/// makes a relay look for proofs takes at most some percent of its time.
+/// Nanoseconds that pass after each byte of a proof that was tried: a byte takes about 3 ns to check, so that a
+/// node that makes a relay look for proofs takes at most some percent of its time.
 const PAUSE_NANOS_PER_BYTE: u64 = 100;
 
-/// One group in so many is judged where samples are.
+/// With samples, the share of groups that are judged.
 const SAMPLE: f64 = 1.0 / 8.0;
 
-/// Tells true bytes from wrong ones, for flows whose name says what their bytes are.
+/// Tells true bytes from wrong ones, for flows whose name commits to their bytes.
 pub trait Verifier: Send {
-    /// The flow whose bytes prove what those of `flow` are, if there is such a flow.
+    /// The flow that carries the proof of `flow`, if there is such a flow.
     fn proof_flow(&self, flow: FlowId) -> FlowId;
 
-    /// Takes what may be the proof of `flow`; true when it is.
+    /// Takes a candidate for the proof of `flow`; true if it is the proof.
     fn learn(&mut self, flow: FlowId, proof: &[u8]) -> bool;
 
     /// Whether the proof of `flow` is known.
     fn knows(&self, flow: FlowId) -> bool;
 
-    /// Whether `bytes` are the group of this number of `flow`, whose proof is known.
+    /// Whether `bytes` are group `number` of `flow`, whose proof is known.
     fn judge(&self, flow: FlowId, number: u64, bytes: &[u8]) -> bool;
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Verifying {
 }
 
 impl Verifying {
-    /// Whether the proof of `flow` is known, which it is looked for in the cache.
+    /// Whether the proof of `flow` is known. A proof that is not known is looked for in the cache.
     fn has_proof(&mut self, now: Instant, cache: &mut Cache, flow: &mut Flow) -> bool {
         if self.verifier.knows(flow.name) {
             return true;
@@ -104,7 +104,7 @@ impl Verifying {
 }
 
 impl<C: Suite> Relay<C> {
-    /// Has what the cache would answer with judged from now on.
+    /// Has the bytes of the cache verified before answers, from now on.
     pub fn set_verifier(&mut self, verifier: Box<dyn Verifier>, scrutiny: Scrutiny, seed: u64) {
         self.verifying = Some(Verifying {
             verifier,
@@ -116,7 +116,7 @@ impl<C: Suite> Relay<C> {
         });
     }
 
-    /// Forgets the groups at `range` that are wrong; whether there were any.
+    /// Forgets the groups at `range` that are wrong. Returns whether there were any.
     pub(super) fn forget_wrong(&mut self, now: Instant, flow_slot: Slot, range: ByteRange) -> bool {
         let (Some(verifying), Some(flow)) = (&mut self.verifying, self.flows.get_mut(flow_slot)) else {
             return false;

@@ -8,7 +8,7 @@ const BOUND_LEN: usize = 18;
 /// The receiver to which a seal binds a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Receiver {
-    /// Whoever listens at this address, for a request.
+    /// Any node that listens at this address, for a request.
     Address(SocketAddr),
     /// The incarnation that asked, for a reply.
     Asker(Incarnation),

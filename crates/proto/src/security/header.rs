@@ -10,7 +10,7 @@ pub const TAG_LEN: usize = 16;
 const MARK: u8 = 0x80;
 /// The bit of a reply.
 const REPLY: u8 = 0x40;
-/// Where the algorithm's two bits stand.
+/// Position of the algorithm's two bits.
 const ALGORITHM_SHIFT: u8 = 4;
 /// The key hint's four bits.
 const HINT_MASK: u8 = 0x0f;

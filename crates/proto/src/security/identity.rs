@@ -1,4 +1,4 @@
-//! Seals without a cipher: for simulations, where nobody reads and everybody must be told apart as in reality.
+//! Seals without a cipher: for simulations, which need no secrecy but must tell nodes apart as in reality.
 
 use super::{Algorithm, Keyring, NONCE_LEN, SealHeader, SealKey, Sealing, TAG_LEN};
 use crate::peer::{Addressee, Incarnation, Member};
@@ -25,8 +25,8 @@ pub struct NoCipher;
 
 impl NoCipher {
     fn tag(nonce: [u8; NONCE_LEN], header: &[u8], packet: &[u8]) -> [u8; TAG_LEN] {
-        // FNV-1a over words of eight bytes: it has to tell receivers apart, nothing else. The packet's words are only
-        // added up, which finds what noise on a link does.
+        // FNV-1a over words of eight bytes: it has to tell receivers apart, nothing else. The packet's words are
+        // only added up, which detects noise on a link.
         let mut sum = packet.chunks(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, chunk| {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);

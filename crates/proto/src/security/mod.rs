@@ -1,9 +1,10 @@
 //! The hop seal: every datagram between two nodes is encrypted, authenticated and taken at most once.
 //!
-//! docs/SECURITY.md says against whom and why so. There is no handshake: each node draws a random id when it
+//! docs/SECURITY.md names the attackers and the reasons. There is no handshake: each node draws a random id when it
 //! starts, and a key is a function of a shared secret, that id, the neighbour's number and the time in
-//! [epochs](WallClock). A request is bound to the address that it is sent to, a reply to the incarnation that asked. [`Seal`] keeps what a [`Suite`](crate::wire::Suite) needs: counters, replay windows, the
-//! keys in use. What a key is and what it does to bytes is injected: [`Keyring`] and [`SealKey`].
+//! [epochs](WallClock). A request is bound to the address that it is sent to, a reply to the incarnation that
+//! asked. [`Seal`] keeps the state of a [`Suite`](crate::wire::Suite): counters, replay windows, the keys in use.
+//! The ciphers are injected: [`Keyring`] makes keys, and [`SealKey`] applies one to bytes.
 
 mod binding;
 mod header;
@@ -33,7 +34,7 @@ pub trait SealKey {
     /// Encrypts `out[start..]` in place and appends the tag; false when it cannot.
     fn seal(&self, nonce: [u8; NONCE_LEN], header: &[u8], out: &mut Vec<u8>, start: usize) -> bool;
 
-    /// Decrypts `bytes`, whose last bytes are the tag, in place and returns what was sealed; `None` when it was
+    /// Decrypts `bytes`, whose last bytes are the tag, in place and returns the plaintext; `None` if `bytes` were
     /// not sealed under this key, nonce and header.
     fn open<'a>(&self, nonce: [u8; NONCE_LEN], header: &[u8], bytes: &'a mut [u8]) -> Option<&'a [u8]>;
 }
@@ -83,13 +84,13 @@ pub trait Keyring {
     /// Hints are short, so that there may be several.
     fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<(Self::Key, Member)>;
 
-    /// The member to which an address belongs; nobody else may speak from there.
+    /// The member to which an address belongs; no other member may speak from there.
     fn owner(&self, remote: SocketAddr) -> Option<Member> {
         let _ = remote;
         None
     }
 
-    /// A number that only who receives at `remote` can know; it depends on `secret`, which is this start's. `None` where
-    /// nobody needs to prove that he receives there.
+    /// A number that only a receiver at `remote` can know; it depends on `secret`, which is this start's. `None` if
+    /// no proof is needed.
     fn token(&mut self, secret: u64, remote: SocketAddr) -> Option<u32>;
 }

@@ -104,7 +104,7 @@ impl<K: SealKey> Outgoing<K> {
             epoch: epoch as u16,
             counter: link.counter,
         };
-        // Counted before it is used: whatever happens next, this nonce is spent.
+        // Counted before it is used: even if sealing fails, this nonce is spent.
         link.counter += 1;
         let body = start + super::HEADER_LEN;
         if out.len() <= body {
@@ -140,7 +140,7 @@ impl<K: SealKey> Outgoing<K> {
         to: &Addressee,
     ) -> Option<Slot> {
         if epoch < self.epoch {
-            // The clock went back: a sender that nobody knows begins.
+            // The clock went back: the node begins as a new sender.
             self.restart(keys);
         }
         self.epoch = epoch;
@@ -164,7 +164,7 @@ impl<K: SealKey> Outgoing<K> {
         Some(slot)
     }
 
-    /// Forgets neighbours that nothing was sealed for in this epoch; all of them where there is none.
+    /// Forgets neighbours that nothing was sealed for in this epoch; all of them if there is no such neighbour.
     fn make_room<R: Keyring<Key = K>>(&mut self, keys: &mut R) {
         let epoch = self.epoch;
         let idle = self.links.iter().filter(|(_, link)| link.epoch < epoch).map(|(slot, _)| slot);

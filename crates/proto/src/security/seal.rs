@@ -11,11 +11,11 @@ use crate::wire::{Suite, is_interest};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-/// Bounds of what a seal remembers.
+/// Bounds of a seal's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Senders whose windows are kept, about 2.5 KiB each. Only who has a key can make one. An eighth of them may be
-    /// newcomers, which have not shown that they receive at their address.
+    /// Senders whose windows are kept, about 2.5 KiB each. Only a node with a key can make one. An eighth of them
+    /// may be newcomers, which have not shown that they receive at their address.
     pub senders: usize,
     /// Neighbours that are sent to.
     pub neighbours: usize,
@@ -63,7 +63,7 @@ pub struct SealStats {
     pub not_for_me: u64,
     /// Datagrams that had been taken before, or are too old to tell.
     pub replayed: u64,
-    /// Those of them that are requests of before this node started, which nobody may have taken.
+    /// Those of them that are requests from before this node started, which an earlier start may have accepted.
     pub predating: u64,
     /// Authentic datagrams from a time too far off: a wrong clock, or an old recording.
     pub untimely: u64,
@@ -83,14 +83,14 @@ pub struct Seal<R: Keyring> {
     wall: WallClock,
     outgoing: Outgoing<R::Key>,
     incoming: Incoming<R::Key>,
-    /// Requests that were sealed before this epoch may have been taken by who ran here before.
+    /// Requests that were sealed before this epoch may have been accepted by an earlier start of this node.
     started: u64,
     /// The latest epoch that the clock has shown.
     latest: u64,
     limits: Limits,
     /// Keys the tokens of this start.
     secret: u64,
-    /// Where else packets for this node may have been sent: its address before a NAT.
+    /// Another address to which packets for this node may have been sent: its address before a NAT.
     public: Option<SocketAddr>,
     stats: SealStats,
     seed: u64,
@@ -142,8 +142,8 @@ impl<R: Keyring> Seal<R> {
         self.incoming.forget_keys();
     }
 
-    /// The time of day was looked up anew. What two clocks differ by when they are read one after the other is no
-    /// change.
+    /// The time of day was looked up anew. The difference between two clocks that are read one after the other is
+    /// no change.
     pub fn set_wall_clock(&mut self, wall: WallClock) {
         if wall.distance(self.wall) > READING_ERROR {
             self.wall = wall;
@@ -170,7 +170,7 @@ impl<R: Keyring> Seal<R> {
         epoch <= own + TOLERANCE_EPOCHS && epoch + TOLERANCE_EPOCHS >= self.latest
     }
 
-    /// Counts a refusal, and tells one from another time apart from a forgery.
+    /// Counts a refusal, and distinguishes a datagram of another time from a forgery.
     fn refuse(&mut self, refusal: Refusal) -> Refusal {
         match refusal {
             Refusal::Foreign => self.stats.foreign += 1,
@@ -248,7 +248,7 @@ impl<R: Keyring> Seal<R> {
         if is_request != (header.direction == Direction::Request) {
             return Err(Refusal::Forged);
         }
-        // Who ran here before may have answered it already. Data and Notices make nobody send.
+        // An earlier start of this node may have answered it already. Data and Notices cause no sending.
         if is_request && epoch < self.started {
             self.stats.predating += 1;
             return Err(Refusal::Untimely);
@@ -299,8 +299,8 @@ impl<R: Keyring> Suite for Seal<R> {
     }
 
     fn token(&mut self, remote: SocketAddr) -> Option<u32> {
-        // The member that is listed there has a key of its own, which nobody else can use from there. Requests of before
-        // this start could still be repeated.
+        // The member that is listed there has a key of its own, which no other node can use from there. Requests
+        // from before this start could still be repeated.
         let is_young = self.latest < self.started + 2 * TOLERANCE_EPOCHS;
         let is_listed = self.keys.owner(remote).is_some();
         if is_listed && !is_young { None } else { self.keys.token(self.secret, remote) }

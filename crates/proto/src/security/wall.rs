@@ -1,13 +1,13 @@
 use crate::time::{Duration, Instant};
 
-/// Length of an epoch. Every sender's key changes this often: short, so that what a node that restarts cannot
-/// remember is little; long, so that deriving keys costs nothing.
+/// Length of an epoch. Every sender's key changes this often: short, so that a restart loses little of the memory
+/// against replays; long, so that deriving keys costs nothing.
 pub const EPOCH: Duration = Duration::from_secs(4);
 
 /// A datagram is taken when its epoch is at most this far from the own one: clocks may differ by 32 s.
 pub const TOLERANCE_EPOCHS: u64 = 8;
 
-/// What the time of day is on a node's clock: the one thing in which two nodes must roughly agree.
+/// The time of day on a node's clock: the one thing in which two nodes must roughly agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WallClock {
     unix_at_zero: i128,
@@ -19,7 +19,7 @@ impl WallClock {
         Self { unix_at_zero: i128::from(unix) - i128::from(now.as_nanos()) }
     }
 
-    /// The clock after it was set ahead by so many nanoseconds, or back.
+    /// The clock after it was set ahead by this many nanoseconds, or back.
     #[must_use]
     pub fn stepped(self, by: i64) -> Self {
         Self { unix_at_zero: self.unix_at_zero + i128::from(by) }

@@ -31,7 +31,7 @@ impl ReplayWindow {
     #[inline]
     pub fn take(&mut self, counter: u32) {
         if counter >= self.next {
-            // What is jumped over has not been taken; a word's worth at a time where that is much.
+            // The skipped numbers have not been accepted; they are cleared a word at a time if there are many.
             for skipped in self.next.max(counter.saturating_sub(WINDOW))..counter {
                 self.taken[index(skipped)] &= !bit(skipped);
             }

@@ -1,4 +1,4 @@
-//! Spreads what one acknowledgement of the client frees over the time until the next.
+//! Spreads the bytes that one acknowledgement of the client frees over the time until the next.
 
 use crate::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ impl AckPacer {
         Self { step: segment.max(1), longest, held: 0, interval, next, last: None }
     }
 
-    /// An acknowledgement freed `bytes`. What is left of the one before is given out: its time has passed.
+    /// An acknowledgement freed `bytes`. The rest of the previous bytes is released: its time has passed.
     pub fn on_freed(&mut self, now: Instant, bytes: u64) {
         let since = self.last.replace(now).map_or(Duration::ZERO, |last| now.since(last));
         self.held = bytes;
@@ -30,7 +30,7 @@ impl AckPacer {
         self.on_timeout(now);
     }
 
-    /// Gives out what is due.
+    /// Releases the bytes that are due.
     pub fn on_timeout(&mut self, now: Instant) {
         while self.held > 0 && self.next <= now {
             self.held = if self.interval.is_zero() { 0 } else { self.held.saturating_sub(self.step) };
@@ -38,12 +38,12 @@ impl AckPacer {
         }
     }
 
-    /// Freed bytes that the server is not to hear of yet.
+    /// Freed bytes that are not to be reported to the server yet.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// When more is given out.
+    /// Time of the next release.
     pub fn poll_timeout(&self) -> Option<Instant> {
         (self.held > 0).then_some(self.next)
     }

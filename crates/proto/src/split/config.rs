@@ -3,33 +3,33 @@
 use crate::time::Duration;
 use crate::units::Rate;
 
-/// What a connection may hold at the gateway.
+/// The bytes that a connection may buffer at the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Buffer {
     /// So many bytes.
     Bytes(u64),
-    /// What this rate needs over both round trips together, as they are measured when the connection opens (paper,
-    /// section II.A).
+    /// The bytes of this rate over both round trips together, as they are measured when the connection opens
+    /// (paper, section II.A).
     PeakRate(Rate),
 }
 
 /// Which segments leave the gateway's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Release {
-    /// All that the client says it has, in whatever order: it never reneges (paper, section IV).
+    /// All segments that the client reports, in any order: it never reneges (paper, section IV).
     Selective,
     /// Those below the cumulative acknowledgement, as in TCP.
     Cumulative,
 }
 
-/// What the satellite part of a connection is set to. [`SplitConfig::new`] checks it.
+/// Settings of the satellite part of a connection. [`SplitConfig::new`] checks them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SplitSettings {
     /// Payload bytes of a full segment; equal for all connections of a gateway, or turns would not be fair.
     pub mss: u32,
-    /// What the gateway may send over the satellite, all connections together, headers included.
+    /// The rate of the gateway over the satellite, all connections together, headers included.
     pub rate: Rate,
-    /// What the connection may hold at the gateway.
+    /// The bytes that the connection may buffer at the gateway.
     pub buffer: Buffer,
     /// Which segments leave that buffer.
     pub release: Release,
@@ -37,9 +37,9 @@ pub struct SplitSettings {
     pub receive_window: u16,
     /// The client acknowledges every so many segments.
     pub ack_every: u32,
-    /// And at once what comes out of order.
+    /// The client acknowledges segments out of order at once.
     pub ack_disorder: bool,
-    /// And no later than this after a segment.
+    /// The client acknowledges no later than this after a segment.
     pub ack_delay: Duration,
     /// The repair timer is looked at this often.
     pub granularity: Duration,
@@ -48,7 +48,7 @@ pub struct SplitSettings {
 }
 
 impl SplitSettings {
-    /// What the paper's simulations of a single connection use, for a satellite of `rate`.
+    /// The settings of the paper's simulations of a single connection, for a satellite of `rate`.
     pub fn new(rate: Rate) -> Self {
         Self {
             mss: 512,
@@ -72,7 +72,7 @@ impl SplitSettings {
 pub struct SplitConfigError {
     /// Its name.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// The fault of the setting.
     pub problem: &'static str,
 }
 

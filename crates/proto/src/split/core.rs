@@ -14,12 +14,12 @@ use alloc::vec::Vec;
 
 /// IPv4 header without options, bytes (RFC 791).
 const IP_HEADER: u32 = 20;
-/// What one acknowledgement of the client frees is given out within this; a longer silence was no rhythm.
+/// Longest time over which the bytes that one acknowledgement frees are spread; a longer silence was no rhythm.
 const LONGEST_PACE: Duration = Duration::from_secs(1);
-/// A client without room is asked for it this often: what would have told of it may have been lost.
+/// Interval of probes of a client without room: the segment that reported new room may have been lost.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// What a segment of a client was to the connection.
+/// The effect of a client's segment on the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
     /// Nothing that the owner needs to act on.
@@ -28,7 +28,7 @@ pub enum Heard {
     Opened,
 }
 
-/// What a connection holds at the gateway, bytes.
+/// Bytes that a connection buffers at the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Backlog {
     /// Not sent over the satellite yet.
@@ -56,7 +56,7 @@ struct Connection {
     to_server: Option<Duration>,
     /// Bytes that the client has asked the server with.
     asked: u64,
-    /// When a client without room is asked for it.
+    /// Time of the next probe of a client without room.
     probe_at: Option<Instant>,
 }
 
@@ -126,9 +126,10 @@ impl Connection {
 
 /// All split connections of a satellite link at its gateway.
 ///
-/// Inputs are [`Self::listen`], [`Self::on_segment`] from clients, [`Self::give`] and [`Self::on_server_rtt`] from the
-/// terrestrial side, and [`Self::on_timeout`]. After each, [`Self::poll`] is drained towards the satellite, and
-/// [`Self::room`] says what the server may send. The owner keeps the payload and forgets it as it is released.
+/// Inputs are [`Self::listen`], [`Self::on_segment`] from clients, [`Self::give`] and [`Self::on_server_rtt`] from
+/// the terrestrial side, and [`Self::on_timeout`]. After each, [`Self::poll`] is drained towards the satellite, and
+/// [`Self::room`] gives the bytes that the server may send. The owner keeps the payload and forgets it as it is
+/// released.
 #[derive(Debug)]
 pub struct Gateway {
     connections: BTreeMap<ConnectionId, Connection>,
@@ -217,7 +218,7 @@ impl Gateway {
         Some(segment)
     }
 
-    /// When to come back if nothing else happens.
+    /// Time of the next timeout.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timers = self.connections.values().filter_map(Connection::poll_timeout);
         let has_work = self.connections.values().any(Connection::has_work);
@@ -232,13 +233,13 @@ impl Gateway {
         self.connections.get(&id).is_some_and(|connection| connection.sender.is_done())
     }
 
-    /// What a connection holds.
+    /// Bytes that a connection buffers.
     pub fn backlog(&self, id: ConnectionId) -> Backlog {
         let of = |c: &Connection| Backlog { unsent: c.sender.unsent(), held: c.room.held() };
         self.connections.get(&id).map_or(Backlog::default(), of)
     }
 
-    /// What a connection's sender counted.
+    /// Counters of a connection's sender.
     pub fn stats(&self, id: ConnectionId) -> SenderStats {
         self.connections.get(&id).map_or(SenderStats::default(), |connection| connection.sender.stats())
     }

@@ -1,12 +1,13 @@
 //! Rate-based connection splitting at the gateway of a geostationary satellite.
 //!
-//! A connection ends at the gateway and another begins there. The one towards the server is regular TCP and not part
-//! of this module. The one over the satellite is TCP's wire format with other machines behind it: the link's rate is
-//! known and its order is kept, so nothing needs to be probed and whatever was overtaken is lost.
+//! A connection ends at the gateway and another begins there. The one towards the server is regular TCP and not
+//! part of this module. The one over the satellite is TCP's wire format with other machines behind it: the link's
+//! rate is known and its order is kept, so no probing is needed and a segment that was overtaken is lost.
 //!
-//! [`Gateway`] routes between the machines of its connections and of the link: [`Scheduler`] (whose turn it is, at the
-//! satellite's rate), [`Sender`] (what to send and what was lost, over a [`SentList`] and a [`RepairTimer`]), [`Room`]
-//! (what the server may send) and [`AckPacer`] (how evenly it hears of it). [`Receiver`] is the client.
+//! [`Gateway`] routes between the machines of its connections and of the link: [`Scheduler`] (the turns of
+//! connections, at the satellite's rate), [`Sender`] (the next segment, and losses, over a [`SentList`] and a
+//! [`RepairTimer`]), [`Room`] (the bytes that the server may send) and [`AckPacer`] (the pace at which the server
+//! is told of room). [`Receiver`] is the client.
 //!
 //! Source: the paper on rate-based connection splitting for satellite hybrid networks, sections II to IV.
 

@@ -1,4 +1,4 @@
-//! The client: what arrived, and when to say so.
+//! The client: the arrived ranges, and the times of acknowledgements.
 
 use super::config::SplitConfig;
 use super::segment::{Acknowledgement, Blocks, MOST_BLOCKS, Message};
@@ -14,7 +14,7 @@ enum Link {
     Closed,
     /// Opens, again at this time.
     Opens(Instant),
-    /// Asks, again at this time, until something beyond what had come before is there: the answer acknowledges.
+    /// Asks, and again at this time, until data beyond `beyond` is there: the answer acknowledges.
     Asks {
         at: Instant,
         beyond: u64,
@@ -29,7 +29,7 @@ enum Due {
     Now,
 }
 
-/// The receiving half of a connection. What it has acknowledged it keeps: it never reneges.
+/// The receiving half of a connection. It keeps all bytes that it has acknowledged: it never reneges.
 #[derive(Debug)]
 pub struct Receiver {
     config: SplitConfig,
@@ -38,7 +38,7 @@ pub struct Receiver {
     beyond: RangeSet,
     /// Ranges of `beyond`, those that changed last first.
     recent: Vec<ByteRange>,
-    /// Where the flow ends, once that is known.
+    /// Length of the flow, once known.
     end: Option<u64>,
     /// The first byte for which there was no room when that was last said.
     right_edge: u64,
@@ -85,10 +85,10 @@ impl Receiver {
         }
     }
 
-    /// A segment arrived; `new` hears of every range that had not arrived before.
+    /// A segment arrived; `new` is called with every range that had not arrived before.
     pub fn on_message(&mut self, now: Instant, message: &Message, new: impl FnMut(ByteRange)) {
         match (message, self.link) {
-            // Accepted again: what completed the handshake was lost.
+            // Accepted again: the segment that completed the handshake was lost.
             (Message::Accept, Link::Opens(_) | Link::Asks { .. }) => {
                 self.link = Link::Asks { at: now, beyond: self.next };
             }
@@ -151,7 +151,7 @@ impl Receiver {
         }
     }
 
-    /// When to come back if nothing else happens.
+    /// Time of the next timeout.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let handshake = match self.link {
             Link::Opens(at) | Link::Asks { at, .. } => Some(at),
@@ -161,7 +161,7 @@ impl Receiver {
         handshake.into_iter().chain(acknowledgement).min()
     }
 
-    /// What the client sends next.
+    /// The client's next message.
     pub fn poll(&mut self, now: Instant) -> Option<Message> {
         match self.link {
             Link::Closed => None,
@@ -213,7 +213,7 @@ impl Receiver {
     pub fn keep(&mut self, kept: u64) {
         self.kept = kept;
         let (mss, left) = (u64::from(self.config.mss), self.right_edge - self.next);
-        // Who was told that there is next to no room is told when there is some (RFC 9293, section 3.8.6.2.2).
+        // A sender that was told of almost no room is told when there is some (RFC 9293, section 3.8.6.2.2).
         if self.link == Link::Open && left < 2 * mss && self.edge() >= self.right_edge + 2 * mss {
             self.due = Due::Now;
         }
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_is_never_asked_for_again() {
-        // Whatever arrives in whatever order, more than the window holds included: the sets only grow.
+        // Arbitrary arrivals in arbitrary order, more than the window holds included: the sets only grow.
         let mut rng = Rng::new(7);
         for _ in 0..50 {
             let mut receiver = receiver(|s| s.receive_window = 20);

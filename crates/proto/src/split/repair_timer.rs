@@ -1,4 +1,4 @@
-//! How long to wait for an acknowledgement where nothing else tells of a loss.
+//! The time to wait for an acknowledgement if nothing else shows a loss.
 
 use crate::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl RepairTimer {
         self.is_measured.then_some(self.least)
     }
 
-    /// What is not acknowledged after this long is lost.
+    /// A segment that is not acknowledged after this long is lost.
     pub fn patience(&self) -> Duration {
         if !self.is_measured {
             return INITIAL;

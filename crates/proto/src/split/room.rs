@@ -1,10 +1,10 @@
-//! What the server may send: the gateway's buffer, and what it does to throughput.
+//! The room for the server's bytes: the gateway's buffer, and its effect on throughput.
 
 use super::config::{Buffer, Release};
 use crate::time::Duration;
 use crate::units::Rate;
 
-/// The buffer of one connection: what arrived from the server and has not left it.
+/// The buffer of one connection: bytes that arrived from the server and have not left.
 #[derive(Clone, Debug)]
 pub struct Room {
     capacity: u64,
@@ -27,7 +27,7 @@ impl Room {
         }
     }
 
-    /// Another capacity from now on. What is there stays.
+    /// Another capacity from now on. Buffered bytes stay.
     pub fn resize(&mut self, capacity: u64) {
         self.capacity = capacity;
     }
@@ -59,7 +59,7 @@ impl Room {
     }
 }
 
-/// Where a connection settles.
+/// The steady state of a connection.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SteadyState {
     /// Payload over the satellite.
@@ -68,8 +68,9 @@ pub struct SteadyState {
     pub backlog: u64,
 }
 
-/// Where one connection settles that has a satellite of `payload_rate` (headers taken off) to itself and `buffer` bytes
-/// at the gateway: min(rate, buffer / (both round trips)) and max(0, buffer - rate · both round trips) (paper, II.A).
+/// Steady state of a connection that has a satellite of `payload_rate` (headers taken off) to itself and `buffer`
+/// bytes at the gateway: min(rate, buffer / (both round trips)) and max(0, buffer - rate · both round trips)
+/// (paper, II.A).
 pub fn steady_state(
     buffer: u64,
     payload_rate: Rate,
@@ -94,7 +95,8 @@ mod tests {
 
     #[test]
     fn a_buffer_of_31_41_and_50_kilobytes_gives_three_quarters_all_and_all_with_a_backlog() {
-        // The round trips are longer by what packets take on the wire and acknowledgements wait for each other.
+        // The round trips are longer by the time of packets on the wire, and by the time that acknowledgements wait
+        // for each other.
         let to_client = TO_CLIENT + Duration::from_micros(7_360 + 7_360);
         let to_server = TO_SERVER + Duration::from_micros(3_680);
         let at = |kibibytes: u64| {

@@ -1,4 +1,4 @@
-//! Who may send over the satellite, and when.
+//! The turns of connections on the satellite link, and their times.
 
 use super::segment::ConnectionId;
 use crate::time::Instant;
@@ -6,11 +6,11 @@ use crate::units::Rate;
 use alloc::collections::VecDeque;
 
 /// Serves connections round robin at the satellite's rate: the whole of the congestion control (paper, section III.A).
-/// One segment a turn; a connection that has none is passed over.
+/// One segment a turn; a connection without segments is skipped.
 #[derive(Debug)]
 pub struct Scheduler {
     rate: Rate,
-    /// When the link is free.
+    /// Time at which the link is free.
     free_at: Instant,
     turns: VecDeque<ConnectionId>,
 }
@@ -33,19 +33,19 @@ impl Scheduler {
         self.turns.retain(|other| *other != connection);
     }
 
-    /// When the link is free for the next segment.
+    /// Time at which the link is free for the next segment.
     pub fn free_at(&self) -> Instant {
         self.free_at
     }
 
-    /// What the first connection in turn has that has anything, where the link is free at `now`.
+    /// Takes a segment of the first connection in turn that has one, if the link is free at `now`.
     pub fn pick<T>(&mut self, now: Instant, mut take: impl FnMut(ConnectionId) -> Option<T>) -> Option<T> {
         if self.free_at > now {
             return None;
         }
         for passed in 0..self.turns.len() {
             if let Some(taken) = take(self.turns[passed]) {
-                // Who was passed over keeps its place behind the one that was served.
+                // A connection that was skipped keeps its place behind the one that was served.
                 self.turns.rotate_left(passed + 1);
                 return Some(taken);
             }
@@ -71,7 +71,7 @@ mod tests {
         scheduler
     }
 
-    /// Serves for as long as anybody has segments; who was served, in order.
+    /// Serves for as long as any connection has segments. Returns the served ones, in order.
     fn serve(scheduler: &mut Scheduler, queues: &mut [u32], most: usize) -> Vec<u32> {
         let (mut now, mut served) = (Instant::ZERO, Vec::new());
         while served.len() < most {

@@ -1,4 +1,4 @@
-//! What travels between gateway and client: TCP segments with a window in segments and up to four SACK blocks.
+//! Segments between gateway and client: TCP with a window in segments and up to four SACK blocks.
 
 use crate::name::ByteRange;
 
@@ -39,7 +39,7 @@ impl Blocks {
     }
 }
 
-/// What the client has.
+/// The client's received ranges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Acknowledgement {
     /// Everything below arrived.
@@ -47,7 +47,7 @@ pub struct Acknowledgement {
     /// Full segments after `next` for which there is room. TCP's window field in another unit, so that 16 bits are
     /// enough and no scale makes it inexact.
     pub window: u16,
-    /// What arrived beyond. The client keeps it, whatever happens.
+    /// Ranges that arrived beyond `next`. The client keeps them in any case.
     pub blocks: Blocks,
     /// Bytes that the client has asked with, all in all: its own sequence number.
     pub asked: u64,
@@ -60,7 +60,7 @@ impl Acknowledgement {
     }
 }
 
-/// What a segment is for.
+/// The message of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
     /// The client opens the connection (SYN).
@@ -69,18 +69,18 @@ pub enum Message {
     Accept,
     /// Bytes for the client.
     Data {
-        /// Which.
+        /// Their range in the flow.
         range: ByteRange,
         /// The flow ends with them.
         is_last: bool,
     },
-    /// What the client has; the first completes the handshake.
+    /// The client's received ranges; the first acknowledgement completes the handshake.
     Ack(Acknowledgement),
     /// Bytes for the server, the last `len` of those that the client has asked with.
     Request {
-        /// What the client has.
+        /// The client's received ranges.
         ack: Acknowledgement,
-        /// How many.
+        /// Bytes of the request.
         len: u32,
     },
 }
@@ -90,7 +90,7 @@ pub enum Message {
 pub struct Segment {
     /// Its connection; ports on the wire.
     pub connection: ConnectionId,
-    /// What it says.
+    /// Its message.
     pub message: Message,
 }
 

@@ -1,4 +1,4 @@
-//! The sending half of a connection over the satellite: what to send next, and what was lost.
+//! The sending half of a connection over the satellite: the next segment, and the losses.
 
 use super::config::SplitConfig;
 use super::repair_timer::RepairTimer;
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 /// A segment that is found lost by the timer is sent this often (paper, section III.B).
 const COPIES_AFTER_TIMEOUT: u32 = 2;
 
-/// What a sender counted.
+/// Counters of a sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SenderStats {
     /// Segments that it sent.
@@ -30,7 +30,7 @@ pub struct Sender {
     sent: SentList,
     timer: RepairTimer,
     repairs: VecDeque<ByteRange>,
-    /// What the server gave: bytes, and whether that is all.
+    /// Bytes that the server gave, and whether these are all.
     given: u64,
     is_all: bool,
     /// The first byte that was never sent.
@@ -78,8 +78,8 @@ impl Sender {
         self.timer.least_rtt()
     }
 
-    /// The client acknowledges. The ranges that it has for the first time are added to `released`: it keeps them, so
-    /// whoever has their bytes need not.
+    /// The client acknowledges. The ranges that it has for the first time are added to `released`: the client keeps
+    /// them, so the owner of their bytes may drop them.
     pub fn on_ack(&mut self, now: Instant, ack: &Acknowledgement, released: &mut Vec<ByteRange>) {
         self.right_edge = self.right_edge.max(ack.next + u64::from(ack.window) * self.mss);
         self.cumulative = self.cumulative.max(ack.next.min(self.next));
@@ -92,7 +92,7 @@ impl Sender {
         if let Some(left_at) = acked.left_at {
             self.timer.on_sample(now.since(left_at));
         }
-        // Who acknowledges what was never sent is not believed.
+        // An acknowledgement of bytes that were never sent is not believed.
         self.sent.find_lost(ack.rightmost().min(self.next), &acked, &mut self.lost);
         self.repairs.extend(self.lost.drain(..));
     }
@@ -109,7 +109,7 @@ impl Sender {
         }
     }
 
-    /// When to come back if nothing else happens.
+    /// Time of the next timeout.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.sent.oldest().map(|left_at| self.timer.tick(left_at + self.timer.patience()))
     }
@@ -158,7 +158,7 @@ impl Sender {
         (!range.is_empty() && range.end <= self.right_edge).then_some(range)
     }
 
-    /// Bytes that the client has, in whatever order.
+    /// Bytes that the client has, in any order.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -178,7 +178,7 @@ impl Sender {
         self.given.saturating_sub(self.next)
     }
 
-    /// What it counted.
+    /// Its counters.
     pub fn stats(&self) -> SenderStats {
         self.stats
     }

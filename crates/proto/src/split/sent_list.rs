@@ -1,4 +1,4 @@
-//! What is under way, in the order in which it left, and what that order says about losses.
+//! The segments under way, in the order in which they left, and the losses that this order shows.
 
 use crate::name::ByteRange;
 use crate::time::{Duration, Instant};
@@ -23,18 +23,18 @@ struct Waiting {
     last: u64,
     first_at: Instant,
     copies: u32,
-    /// Copies that are to be sent: the segment is known to be lost until they are.
+    /// Copies still to be sent: the segment counts as lost until they are.
     due: u32,
 }
 
-/// What an acknowledgement was about.
+/// The segments that an acknowledgement covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Acked {
     /// Bytes that it acknowledged first.
     pub bytes: u64,
     /// The last segment among them, by its first byte.
     pub rightmost: Option<u64>,
-    /// The earliest departure of a segment among them that left once: what it says of the round trip is true.
+    /// The earliest departure of a segment among them that left only once: its round trip is a valid sample.
     pub left_at: Option<Instant>,
 }
 
@@ -79,7 +79,7 @@ impl SentList {
         self.waiting.is_empty()
     }
 
-    /// Takes out every segment that lies within `range`, which arrived; `released` hears of each.
+    /// Removes every segment that lies within `range`, which arrived; `released` is called with each.
     pub fn on_acknowledged(&mut self, range: ByteRange, acked: &mut Acked, released: &mut Vec<ByteRange>) {
         let mut from = range.start;
         while let Some((&start, &waiting)) = self.waiting.range(from..range.end).next() {
@@ -97,8 +97,8 @@ impl SentList {
         }
     }
 
-    /// Adds to `lost` what an acknowledgement that ends at `rightmost` shows to be lost. Where that does not advance, it
-    /// shows nothing.
+    /// Adds to `lost` the segments that an acknowledgement ending at `rightmost` shows to be lost. If `rightmost`
+    /// does not advance, it shows nothing.
     pub fn find_lost(&mut self, rightmost: u64, acked: &Acked, lost: &mut Vec<ByteRange>) {
         let Some(segment) = acked.rightmost.filter(|_| rightmost > self.rightmost) else { return };
         self.rightmost = rightmost;
@@ -116,7 +116,8 @@ impl SentList {
         }
     }
 
-    /// Adds to `lost` what left `patience` ago and was not heard of since; `copies` of each are to be sent.
+    /// Adds to `lost` the segments that left `patience` ago and were not acknowledged since; `copies` of each are
+    /// to be sent.
     pub fn find_overdue(&mut self, now: Instant, patience: Duration, copies: u32, lost: &mut Vec<ByteRange>) {
         self.forget_arrived();
         for departure in self.departures.iter().take_while(|departure| departure.at + patience <= now) {
@@ -128,7 +129,7 @@ impl SentList {
         }
     }
 
-    /// When the oldest transmission left whose segment waits for it.
+    /// Departure time of the oldest transmission that may still be acknowledged.
     pub fn oldest(&self) -> Option<Instant> {
         let is_awaited = |departure: &&Departure| {
             let waiting = self.waiting.get(&departure.start);

@@ -1,4 +1,4 @@
-//! The machines together: a gateway and its clients over a satellite that loses what it likes.
+//! The machines together: a gateway and its clients over a satellite with arbitrary losses.
 
 use super::*;
 use crate::name::{ByteRange, RangeSet};
@@ -15,11 +15,11 @@ const RATE: Rate = Rate::from_bps(1_104_000);
 const ONE_WAY: Duration = Duration::from_millis(250);
 const TO_SERVER: Duration = Duration::from_millis(80);
 
-/// A server that sends what the gateway has room for, a round trip late, and a client.
+/// A server that fills the gateway's room, a round trip late, and a client.
 struct Pair {
     client: Receiver,
     size: u64,
-    /// What the server hears of the right edge, and when.
+    /// The right edges that the server is told of, and the times.
     edges: VecDeque<(Instant, u64)>,
     given: u64,
     handed: RangeSet,
@@ -96,14 +96,14 @@ impl Rig {
         }
     }
 
-    /// The servers fill the windows that they were told of a round trip ago.
+    /// The servers fill the windows that were advertised a round trip ago.
     fn serve(&mut self) {
         for (index, pair) in self.pairs.iter_mut().enumerate() {
             let id = ConnectionId(index as u32);
             pair.edges.push_back((self.now + TO_SERVER, pair.given + self.gateway.room(id)));
             while pair.edges.front().is_some_and(|(at, _)| *at <= self.now) {
                 let Some((_, edge)) = pair.edges.pop_front() else { return };
-                // Whole segments, but for the last.
+                // Whole segments, except for the last.
                 let whole = if edge >= pair.size { pair.size } else { edge / MSS * MSS };
                 pair.given = pair.given.max(whole);
             }
@@ -227,7 +227,7 @@ fn a_buffer_settles_where_the_closed_form_says() {
         rig.run(Duration::from_secs(30));
         let took = rig.now.since(since).as_secs_f64();
         let measured = (rig.pairs[0].client.next() - before) as f64 * 8.0 / took;
-        // An acknowledgement waits for a second segment, and pacing spreads what it frees.
+        // An acknowledgement waits for a second segment, and pacing spreads the bytes that it frees.
         let to_client = Duration::from_millis(500) + Duration::from_millis(4 + 4);
         let expected = steady_state(bytes, payload_rate, to_client, TO_SERVER);
         let share = measured / expected.throughput.as_bps() as f64;

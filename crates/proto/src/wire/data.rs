@@ -8,7 +8,7 @@ const FLAG_NO_SUCH_NAME: u8 = 2;
 const FLAG_BACKLOG: u8 = 4;
 const FLAG_VOLATILE: u8 = 8;
 
-/// What a Data packet says besides its bytes.
+/// Flags of a Data packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DataFlags {
     /// The flow ends after this payload: `offset + payload length` is its length.
@@ -28,13 +28,13 @@ pub struct DataHeader {
     pub counter: u16,
     /// The flow that the payload belongs to.
     pub flow: FlowId,
-    /// Where in the flow the payload starts.
+    /// Offset of the payload in the flow.
     pub offset: u64,
     /// The Requester's clock of the newest Interest, advanced by the time since the Responder received it.
     pub echo: WireTime,
-    /// What else it says.
+    /// Its flags.
     pub flags: DataFlags,
-    /// How long its bytes waited for their turn.
+    /// Waiting time of its bytes for their turn.
     pub waited: Waited,
 }
 

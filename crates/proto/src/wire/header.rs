@@ -38,7 +38,7 @@ impl Header {
     /// Bytes on the wire.
     pub const LEN: usize = 1 + 2 + 3 + FlowId::LEN;
 
-    /// Whether the bytes begin like a Parity packet, whatever follows.
+    /// Whether the first bytes are those of a Parity packet; the rest is not checked.
     #[inline]
     pub(super) fn is_parity(bytes: &[u8]) -> bool {
         bytes.first().is_some_and(|first| first >> 4 == (VERSION << 2) | Kind::Parity as u8)

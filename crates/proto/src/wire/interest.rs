@@ -24,25 +24,25 @@ pub struct Interest {
     pub flow: FlowId,
     /// The Requester's clock when it sent this packet.
     pub sent: WireTime,
-    /// Answer even what was asked before: it was lost. Without it, only bytes that this neighbour never asked
-    /// for are new, so that Interests can overlap and the loss of one costs nothing.
+    /// Answer even bytes that were asked for before: they were lost. Without it, only bytes that this neighbour
+    /// never asked for are new, so that Interests can overlap and the loss of one costs nothing.
     pub repair: bool,
     /// The Requester has no measurement of the hop yet: the Responder sends at most its initial window.
     pub cold: bool,
-    /// Counts, modulo 2^16, how often the Requester turned from one upstream to another with this flow. Where it differs
-    /// from the one heard before, the Responder forgets what this neighbour asked of the flow until now.
+    /// Number, modulo 2^16, of the Requester's turns from one upstream to another with this flow. If it differs
+    /// from the last one heard, the Responder forgets this neighbour's earlier requests of the flow.
     pub turn: u16,
     /// The answer to a [`Token`](super::News::Token): the asker receives at the address that it asks from. Never zero.
     pub token: Option<u32>,
     /// The parity that the Requester wants on this hop.
     pub code: Option<CodePlan>,
-    /// How many more relays may pass this request on.
+    /// Number of relays that may still pass this request on.
     pub hop_limit: u8,
     /// The rate granted to the Responder for all flows of this hop.
     pub link_rate: Rate,
     /// The rate granted for this flow alone: the backpressure bound (LEOTP eq. 9).
     pub flow_rate: Rate,
-    /// What is asked for, at most [`MAX_RANGES`].
+    /// The requested ranges, at most [`MAX_RANGES`].
     pub ranges: Ranges,
 }
 

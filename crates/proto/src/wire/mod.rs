@@ -23,7 +23,7 @@ pub use waited::Waited;
 
 use core::fmt;
 
-/// What was wrong with received bytes. The sender, or the path, is to blame; nothing was changed by them.
+/// The fault of received bytes. The sender, or the path, is to blame; nothing was changed by them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParseError {
     /// The datagram ends inside the named field.
@@ -49,7 +49,7 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-/// Whether the bytes begin like an Interest, whatever follows.
+/// Whether the first bytes are those of an Interest; the rest is not checked.
 pub fn is_interest(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| (first >> 4) & 3 == Kind::Interest as u8)
 }

@@ -12,7 +12,7 @@ pub struct Notice {
     pub flow: FlowId,
     /// As in Data.
     pub echo: WireTime,
-    /// What it tells.
+    /// Its news.
     pub news: News,
 }
 

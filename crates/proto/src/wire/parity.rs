@@ -12,11 +12,11 @@ const FLAG_BACKLOG: u8 = 4;
 /// The parity that a Requester wants of its Responder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodePlan {
-    /// A Parity packet follows after so many packets, never 0.
+    /// A Parity packet follows after this many packets, never 0.
     pub every: u8,
     /// So many Parity packets cover each packet, 1 to [`MAX_OVERLAP`].
     pub overlap: u8,
-    /// A Parity packet follows after so many milliseconds where fewer packets come, never 0.
+    /// A Parity packet follows after this many milliseconds if fewer packets come, never 0.
     pub within: u8,
 }
 
@@ -54,7 +54,8 @@ pub struct ParityHeader {
     pub first: u16,
     /// Counters that it covers from there on, 1 to [`MAX_COVERED`], all before its own.
     pub count: u16,
-    /// How far back from its own the counter of the Parity packet before it lies; 0 where there was none, or too far.
+    /// Distance from its own counter back to that of the previous Parity packet; 0 if there was none, or too far
+    /// away.
     pub previous: u8,
     /// Chooses the factors of the sum.
     pub seed: u8,

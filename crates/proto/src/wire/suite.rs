@@ -1,4 +1,4 @@
-//! What stands between a packet and the datagram that carries it: two bytes ([`Plain`]), or a seal.
+//! The layer between a packet and the datagram that carries it: two bytes ([`Plain`]), or a seal.
 
 use crate::peer::{Addressee, Face, Incarnation, Member, Opened, Peer, Refusal, Unsealable};
 use crate::time::Instant;
@@ -7,7 +7,7 @@ use core::hash::BuildHasher;
 use core::net::SocketAddr;
 use foldhash::fast::FixedState;
 
-/// Turns packets into datagrams for a neighbour and back, and says who sent them. Implementations bring their own
+/// Turns packets into datagrams for a neighbour and back, and names their senders. Implementations bring their own
 /// keys and crypto.
 pub trait Suite {
     /// Bytes in front of the packet that [`Suite::seal`] fills in.
@@ -16,10 +16,10 @@ pub trait Suite {
     /// Bytes that a datagram is longer than its packet.
     fn overhead(&self) -> usize;
 
-    /// Seals in place the packet that stands behind [`Suite::room`] bytes at `start` of `out`.
+    /// Seals in place the packet that begins [`Suite::room`] bytes behind `start` in `out`.
     ///
     /// # Errors
-    /// [`Unsealable`] when no key is shared with the addressee; what stands from `start` on must not be sent.
+    /// [`Unsealable`] if no key is shared with the addressee; the bytes from `start` on must not be sent.
     fn seal(
         &mut self,
         now: Instant,
@@ -34,7 +34,7 @@ pub trait Suite {
     /// [`Refusal`] says why it is not taken.
     fn open<'a>(&mut self, now: Instant, face: Face, datagram: &'a mut [u8]) -> Result<Opened<'a>, Refusal>;
 
-    /// A number that only who receives at `remote` can know, or `None` where nobody needs to prove that.
+    /// A number that only a receiver at `remote` can know, or `None` if no proof is needed.
     fn token(&mut self, remote: SocketAddr) -> Option<u32>;
 
     /// A sender has shown with its token that it receives where it says that it is.
@@ -50,7 +50,7 @@ pub trait Suite {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain {
     own: u8,
-    /// Keys the tokens of strangers' addresses; without it nobody is asked for one.
+    /// Keys the tokens of strangers' addresses; without it no token is asked for.
     secret: Option<u64>,
 }
 

@@ -2,12 +2,14 @@ use crate::time::Duration;
 
 /// A unit of the told time. Shorter waits are no waits: a packet takes as long on a link of 170 Mbit/s.
 const UNIT: Duration = Duration::from_micros(64);
-/// Below this many units each has a code of its own; from there on the code is a mantissa of so many values per doubling.
+/// Below this many units each has a code of its own; above, the code is a mantissa of this many values per
+/// doubling.
 const STEPS: u64 = 8;
 const CODES: u8 = 0x7f;
 const DRY: u8 = 0x80;
 
-/// How long the bytes of a packet waited for their turn, from their request to their sending, at every node so far.
+/// Waiting time of a packet's bytes for their turn, from their request to their sending, summed over all nodes so
+/// far.
 ///
 /// One byte on the wire: the upper bit says *dry*, the others are the time in units of 64 µs, with a mantissa of three bits
 /// and an exponent of four. It is exact up to 1 ms, within 7 % up to 15.7 s, and no more than that above.

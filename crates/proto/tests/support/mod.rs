@@ -47,7 +47,7 @@ pub(crate) fn content(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// What the bytes of a flow are combined with, so that each flow has its own.
+/// A byte that the content of a flow is combined with, so that each flow has its own.
 fn salt(flow: FlowId) -> u8 {
     flow.0[0] ^ FLOW.0[0]
 }
@@ -55,7 +55,7 @@ fn salt(flow: FlowId) -> u8 {
 pub(crate) struct Content {
     pub(crate) length: Option<u64>,
     pub(crate) reads: u64,
-    /// When each byte range was first read, ascending: its transmission by the source.
+    /// Time of the first read of each byte range, ascending: its transmission by the source.
     pub(crate) first_reads: Vec<(u64, Instant)>,
 }
 
@@ -105,7 +105,7 @@ impl Sink for Checked {
     }
 }
 
-/// What the links of a rig do to packets.
+/// The effects of the rig's links on packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Path {
     pub(crate) delay: Duration,
@@ -166,7 +166,7 @@ pub(crate) struct Rig {
     /// Datagrams and bytes handed to links, towards the client and towards the server.
     pub(crate) forward: (u64, u64),
     pub(crate) backward: (u64, u64),
-    /// What the client asks for.
+    /// The client's request.
     request: Request,
     rng: Rng,
     flights: BinaryHeap<Flight>,
@@ -237,7 +237,7 @@ impl Rig {
         assert!(self.client().open(now, request, Checked::default()), "the flow is open already");
     }
 
-    /// What the client fetches.
+    /// The client's flow.
     pub(crate) fn fetched(&mut self) -> &mut Flow<Checked> {
         let flow = self.request.flow;
         self.client().flow_mut(flow).expect("the flow is open")
@@ -380,7 +380,7 @@ impl Rig {
     }
 }
 
-/// How long each packet of `rig` took from its first transmission until everything before it had arrived, too.
+/// Time of each packet of `rig` from its first transmission until it and all packets before it had arrived.
 pub(crate) fn in_order_delays(rig: &mut Rig) -> Vec<Duration> {
     let arrivals = core::mem::take(&mut rig.fetched().sink_mut().arrivals);
     let sent = core::mem::take(&mut rig.server().source_mut().first_reads);

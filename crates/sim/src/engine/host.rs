@@ -80,7 +80,7 @@ pub trait Host {
     /// The neighbour to ask for `flow` is another from now on.
     fn set_route(&mut self, _now: Instant, _flow: FlowId, _upstream: SocketAddr) {}
 
-    /// The time of day of the node jumped by so many nanoseconds. Timers go on.
+    /// The time of day of the node jumped by `by` nanoseconds. Timers go on.
     fn step_clock(&mut self, _now: Instant, _by: i64) {}
 
     /// The program was killed and starts again with nothing in its memory.
@@ -115,7 +115,7 @@ pub trait Host {
 pub struct TcpStats {
     /// Segments with payload that it sent.
     pub segments: u64,
-    /// Those of them that it had sent before.
+    /// Segments that were retransmissions.
     pub retransmitted: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
@@ -145,7 +145,7 @@ pub struct WindowSample {
 pub struct Backlog {
     /// Not sent on yet.
     pub unsent: u64,
-    /// Of its buffer.
+    /// Bytes of the buffer in use.
     pub held: u64,
 }
 

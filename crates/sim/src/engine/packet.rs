@@ -16,7 +16,7 @@ pub enum Body {
     Tcp(Box<TcpSegment>),
     /// A segment between a gateway that splits connections by rate and a client.
     Split(Box<SplitSegment>),
-    /// A packet into which nobody on the way can look.
+    /// A packet whose contents no node on the way can see.
     Opaque(Box<Opaque>),
 }
 

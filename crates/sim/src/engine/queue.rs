@@ -113,7 +113,7 @@ impl EventQueue {
     }
 }
 
-/// By a knock-out: which key is least is a coin toss that no processor foresees, and this needs no branch.
+/// A knock-out: no processor can predict which key is least, and this needs no branch.
 fn least_of_all(&[a, b, c, d]: &[Key; ARITY]) -> (usize, Key) {
     let left = if b < a { (1, b) } else { (0, a) };
     let right = if d < c { (3, d) } else { (2, c) };

@@ -76,7 +76,7 @@ pub struct World<O> {
     /// The seed of every link's random numbers.
     link_rng: Rng,
     sequence: u64,
-    /// By the node on which they are, and the set of hosts whose packets they are given.
+    /// Interceptors by their node, and by the set of hosts whose packets they are given.
     interceptors: BTreeMap<(NodeId, u32), HostId>,
     /// Nodes whose interceptors let packets pass.
     aside: BTreeSet<NodeId>,
@@ -424,12 +424,12 @@ impl<O: Observer> World<O> {
         Address { host: id, moves: self.hosts[id.0 as usize].moves }.socket()
     }
 
-    /// Gives the hosts of a node other addresses in place of those that they had. Nobody is told.
+    /// Gives the hosts of a node new addresses in place of the old ones. No other host is told.
     pub fn readdress(&mut self, node: NodeId) {
         self.hosts.iter_mut().filter(|host| host.node == node).for_each(|host| host.moves += 1);
     }
 
-    /// Lets the time of day of a node jump by so many nanoseconds.
+    /// Lets the time of day of a node jump by `by` nanoseconds.
     pub fn step_clock(&mut self, node: NodeId, by: i64) {
         let local = local_clock(&self.network, node, self.now);
         self.hosts
@@ -467,7 +467,7 @@ impl<O: Observer> World<O> {
         self.with_host(id, |host, now| host.restart(now));
     }
 
-    /// Switches a node on or off; off, it neither forwards nor runs anything.
+    /// Switches a node on or off. A node that is off forwards nothing and runs nothing.
     pub fn set_node_up(&mut self, node: NodeId, is_up: bool) {
         self.network.nodes[node.0 as usize].is_up = is_up;
         let here: Vec<u32> =

@@ -34,7 +34,7 @@ struct Sender {
     ready: VecDeque<ByteRange>,
     /// Unacknowledged ranges by their first offset: the end, and when they are sent again.
     waiting: BTreeMap<u64, (u64, Instant)>,
-    /// All timeouts in the order in which they come; those of acknowledged ranges are passed over.
+    /// All timeouts in the order in which they come; those of acknowledged ranges are skipped.
     due: VecDeque<(Instant, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! Traffic at a constant rate that nobody answers: background load, and the probe of the engine's own tests.
+//! Traffic at a constant rate without answers: background load, and the probe of the engine's own tests.
 
 use crate::engine::{Body, Host, Segment};
 use crate::record::SharedRecorder;
@@ -24,7 +24,7 @@ pub struct CbrSource {
 const HEADER: u32 = crate::engine::UDP_HEADER;
 
 impl CbrSource {
-    /// Sends `payload` bytes per packet to `to`, so many packets that their payload makes up `rate`.
+    /// Sends packets with `payload` bytes each to `to`; their payload adds up to `rate`.
     pub fn new(to: SocketAddr, flow: u32, payload: u32, rate: Rate, length: Option<u64>) -> Self {
         Self { to, flow, payload, gap: rate.time_for(u64::from(payload)), length, next: None, offset: 0 }
     }

@@ -14,16 +14,16 @@ use std::net::SocketAddr;
 /// Which end of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// The one towards the flow's source: its counterpart lies downstream.
+    /// The end towards the flow's source: its counterpart lies downstream.
     Near,
-    /// The one towards the flow's client.
+    /// The end towards the flow's client.
     Far,
 }
 
 /// The transformation that a middle program performs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Middle {
-    /// One end of a tunnel, IP in IP, whose contents nobody on the way can read.
+    /// One end of a tunnel, IP in IP, whose contents no node on the way can read.
     Tunnel(Side),
     /// One end of an erasure code.
     Fec(FecConfig, Side),
@@ -102,7 +102,7 @@ impl Tunnel {
     }
 }
 
-/// Makes bytes unreadable to a model's router, and readable again. No cipher: in a simulation nobody attacks.
+/// Makes bytes unreadable to a model's router, and readable again. No cipher: a simulation has no attackers.
 fn scramble(key: u64, sequence: u64, bytes: &mut [u8]) {
     let mut stream = Rng::new(key).fork(sequence);
     for chunk in bytes.chunks_mut(8) {

@@ -29,7 +29,7 @@ fn poll<N: Node>(node: &mut N, now: Instant, out: &mut Body) -> Option<Face> {
     node.poll_transmit(now, bytes).map(|Transmit { to, .. }| to)
 }
 
-/// A sink that checks every byte and tells the recorder.
+/// A sink that checks every byte and reports it to the recorder.
 #[derive(Debug)]
 pub(super) struct CheckedSink {
     recorder: SharedRecorder,
@@ -102,7 +102,7 @@ impl ConsumerHost {
         Self { consumer, seals, flows: BTreeMap::new(), numbers: BTreeMap::new(), recorder, pattern }
     }
 
-    /// One more flow, which waits for [`Host::begin`].
+    /// Adds a flow, which waits for [`Host::begin`].
     pub fn add(&mut self, spec: ConsumerSpec) {
         let ConsumerSpec { flow, upstream, record, clock_offset } = spec;
         let (recorder, pattern) = (self.recorder.clone(), self.pattern.clone());

@@ -121,7 +121,7 @@ mod tests {
         (0..SECONDS * 1_000).map(|ms| trace.bits_between(at(ms), at(ms + 1)) / 12_000.0).collect()
     }
 
-    /// By how much neighbouring windows differ in the mean, as a share of the mean.
+    /// Mean difference of neighbouring windows, as a share of the mean.
     fn change(capacity: &[f64], window: usize) -> f64 {
         let sums: Vec<f64> = capacity.chunks_exact(window).map(|chunk| chunk.iter().sum()).collect();
         let changes: f64 = sums.windows(2).map(|pair| (pair[1] - pair[0]).abs()).sum();

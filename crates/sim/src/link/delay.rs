@@ -16,7 +16,7 @@ pub enum DelayModel {
     Jitter {
         /// The middle.
         mean: Duration,
-        /// At most `mean`.
+        /// Half of the range; at most `mean`.
         spread: Duration,
         /// A packet never arrives before one that was sent earlier.
         keeps_order: bool,

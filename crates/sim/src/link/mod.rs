@@ -123,7 +123,7 @@ impl LinkCounters {
 }
 
 impl LinkCounters {
-    /// Both together.
+    /// The sum of both counters; the longest wait is the longer of the two.
     pub fn and(self, other: Self) -> Self {
         Self {
             packets: self.packets + other.packets,
@@ -262,7 +262,7 @@ impl Link {
         }
     }
 
-    /// Sends at another rate and with other outages from now on. What was accepted before keeps its times.
+    /// Sends at another rate and with other outages from now on. Packets accepted before keep their times.
     pub fn set_rate(&mut self, rate: RateSchedule, outage: Option<Outage>) {
         let (held, outage) = split_outage(outage);
         self.transmitter.set_schedule(rate, held);

@@ -12,7 +12,7 @@ const NEVER: u64 = u64::MAX;
 /// The rate of a link over time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RateSchedule {
-    /// One rate for ever; [`Rate::UNLIMITED`] sends in no time.
+    /// The same rate for ever; [`Rate::UNLIMITED`] sends in no time.
     Constant(Rate),
     /// `high` for half a period, then `low` for the other half, from time zero on.
     Square {

@@ -1,5 +1,5 @@
 //! XCP's router (Katabi, Handley, Rohrs: Congestion Control for High Bandwidth-Delay Product Networks, SIGCOMM
-//! 2002): it tells every packet by how much its sender may change the window.
+//! 2002): it writes into every packet the change of the window that its sender may make.
 //!
 //! Sans-IO, and no part of it knows packets or links: a gateway of real traffic can drive it as the simulator does.
 
@@ -36,7 +36,7 @@ pub struct XcpOptions {
     pub beta: f64,
     /// Share of the traffic that is shuffled from flow to flow, so that shares become fair.
     pub gamma: f64,
-    /// The first control interval, before packets told a round trip.
+    /// The first control interval, before packets carry a round trip.
     pub first_interval: Duration,
     /// The packets that count as traffic.
     pub traffic: XcpTraffic,
@@ -68,7 +68,7 @@ impl Default for XcpOptions {
 
 /// A control interval is at least this long: sums that round to zero must not be divisors.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
-/// And at most this long: one sender's word must not put the router to sleep.
+/// A control interval is at most this long: a single sender's header must not put the router to sleep.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 /// The queue is watched over at least this long before it counts as standing.
 const LEAST_QUEUE_WATCH: Duration = Duration::from_millis(2);
@@ -78,7 +78,7 @@ const LEAST_QUEUE_WATCH: Duration = Duration::from_millis(2);
 struct Sums {
     /// Bytes that arrived.
     bytes: f64,
-    /// Those of them with a header.
+    /// Bytes of the packets with a header.
     own_bytes: f64,
     /// Σ rtt·s/cwnd, seconds: each flow adds its round trip once per round trip.
     rtt_by_cwnd: f64,

@@ -68,11 +68,11 @@ pub struct FlowRecord {
     pub(super) delays: Rc<RefCell<Delays>>,
     /// Bytes handed over in order, once.
     pub in_order_bytes: u64,
-    /// Those of them that were handed over since the end of the warm-up.
+    /// Bytes that were handed over since the end of the warm-up.
     pub measured_bytes: u64,
-    /// Since the last sample.
+    /// Sums since the last sample.
     pub step: StepSums,
-    /// From each question to the last byte of its answer, where the client asks for one thing after the other.
+    /// Times from each question to the last byte of its answer, if the client asks for one thing after the other.
     pub responses: Vec<Duration>,
 }
 

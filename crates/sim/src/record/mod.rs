@@ -172,7 +172,7 @@ impl Recorder {
             // Whose bytes it carries is for its ends to know.
             Body::Opaque(_) => None,
             Body::Datagram(bytes) => {
-                // What the suite adds is not payload: a Data packet does not say how long it is.
+                // The suite's own bytes are not payload: a Data packet does not say how long it is.
                 let packet = Packet::parse(Protection::packet_in(bytes)?);
                 let Ok(Packet::Data(header, payload)) = packet else { return None };
                 let content = self.content_named(header.flow)?;

@@ -21,7 +21,7 @@ pub(crate) struct SentLog {
     floor: u64,
 }
 
-/// The most entries kept: 4 MB. What a reader lags behind further has no delay of its own to speak of.
+/// The most entries kept: 4 MB. For readers that lag further behind, the delay means little.
 const MOST_ENTRIES: usize = 100_000;
 
 impl SentLog {

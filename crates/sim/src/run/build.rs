@@ -1,4 +1,4 @@
-//! From a plan to a simulation.
+//! Makes a simulation from a plan.
 
 use super::overlay::{Member, Overlay, Stack, config_at};
 use super::sky::{FlowAccount, Sky, SkyPlan};
@@ -31,16 +31,16 @@ pub enum Transport {
     Tcp(TcpConfig),
     /// TCP to a gateway that splits the connection, and from there a satellite's own protocol.
     Split(Box<SplitTransport>),
-    /// Packets at a constant rate that nobody answers.
+    /// Packets at a constant rate without answers.
     Cbr {
-        /// Of the payload.
+        /// Rate of the payload.
         rate: Rate,
         /// Bytes per packet.
         payload: u32,
     },
     /// Ideal retransmission at a constant rate, the yardstick of the closed forms.
     Arq {
-        /// Of new payload.
+        /// Rate of new payload.
         rate: Rate,
         /// Bytes per packet.
         payload: u32,
@@ -121,7 +121,7 @@ pub struct Plan {
     pub controllers: BTreeMap<NodeId, Controller>,
     /// The flows.
     pub flows: Vec<FlowSpec>,
-    /// By the number of a TCP flow, the programs through which its packets go, from the source on.
+    /// The programs through which the packets of a TCP flow go, from the source on, by the flow's number.
     pub middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
     /// The sky that finds the ways between the hosts; without one, ways are those of the least delay.
     pub sky: Option<SkyPlan>,
@@ -435,7 +435,7 @@ impl Builder {
 
 /// The programs of a flow.
 pub(super) struct Ends {
-    /// The host that drives the flow: the requester, or the sender where nobody sends requests.
+    /// The host that drives the flow: the requester, or the sender if there are no requests.
     pub(super) driver: HostId,
     pub(super) client: HostId,
     /// TCP senders, the source first.

@@ -44,9 +44,9 @@ pub enum Action {
         /// Packets under way on a link that goes down still arrive.
         keep: bool,
     },
-    /// The programs of the node get other addresses in place of those that they had. Nobody is told.
+    /// The programs of the node get new addresses in place of the old ones. No other node is told.
     Readdress(NodeId),
-    /// The time of day of the node jumps by so many nanoseconds. Seals go by it; timers do not.
+    /// The time of day of the node jumps by this many nanoseconds. Seals go by it; timers do not.
     StepClock(NodeId, i64),
 }
 
@@ -55,7 +55,7 @@ pub enum Action {
 pub struct FlowHandle {
     /// Its number in the recorder.
     pub record: usize,
-    /// The program that asks, or that sends where nobody asks.
+    /// The program that asks, or that sends if there are no requests.
     pub driver: HostId,
     /// The program at the client.
     pub client: HostId,
@@ -253,7 +253,7 @@ impl Simulation {
         self.overlay.relays_at(node).collect()
     }
 
-    /// Finds new paths, and tells the overlay and the recorder.
+    /// Finds new paths, and reports them to the overlay and the recorder.
     fn reroute(&mut self) {
         let now = self.world.now();
         if self.sky.is_none() {

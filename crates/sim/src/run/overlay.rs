@@ -40,7 +40,7 @@ pub(crate) struct Overlay {
     pub(crate) controllers: BTreeMap<NodeId, Controller>,
     /// Nodes whose relays are left out of every path.
     bypassed: BTreeSet<NodeId>,
-    /// Relays are on the way and nobody asks them.
+    /// Relays are on the way and intercept the requests.
     is_transparent: bool,
     told: BTreeMap<(HostId, FlowId), HostId>,
 }
@@ -101,7 +101,7 @@ impl Overlay {
         self.stacks.iter().filter_map(move |stack| stack.relays.get(&node).copied())
     }
 
-    /// Tells every host on every path whom to ask, where that changed.
+    /// Tells every host on every path its new upstream, if that changed.
     pub(crate) fn rewire<O: Observer>(&mut self, world: &mut World<O>) {
         if self.is_transparent {
             return;
@@ -117,7 +117,7 @@ impl Overlay {
         }
     }
 
-    /// The consumer, the relays on its way to the server, and the producer; only the consumer where no way is.
+    /// The consumer, the relays on its way to the server, and the producer; only the consumer if there is no way.
     fn chain<O: Observer>(&self, member: &Member, world: &World<O>) -> Vec<HostId> {
         let stack = &self.stacks[member.stack];
         let client = world.node_of(member.consumer);

@@ -2,7 +2,7 @@
 
 use starhop_proto::time::Duration;
 
-/// One step of one flow.
+/// A flow in one step of the series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FlowSample {
     /// Goodput: bytes handed over in order, Mbit/s.
@@ -36,7 +36,7 @@ pub struct PathSample {
     pub propagation_ms: f64,
 }
 
-/// One step of one direction of a link.
+/// A direction of a link in one step of the series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkSample {
     /// Time that a packet arriving at the end of the step would wait, milliseconds.

@@ -32,7 +32,8 @@ pub(super) struct Served {
 }
 
 impl Builder {
-    /// One gateway for all flows that are split at the same node for the same satellite, and all their servers.
+    /// Adds one gateway for all flows that are split at the same node for the same satellite, and all their
+    /// servers.
     pub(super) fn add_gateways(&mut self, flows: &[FlowSpec]) {
         let mut shared: BTreeMap<(NodeId, Rate), Vec<usize>> = BTreeMap::new();
         for (index, flow) in flows.iter().enumerate() {

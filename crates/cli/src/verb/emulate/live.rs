@@ -21,7 +21,7 @@ const LINE: Duration = Duration::from_secs(1);
 
 /// The form in which a run is shown.
 pub(super) enum Live {
-    /// On the whole terminal.
+    /// A view on the whole terminal.
     Screen(Box<Screen>),
     /// Line by line.
     Lines(Instant),
@@ -115,7 +115,7 @@ impl Drop for Screen {
 }
 
 fn close() {
-    // Whatever of it works, works.
+    // Restores the terminal as far as it can; errors are ignored.
     let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
     let _ = disable_raw_mode();
 }

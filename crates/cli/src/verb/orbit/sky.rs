@@ -85,13 +85,13 @@ pub(super) struct SpanArgs {
     /// Length: 600s, 10min, 24h
     #[arg(long = "for", value_name = "TIME", default_value = "600s", value_parser = seconds)]
     pub(super) span: f64,
-    /// From when on, after the epoch
+    /// Start, after the epoch
     #[arg(long = "from", value_name = "TIME", default_value = "0s", value_parser = seconds)]
     pub(super) start: f64,
     /// Distance between two looks at the sky; changes between them are timed to 10 ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = seconds)]
     pub(super) step: f64,
-    /// For how long a pair has no route after a handover at one of its stations
+    /// Time for which a pair has no route after a handover at one of its stations
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = seconds)]
     pub(super) outage: f64,
 }

@@ -15,20 +15,20 @@ use std::time::Duration;
 use traffic::{Fetched, exchange, fetch, wait_all};
 use world::World;
 
-/// What is to be shown.
+/// Options of the demonstration.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Loss of the satellite link, each way; one table part each.
     pub losses: Vec<f64>,
-    /// Parts whose name holds one of these words; all where there is none.
+    /// Parts whose name contains one of these words; all parts if there are no words.
     pub only: Vec<String>,
     /// Congestion controls to compare with.
     pub controls: Vec<String>,
-    /// The gateways are told the link's rates.
+    /// The gateways know the link's rates from their configuration.
     pub is_rate_known: bool,
-    /// Of losses.
+    /// Seed of the losses.
     pub seed: u64,
-    /// Where results go.
+    /// Directory of the results.
     pub results: PathBuf,
     /// The `starhop` binary.
     pub program: PathBuf,
@@ -44,7 +44,7 @@ struct Satellite {
     loss: f64,
 }
 
-/// What is done over a link.
+/// The load on a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Task {
     /// Files one after the other.
@@ -53,9 +53,9 @@ enum Task {
     FilesAndExchange,
     /// A file during which all packets are lost for half a second.
     Handover,
-    /// Four files at once over a path that nobody has used.
+    /// Four files at once over a path that was not used before.
     Cold,
-    /// Veth instead of a link: what the gateways cost.
+    /// Veth instead of a link: the cost of the gateways.
     Plain,
 }
 
@@ -69,11 +69,11 @@ struct Part {
 /// One measured value of one transport.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Cell {
-    /// What carried it.
+    /// Name of the transport.
     pub transport: String,
     /// The value, in the row's unit; `None` where it could not be measured.
     pub value: Option<f64>,
-    /// What was fetched arrived in time; otherwise the value is extrapolated.
+    /// The whole file arrived in time; otherwise the value is extrapolated.
     pub is_whole: bool,
 }
 
@@ -82,13 +82,13 @@ pub struct Cell {
 pub struct Row {
     /// The link.
     pub part: String,
-    /// What was measured, with its unit.
+    /// The measured quantity, with its unit.
     pub measure: String,
     /// The gateways are to reach this.
     pub goal: f64,
     /// More is better.
     pub is_rate: bool,
-    /// By transport.
+    /// Values by transport.
     pub cells: Vec<Cell>,
 }
 
@@ -101,16 +101,16 @@ impl Row {
     }
 }
 
-/// What came of all.
+/// The results of all parts.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Summary {
-    /// Of this document.
+    /// Version of this document.
     pub version: u32,
-    /// What it is.
+    /// Its title.
     pub title: String,
     /// Real processes on emulated links.
     pub engine: &'static str,
-    /// Of losses.
+    /// Seed of the losses.
     pub seed: u64,
     /// The table.
     pub rows: Vec<Row>,
@@ -143,7 +143,7 @@ impl Value {
     }
 }
 
-/// Measures everything and tells `tell` of each part that begins. The process must have entered namespaces.
+/// Measures everything and calls `tell` at the beginning of each part. The process must have entered namespaces.
 ///
 /// # Errors
 /// See [`LabError`]. A transport that does not get through is no error.

@@ -1,4 +1,4 @@
-//! What users do: fetch files, and send single bytes there and back. Every byte is compared.
+//! The users' traffic: they fetch files, and send single bytes there and back. Every byte is compared.
 
 use super::super::Delays;
 use super::world::World;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 pub(super) const PORT: u16 = 8080;
 
-/// A request: so many bytes are wanted; none asks for an echo.
+/// A request for this many bytes; a request for none asks for an echo.
 type Request = [u8; 8];
 
-/// What every file holds, from any multiple of its length on. A prime, so that bytes that were shifted show.
+/// Length of the pattern that every file repeats. A prime, so that bytes that were shifted show.
 const PATTERN: usize = 65_521;
 
 fn pattern() -> Vec<u8> {
@@ -60,7 +60,7 @@ fn answer(mut socket: TcpStream) -> io::Result<()> {
     socket.shutdown(Shutdown::Write)
 }
 
-/// What came of a file.
+/// The outcome of fetching a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     pub(super) wanted: u64,
@@ -76,7 +76,7 @@ impl Fetched {
         self.bytes == self.wanted
     }
 
-    /// At the rate seen, where time was up before.
+    /// Time of the whole file; extrapolated at the measured rate if time ran out.
     pub(super) fn extrapolated_seconds(&self) -> f64 {
         self.seconds * self.wanted as f64 / self.bytes.max(1) as f64
     }

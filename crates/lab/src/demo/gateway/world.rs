@@ -26,7 +26,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("ipv4/conf/default/rp_filter", "0"),
 ];
 
-/// When a link loses everything, in nanoseconds of the clock.
+/// The time in which a link loses everything, in nanoseconds of the clock.
 #[derive(Debug, Default)]
 struct Cut {
     from: AtomicU64,

@@ -6,14 +6,14 @@ use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::{CodePlan, DataHeader, ParityHeader};
 
-/// How often the plan is looked at again.
+/// Interval of the plan's reviews.
 const REVIEW: Duration = Duration::from_secs(1);
-/// Parity is believed to come while some has come within this, or within two round trips.
+/// Parity is expected to come if some has come within this time, or within two round trips.
 const COMES: Duration = Duration::from_secs(1);
-/// What parity may be late by: as long as a missing packet is taken for a late one.
+/// Allowed lateness of parity: as long as a missing packet counts as late.
 const LATE: Duration = Duration::from_millis(10);
 
-/// The Requester's half of a hop's code: what it wants, and what it made of what it got.
+/// The Requester's half of a hop's code: the plan that it asks for, and the decoder.
 #[derive(Clone, Debug, Default)]
 pub struct HopCode {
     weather: Weather,
@@ -58,7 +58,7 @@ impl HopCode {
         self.decoder.on_sum(Equation { first, count: header.count, seed: header.seed, bytes: sum });
     }
 
-    /// A packet that was made good.
+    /// A packet that was restored.
     pub fn poll(&mut self) -> Option<Restored> {
         self.decoder.poll()
     }
@@ -68,7 +68,7 @@ impl HopCode {
         self.decoder.clear();
     }
 
-    /// Whether the plan is to be looked at again.
+    /// Whether a review of the plan is due.
     pub fn is_review_due(&self, now: Instant) -> bool {
         now >= self.next_review
     }
@@ -86,7 +86,7 @@ impl HopCode {
         self.plan
     }
 
-    /// How long after a loss shows parity may still make it good, on a hop of this round trip and rate.
+    /// Time after a loss shows for which parity may still repair it, on a hop of this round trip and rate.
     pub fn patience(&self, now: Instant, hop_rtt: Duration, rate: Rate, packet: u64) -> Duration {
         let comes = COMES.max(hop_rtt.scaled(2, 1));
         let Some(plan) = self.plan.filter(|_| self.last_parity.is_some_and(|at| now.since(at) < comes))

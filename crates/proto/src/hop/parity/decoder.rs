@@ -5,7 +5,7 @@ use crate::wire::{DataHeader, SUM_PREFIX};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// What is known of one packet of the hop.
+/// State of one packet of the hop.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Kept {
     /// It has not come.
@@ -16,7 +16,7 @@ enum Kept {
     Part(Vec<u8>),
 }
 
-/// A sum of which all that is known has been taken away: the sum of `unknown` packets, times their factors.
+/// A sum from which all known packets have been subtracted: the sum of the `unknown` packets, times their factors.
 #[derive(Clone, Debug)]
 struct Row {
     /// Numbers and factors. The first factor is one, and no other row knows the first number.
@@ -55,7 +55,7 @@ impl Row {
     }
 }
 
-/// A packet that did not come and that the code made good.
+/// A packet that did not arrive and that the code restored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Restored {
     /// Its number on the hop.
@@ -77,13 +77,13 @@ pub struct Equation<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Rows that are held at most. Each is one loss that waits; more are hopeless.
+/// The most rows. Each is one waiting loss; more are hopeless.
 const MOST_ROWS: usize = 64;
-/// Packets that are kept beyond the reach of the plan, for parity that was sent by an earlier one, or comes late.
+/// Packets that are kept beyond the reach of the plan, for parity of an earlier plan, or late parity.
 const SPARE: usize = 64;
 /// Packets that it holds at most.
 pub(super) const MOST_PACKETS: usize = MOST_KEPT + MOST_ROWS;
-/// Packets that it keeps at most: a quarter more than a plan's longest reach, as parity has counters, too.
+/// The most packets that it keeps: a quarter more than a plan's longest reach, because parity uses counters, too.
 const MOST_KEPT: usize = MOST_REACH + MOST_REACH / 4 + SPARE;
 
 /// The Requester's half of a hop's code: keeps the latest packets, and solves for those that are missing.
@@ -103,7 +103,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Keeps as many packets as a plan of so long a `reach` needs; none where it is zero.
+    /// Keeps as many packets as a plan with this `reach` needs; none if it is zero.
     pub fn keep(&mut self, reach: usize) {
         if reach == 0 {
             *self = Self::default();
@@ -142,7 +142,7 @@ impl Decoder {
         self.learn(number, Kept::Part(part));
     }
 
-    /// A packet that is no Data arrived, or is known to be none.
+    /// A packet that is no Data arrived, or is known to be no Data.
     pub fn on_other(&mut self, number: u64) {
         if self.capacity > 0 && self.is_missing(number) {
             self.learn(number, Kept::Nothing);
@@ -166,7 +166,7 @@ impl Decoder {
                 Some(Kept::Part(part)) if part.len() <= bytes.len() => {
                     add_product(&mut row.bytes, part, factor);
                 }
-                // What is longer than the sum was not in it: the sum tells nothing.
+                // A packet longer than the sum was not in it: the sum is invalid.
                 Some(Kept::Part(_)) => return,
                 Some(Kept::Nothing) => {}
                 Some(Kept::Missing) | None => row.unknown.push((number, factor)),
@@ -176,7 +176,7 @@ impl Decoder {
         self.solve();
     }
 
-    /// A packet that was made good.
+    /// A packet that was restored.
     pub fn poll(&mut self) -> Option<Restored> {
         self.restored.pop_front()
     }
@@ -186,13 +186,13 @@ impl Decoder {
         self.kept.get(usize::try_from(place).ok()?)
     }
 
-    /// Whether a packet may still be made good.
+    /// Whether a packet may still be restored.
     fn is_missing(&self, number: u64) -> bool {
         let is_ahead = self.kept.is_empty() || number >= self.first + self.kept.len() as u64;
         is_ahead || self.at(number) == Some(&Kept::Missing)
     }
 
-    /// Notes what a missing packet was.
+    /// Records the contents of a missing packet.
     fn learn(&mut self, number: u64, what: Kept) {
         let behind = self.first + self.kept.len() as u64;
         if self.kept.is_empty() || number >= behind + self.capacity as u64 {
@@ -231,7 +231,7 @@ impl Decoder {
         self.rows.retain(|row| row.unknown.iter().all(|(number, _)| *number >= first));
     }
 
-    /// Takes what is known of `number` now away from the rows.
+    /// Subtracts the now known packet `number` from the rows.
     fn substitute(&mut self, number: u64) {
         let Some(place) = number.checked_sub(self.first) else { return };
         let mut again = Vec::new();
@@ -308,8 +308,8 @@ impl Decoder {
     }
 }
 
-/// The part of a packet in a sum that holds nothing else; empty where the packet was no Data, `None` where the sum is
-/// none of ours.
+/// The part of a packet in a sum that contains nothing else; empty if the packet was no Data, `None` if the sum is
+/// invalid.
 fn part_of(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     let length = usize::from(u16::from_be_bytes([*bytes.first()?, *bytes.get(1)?]));
     let end = if length == 0 { 0 } else { SUM_PREFIX + length };
@@ -384,7 +384,7 @@ mod tests {
             }
         }
 
-        /// The Parity packet that is due, if any; returns what is made good.
+        /// The Parity packet that is due, if any; returns the repaired packets.
         fn parity(&mut self, arrives: bool) -> usize {
             if self.encoder.due(false).is_none() {
                 return 0;

@@ -34,7 +34,7 @@ pub struct Encoder {
     previous: Option<u16>,
     /// Packets since the last sum left.
     uncovered: u8,
-    /// When the first of these was sent.
+    /// Send time of the first of these.
     uncovered_since: Instant,
     /// Of the packet that leaves; kept for its memory.
     powers: Powers,
@@ -91,7 +91,7 @@ impl Encoder {
         self.uncovered = self.uncovered.saturating_add(1);
     }
 
-    /// When a sum is due while nothing else waits (`is_idle`) or while packets follow one another.
+    /// Time at which a sum is due, while nothing else waits (`is_idle`) or while packets follow one another.
     pub fn due(&self, is_idle: bool) -> Option<Instant> {
         let plan = self.plan.filter(|_| self.uncovered > 0)?;
         if self.uncovered >= plan.every {
@@ -110,7 +110,7 @@ impl Encoder {
         self.uncovered = 0;
         let sum = self.sums.pop_front()?;
         self.begin_sum(Vec::with_capacity(sum.bytes.len()));
-        // One that other packets than Data have stretched beyond what may be covered is lost.
+        // A sum that packets other than Data have stretched beyond the limit is dropped.
         if !(1..=MAX_COVERED).contains(&sum.count) {
             return None;
         }

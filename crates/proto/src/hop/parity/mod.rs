@@ -1,8 +1,9 @@
 //! An erasure code over the packets of a hop whose repair by request takes long.
 //!
-//! The code slides: every few packets the Responder sends the sum of the packets before it, each times a factor, and each
-//! packet is in several such sums. The Requester solves for what is missing. A lone loss is made good by the next sum; with
-//! blocks it would wait for the block's end, so that the same delay takes about twice the parity (compare RFC 8681).
+//! The code slides: every few packets the Responder sends the sum of the packets before it, each times a factor,
+//! and each packet is in several such sums. The Requester solves for the missing packets. A single loss is repaired
+//! by the next sum; with blocks it would wait for the block's end, so that the same delay takes about twice the
+//! parity (compare RFC 8681).
 //!
 //! The Requester decides ([`Plan`](plan)), because it measures the loss ([`weather`]) and the hop's round trip.
 
@@ -24,7 +25,7 @@ pub(super) const MOST_DECODERS: usize = 8;
 /// Hops of a node that are sent parity, at most.
 pub(super) const MOST_ENCODERS: usize = 64;
 
-/// Bytes of memory that the codes of a node can take, with packets of so many bytes.
+/// Bytes of memory that the codes of a node can take, with packets of `packet` bytes.
 pub(crate) const fn memory_bound(packet: u64) -> u64 {
     (MOST_DECODERS * decoder::MOST_PACKETS + MOST_ENCODERS * crate::wire::MAX_OVERLAP as usize) as u64
         * packet

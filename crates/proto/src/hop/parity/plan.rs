@@ -4,33 +4,35 @@ use crate::time::Duration;
 use crate::units::Rate;
 use crate::wire::{CodePlan, MAX_OVERLAP};
 
-/// A hop that is asked again within this is repaired before its users notice.
+/// A repair by request within this time comes before users notice the loss.
 const NOTICED: Duration = Duration::from_millis(50);
-/// Parity is to make a loss good within this: what is left of [`NOTICED`] is for the hop's own queue.
+/// Parity has to repair a loss within this time: the rest of [`NOTICED`] is for the hop's own queue.
 const IN_TIME: Duration = Duration::from_millis(40);
 /// The share of packets that may wait longer than [`IN_TIME`]: half of the hundredth that a 99th percentile leaves.
 const MOST_LATE: f64 = 0.005;
 /// The share of packets that may wait for a repair by request, because parity was not enough.
 const MOST_REPAIRED: f64 = 0.002;
-/// What parity has to gain: 30 ms less to wait for a loss, for each hundredth of the rate that it takes. A tenth of the rate is
-/// paid where a loss waits for more than 300 ms: on geostationary hops, not on those of lower orbits.
+/// Benefit that parity must have: 30 ms less waiting for a loss, for each hundredth of the rate that it takes.
+/// Parity of a tenth of the rate is worth it if a loss waits for more than 300 ms: on geostationary hops, not on
+/// those of lower orbits.
 const WORTH: Duration = Duration::from_secs(3);
 /// Packets per Parity packet, with steps of a fifth. The first is the limit of a tenth, the last that of the field.
 const EVERY: [u8; 19] = [10, 12, 14, 17, 20, 24, 28, 33, 39, 46, 55, 65, 78, 93, 111, 133, 160, 210, 255];
-/// The most packets that a sum covers, so that what a Requester keeps is below a megabyte.
+/// The most packets that a sum covers, so that a Requester keeps less than a megabyte.
 pub(super) const MOST_REACH: usize = 512;
 
-/// Additions of a packet to a sum per second, at most: at an eighth of a microsecond each, all take a tenth of a core.
+/// The most additions of a packet to a sum per second: at an eighth of a microsecond each, they take a tenth of a
+/// core.
 const MOST_ADDITIONS: f64 = 800_000.0;
 
 /// The hop that a plan is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Hop {
-    /// What it loses.
+    /// Its loss.
     pub loss: Option<Loss>,
     /// Its round trip.
     pub rtt: Duration,
-    /// What it is granted.
+    /// The granted rate.
     pub rate: Rate,
     /// Bytes of a full packet.
     pub packet: u64,
@@ -42,7 +44,8 @@ pub fn plan(hop: Hop) -> Option<CodePlan> {
     let per_second = hop.rate.as_bps() as f64 / (8 * hop.packet.max(1)) as f64;
     let in_packets = |span: Duration| per_second * span.as_secs_f64();
     let round_trip = in_packets(hop.rtt);
-    // A loss holds up the packets of a round trip; where these are few of all, asking again is good enough.
+    // A loss delays the packets of a round trip; if these are a small share of all packets, repair by request is
+    // enough.
     if loss.share * round_trip.max(1.0) < MOST_LATE {
         return None;
     }
@@ -57,7 +60,7 @@ pub fn plan(hop: Hop) -> Option<CodePlan> {
     }
     let wait = Wait::new(channel, every);
     let is_enough = |overlap: &u8| {
-        // A packet gets no parity once as many followed as cover it, and waits for a round trip then.
+        // A packet gets no more parity after as many packets as a sum covers, and then waits for a round trip.
         let covered = usize::from(every) * (usize::from(*overlap) - 1).max(1);
         wait.longer_than(covered) * round_trip / f64::from(every) <= MOST_REPAIRED
     };
@@ -73,13 +76,13 @@ fn in_time_for(every: u8, per_second: f64) -> Duration {
     Duration::from_secs_f64((1.25 * f64::from(every) / per_second.max(1.0)).min(1.0))
 }
 
-/// Losses that wait for parity at once, at most; more are counted as so many.
+/// The most losses that wait for parity at once; more are counted as this many.
 const MOST_WAITING: usize = 32;
 
 /// The chances of the number of losses that wait for parity, in the good and in the bad state of the channel.
 type Waiting = [[f64; 2]; MOST_WAITING];
 
-/// How long losses wait for parity: each Parity packet that arrives makes good one of those that wait.
+/// Waiting time of losses for parity: each Parity packet that arrives repairs one of the waiting losses.
 struct Wait {
     channel: Gilbert,
     every: usize,
@@ -93,7 +96,8 @@ impl Wait {
         let mut waiting: Waiting = [[0.0; 2]; MOST_WAITING];
         waiting[0] = [1.0 - channel.share, channel.share];
         let mut wait = Self { channel, every, steady: alloc::vec::Vec::new() };
-        // What waits now has begun within this many Parity packets, or so much waits that the plan is no good.
+        // Losses that wait now began to wait within this many Parity packets, or so many wait that the plan is no
+        // good.
         for _ in 0..MOST_WAITING {
             wait.steady.clear();
             for _ in 0..every {
@@ -105,7 +109,7 @@ impl Wait {
         wait
     }
 
-    /// The share of packets behind which more than `packets` others come before all losses until then are made good.
+    /// The share of packets behind which more than `packets` others come before all losses until then are repaired.
     fn longer_than(&self, packets: usize) -> f64 {
         // A few places in the share of a Parity packet stand for all.
         let step = (self.every / 8).max(1);

@@ -51,7 +51,7 @@ impl Weather {
         span.runs += u64::from(runs);
     }
 
-    /// The loss of the last minute; `None` where there was none.
+    /// The loss of the last minute; `None` if nothing was lost.
     pub fn loss(&self) -> Option<Loss> {
         let sum = |of: fn(&Span) -> u64| self.spans.iter().map(of).sum::<u64>() as f64;
         let (packets, lost, runs) = (sum(|span| span.packets), sum(|span| span.lost), sum(|span| span.runs));

@@ -1,4 +1,4 @@
-//! The base delay of a hop, and how much of what is seen above it is queue, noise, or a longer path.
+//! The base delay of a hop, and the cause of delay above it: a queue, noise, or a longer path.
 
 use super::longer::{Longer, Sight};
 use crate::time::{Duration, Instant};
@@ -8,44 +8,45 @@ const HALF_WINDOW: Duration = Duration::from_secs(5);
 /// Excursions of the delay are looked for in windows of this many slots of at least this long each.
 const SLOTS: usize = 8;
 const SLOT: Duration = Duration::from_millis(10);
-/// Windows of which the median counts: a change of capacity shows in one or two.
+/// Number of windows whose median counts: a change of capacity shows in one or two.
 const WINDOWS: usize = 8;
 const FEWEST_WINDOWS: usize = 1;
-/// Packets of one burst see each other: their time on the wire is no noise.
+/// Packets of one burst delay each other: their time on the wire is no noise.
 const NOISE_FREE_PACKETS: f64 = 2.0;
 /// The most that is believed, seconds.
 const NOISE_CEILING: f64 = 30.0e-3;
 /// The queue that bridges the pauses of a link, as a share of the excursions that they make.
 const BRIDGE: f64 = 0.9;
-/// Gain of the filters on the mean delay and on what is carried, which count in noise.
+/// Gain of the filters on the mean delay and on the carried rate, which replace single intervals in noise.
 const NOISE_GAIN: f64 = 0.25;
-/// Noise, in usual targets, up to which the least delay of an interval tells the queue, and from which on its mean does.
+/// Noise, in usual targets, up to which the least delay of an interval shows the queue, and noise from which on its
+/// mean does.
 const QUIET: f64 = 0.5;
 const NOISY: f64 = 1.5;
 /// Noise, in usual targets, in which a Requester is twice as patient.
 const PATIENCE_AT: f64 = 8.0;
 
-/// A standing queue hides the length of the path: after this long without an empty queue it is to be drained, for so
+/// A standing queue hides the length of the path. After this long without an empty queue it is drained, for this
 /// many horizons (a tenth of the rate for a millisecond of queue: 0.02 % of the capacity).
 const DRAIN_EVERY: Duration = Duration::from_secs(4);
 const DRAIN_HORIZONS: f64 = 2.0;
 /// From this share of the target down, the queue counts as empty.
 const QUEUE_EMPTY: f64 = 0.15;
-/// A queue that stays above so many targets for this long is one, however noisy the delay is.
+/// A queue that stays above this many targets for this long is a standing queue, however noisy the delay is.
 const STANDS: f64 = 1.2;
 const STANDING: Duration = Duration::from_millis(250);
-/// How the greatest rate is forgotten per interval.
+/// Decay of the greatest rate per interval.
 const PEAK_DECAY: f64 = 0.999;
 
-/// What an interval of arrivals showed. Delays in seconds, rates in bit/s.
+/// Measurements of an interval of arrivals. Delays in seconds, rates in bit/s.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) now: Instant,
     /// Length of the interval.
     pub(super) span: f64,
-    /// What the link carried.
+    /// The rate that the link carried.
     pub(super) carried: f64,
-    /// The least and the most that was granted to what arrived; `None` where that is not known.
+    /// The least and the greatest grant for the arrivals; `None` if they are unknown.
     pub(super) granted: Option<(f64, f64)>,
     /// The least hopRTT of any packet of the last 5 to 10 s, those after pauses included.
     pub(super) floor: f64,
@@ -59,7 +60,7 @@ pub(super) struct Seen {
     pub(super) packet_bits: f64,
 }
 
-/// What the delay means.
+/// The meaning of the delay.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verdict {
     /// The base delay, seconds.
@@ -68,25 +69,26 @@ pub(super) struct Verdict {
     pub(super) queue: f64,
     /// The queue to aim at, seconds: as long as the pauses of the link, and the usual one.
     pub(super) target: f64,
-    /// What the link carries, bit/s: of the interval, or in noise of several.
+    /// The rate that the link carries, bit/s: of the interval, or, in noise, of several.
     pub(super) carried: f64,
-    /// By how much more slowly than without noise the queue should be steered: 1 to 2.
+    /// Factor by which the queue should be steered more slowly than without noise: 1 to 2.
     pub(super) patience: f64,
-    /// The queue is above its target for so long that noise does not explain it.
+    /// The queue has been above its target for longer than noise explains.
     pub(super) is_standing: bool,
     /// The queue has to be drained for a moment, so that the base shows.
     pub(super) is_drain_due: bool,
-    /// The path has become longer: what passed for a queue is none. What the link carried before.
+    /// The rate before, if the path has become longer: then the delay is not a queue.
     pub(super) longer: Option<f64>,
 }
 
 /// Owns the base delay of a hop. See the module.
 ///
-/// - **Noise**: how far delays rise above their own trend within 80 ms. It does not follow the queue, which moves slowly.
-///   A queue as long as these excursions bridges the pauses of a link that delivers in bursts.
-/// - **Queue**: the delay less the least of the last 5 to 10 s. Without noise the least delay of an interval counts: packets of
-///   one burst see each other. In noise it is the mean, filtered: the least of an interval rises as its packets get fewer.
-/// - **Longer path**: an experiment that every lowered grant is, see [`Longer`].
+/// - **Noise**: the height of delays above their own trend within 80 ms. It does not follow the queue, which moves
+///   slowly. A queue as long as these excursions bridges the pauses of a link that delivers in bursts.
+/// - **Queue**: the delay less the least of the last 5 to 10 s. Without noise the least delay of an interval counts,
+///   because packets of one burst delay each other. In noise the filtered mean counts, because the least of an
+///   interval rises as its packets get fewer.
+/// - **Longer path**: every lowered grant is an experiment, see [`Longer`].
 #[derive(Debug)]
 pub(super) struct Base {
     filtered: Option<f64>,
@@ -95,7 +97,7 @@ pub(super) struct Base {
     excursions: Excursions,
     peak: f64,
     longer: Longer,
-    /// When the queue was last empty, and when it was last no longer than noise explains.
+    /// Time at which the queue was last empty, and time at which it was last short enough for noise to explain it.
     empty_at: Instant,
     short_at: Instant,
 }
@@ -119,12 +121,12 @@ impl Base {
         usual_target + BRIDGE * self.excursions.noise
     }
 
-    /// How far delays rise above their own trend, seconds.
+    /// Height of the delays above their own trend, seconds.
     pub(super) fn noise(&self) -> f64 {
         self.excursions.noise
     }
 
-    /// Whether the noise is known for the first time: what was concluded from delays before was concluded without it.
+    /// Whether the noise is known for the first time: earlier conclusions from delays were drawn without it.
     pub(super) fn is_young(&self) -> bool {
         self.excursions.next <= FEWEST_WINDOWS
     }
@@ -142,7 +144,7 @@ impl Base {
         let noisiness = self.excursions.noise / seen.usual_target;
         let by_mean = ((noisiness - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
         self.carried += (1.0 - by_mean * (1.0 - NOISE_GAIN)) * (carried - self.carried);
-        // The least delay was seen when a packet took as long as it does at the peak rate.
+        // The least delay was measured when a packet took as long as it does at the peak rate.
         let slower = packet_bits / carried - packet_bits / self.peak;
         let queue = (self.height(&seen, by_mean) - slower).max(0.0);
         let target = self.target(seen.usual_target);
@@ -160,7 +162,7 @@ impl Base {
         Verdict { base, queue, target, carried: self.carried, patience, is_standing, is_drain_due, longer }
     }
 
-    /// How far the delay lies above its base.
+    /// Height of the delay above its base.
     fn height(&mut self, seen: &Seen, by_mean: f64) -> f64 {
         let before = self.filtered.unwrap_or(seen.mean);
         let filtered = before + NOISE_GAIN * (seen.mean - before);
@@ -252,7 +254,7 @@ impl Excursions {
         }
     }
 
-    /// How far the window rises above the straight line from its first slot to its last.
+    /// Height of the window above the straight line from its first slot to its last.
     fn excursion(&self) -> f64 {
         let (first, last) = (self.slots[0].0, self.slots[SLOTS - 1].0);
         let slope = (last - first) / (SLOTS - 1) as f64;
@@ -318,7 +320,7 @@ mod tests {
             })
         }
 
-        /// The verdict after so many equal intervals.
+        /// The verdict after `intervals` equal intervals.
         fn after(&mut self, intervals: u32, queue: f64) -> Verdict {
             for _ in 1..intervals {
                 self.step(queue, 20e6);
@@ -342,7 +344,7 @@ mod tests {
             let mut link = Link::new(jitter);
             let verdict = link.after(400, 0.0);
             assert!(verdict.queue < verdict.target, "{jitter}: {verdict:?}");
-            // What lies within two packets' time, 1.1 ms, is none.
+            // Excursions within two packets' time, 1.1 ms, are no noise.
             let least = 0.8 * (jitter - 2.0 * PACKET_BITS / 20e6).max(0.0);
             assert!((least..1.2 * jitter).contains(&(verdict.target - USUAL)), "{jitter}: {verdict:?}");
             assert!(!verdict.is_standing, "{jitter}: {verdict:?}");

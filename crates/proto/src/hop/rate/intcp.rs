@@ -6,18 +6,19 @@ use crate::units::Rate;
 /// Growth per round trip of the hop while there is no congestion. From 5 to 35 Mbit/s are nine rounds: a fifth of a second
 /// over 20 ms, as the square waves of figure 5a ask for.
 const GROWTH: f64 = 1.25;
-/// Left of the bandwidth that the hop carried, after congestion (k in the authors' program).
+/// Share of the bandwidth that the hop carried that is left after congestion (k in the authors' program).
 const BACK_OFF: f64 = 0.9;
 /// Packets of queue that count as congestion: three, as a hole is confirmed by three packets.
 const QUEUE_PACKETS: f64 = 3.0;
-/// A loss above this share of a round is an overflow, whatever the delay shows.
+/// A loss above this share of a round is an overflow, even if the delay does not show it.
 const OVERFLOW: f64 = 0.2;
 
-/// A reading of INTCP's controller (section III). The paper names its inputs and goals and no equation: it is given the
-/// delay of the hop, its losses, and the bandwidth that it carried; the free buffer bounds the flow's rate elsewhere
-/// (LEOTP's eq. 9). Once every round trip of the hop, the rate grows by a quarter, to at most twice what the hop carried,
-/// or falls to nine tenths of that where a queue stands or a fifth of the packets is lost. A round with a pause in it
-/// tells nothing about the hop: the path broke off, or nothing was asked for, and what was lost was lost with the path.
+/// A reading of INTCP's controller (section III). The paper names its inputs and goals and no equation: its inputs
+/// are the delay of the hop, its losses, and the bandwidth that it carried; the free buffer bounds the flow's rate
+/// elsewhere (LEOTP's eq. 9). Once every round trip of the hop, the rate grows by a quarter, to at most twice the
+/// bandwidth that the hop carried, or falls to nine tenths of that bandwidth if a queue stands or a fifth of the
+/// packets is lost. A round with a pause in it shows nothing about the hop: either the path broke off, and its
+/// losses were those of the old path, or there were no requests.
 #[derive(Debug)]
 pub struct Intcp {
     rate: f64,
@@ -27,7 +28,7 @@ pub struct Intcp {
     round: Round,
 }
 
-/// What arrived in one round trip.
+/// Arrivals of one round trip.
 #[derive(Debug, Default)]
 struct Round {
     bytes: u64,
@@ -56,7 +57,7 @@ impl Intcp {
         if queue > QUEUE_PACKETS * self.packet || loss > OVERFLOW {
             self.rate = BACK_OFF * available;
         } else if round.backlog {
-            // A sender that is not held by the rate says nothing about what the hop could carry.
+            // A sender that is not held by the rate does not show the capacity of the hop.
             self.rate = (self.rate * GROWTH).min(2.0 * available.max(self.rate / 2.0));
         }
         self.rate = self.rate.max(self.packet / rtt.smoothed().max(Duration::from_micros(1)).as_secs_f64());

@@ -128,7 +128,7 @@ mod tests {
     const PACKET: u64 = 1406;
     const RTT: Duration = Duration::from_millis(20);
 
-    /// A controller past its slow start over a hop of 20 Mbit/s, and what it does with the window in rounds of `rtts`.
+    /// A controller past its slow start over a hop of 20 Mbit/s, and its windows in rounds of `rtts`.
     fn windows(rules: LeotpRules, rtts: &[u64]) -> Vec<f64> {
         let mut leotp = Leotp::new(rules, PACKET, RTT);
         let mut rtt = HopRtt::new(RTT);

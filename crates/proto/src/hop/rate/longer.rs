@@ -1,11 +1,11 @@
-/// How fast the service of the link is learnt per interval: while it is not full, and while a queue stands.
+/// Gain of the estimate of the link's service per interval: while the link is not full, and while a queue stands.
 const GAIN: f64 = 1.0 / 4.0;
 const GAIN_QUEUED: f64 = 1.0 / 16.0;
-/// What should have drained is forgotten at this rate per interval, or at this one where the link carries more than is
-/// granted: then it drains.
+/// The queue that should have drained is forgotten at this rate per interval, or at the second rate if the link
+/// carries more than is granted: then the queue does drain.
 const KEPT: f64 = 0.98;
 const KEPT_DRAINING: f64 = 0.5;
-/// Between these shares of the least and of the most that was granted, the link carries what is granted.
+/// Between these multiples of the least and of the greatest grant, the link carries the granted rate.
 const LEAST: f64 = 0.9;
 const MOST: f64 = 1.02;
 /// A queue that is longer than this many intervals need not have drained as a whole.
@@ -15,28 +15,28 @@ const SLACK_PACKETS: f64 = 4.0;
 
 /// Tells a queue from a path that has become longer (a handover, a relay that left).
 ///
-/// While a queue stands its link carries all that it can, and a lower grant drains it by the difference. Where the link
-/// carries just what is granted, and what should have drained by then is still there, there is no queue.
+/// While a queue stands its link is full, and a lower grant drains the queue by the difference. If the link carries
+/// just the granted rate, and the queue that should have drained by then is still there, it is no queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Longer {
-    /// What the link is taken to carry when it is full, bit/s, and what it was when the queue was last short.
+    /// Estimated rate of the link when it is full, bit/s, and the estimate when the queue was last short.
     served: f64,
     before: f64,
-    /// How much queue should have drained, seconds of it.
+    /// Queue that should have drained, seconds.
     undrained: f64,
-    /// The queue of the interval before, and the one from which on that is counted, seconds.
+    /// The queue of the interval before, and the queue when the count of `undrained` began, seconds.
     queue: f64,
     queue_then: f64,
 }
 
-/// What one interval told.
+/// Measurements of one interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sight {
     /// Length of the interval, seconds.
     pub(super) span: f64,
-    /// What the link carried, bit/s.
+    /// The rate that the link carried, bit/s.
     pub(super) carried: f64,
-    /// The least and the most that was granted to what arrived; `None` where that is not known.
+    /// The least and the greatest grant for the arrivals; `None` if they are unknown.
     pub(super) granted: Option<(f64, f64)>,
     /// The queue as the delay shows it, seconds, and whether it is one that should not be.
     pub(super) queue: f64,
@@ -46,7 +46,8 @@ pub(super) struct Sight {
 }
 
 impl Longer {
-    /// An interval has ended. Returns what the link carried before, once what passes for a queue is none.
+    /// An interval has ended. Returns the rate that the link carried before, once the delay turns out not to be a
+    /// queue.
     pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
         let Sight { span, carried, granted, queue, is_long, packet_bits } = sight;
         let packet = packet_bits / self.served.max(carried);
@@ -124,7 +125,8 @@ mod tests {
             Self { capacity, longer: 0.0, queue: 0.0, grants, machine, uncounted: 0.0, span: 0.0 }
         }
 
-        /// An interval passes; noise raises the queue aimed at by `noise`. Whether the queue seen was found to be none.
+        /// An interval passes; noise raises the queue aimed at by `noise`. Returns whether the delay was found not
+        /// to be a queue.
         fn step(&mut self, noise: f64) -> bool {
             let sent = self.grants[2];
             let served = (self.queue * self.capacity / SPAN + sent).min(self.capacity);

@@ -1,4 +1,4 @@
-//! Rate controllers: what a hop may send. One file each.
+//! Rate controllers: they decide the rate that a hop may send. One file each.
 
 mod base;
 mod cubic;
@@ -25,7 +25,7 @@ use alloc::boxed::Box;
 /// One packet that arrived over the hop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// When.
+    /// Time of the arrival.
     pub now: Instant,
     /// Its bytes on the wire.
     pub bytes: u64,
@@ -39,7 +39,7 @@ pub struct Delivery {
     pub backlog: bool,
 }
 
-/// Decides the rate of one hop from what arrives over it.
+/// Decides the rate of one hop from its arrivals.
 pub trait RateController {
     /// A packet arrived; `rtt` includes it already. Returns the new base delay once the controller finds that the path
     /// itself has become longer.
@@ -48,12 +48,13 @@ pub trait RateController {
     /// Packets take another path from now on: delays of the old one tell nothing about it.
     fn on_new_path(&mut self) {}
 
-    /// By how much arrivals lag behind their mean for a moment: what follows needs so long a queue to bridge it.
+    /// Time by which arrivals lag behind their mean for a moment: the next hop needs a queue of this length to
+    /// bridge it.
     fn noise(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// What the sender may send, bits per second on the wire.
+    /// The rate that the sender may send, bits per second on the wire.
     fn rate(&self) -> Rate;
 }
 

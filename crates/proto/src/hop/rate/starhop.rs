@@ -4,15 +4,15 @@ use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 
-/// The standing queue that is aimed at on a link of [`TARGET_AT_BPS`]; it goes with the inverse square root of
-/// the rate. Large enough to see, small against a hop. That it falls with the rate is what makes controllers
-/// that share a link without sharing an estimate converge: the faster one aims at less queue and gives way
-/// (the argument of FAST, Wei et al. 2006, with a gentler slope).
+/// Target of the standing queue on a link of [`TARGET_AT_BPS`]; it falls with the square root of the rate. Large
+/// enough to measure, small against a hop. The fall with the rate makes controllers converge that share a link
+/// without sharing an estimate: the faster one aims at less queue and gives way (the argument of FAST, Wei et al.
+/// 2006, with a gentler slope).
 const TARGET_QUEUE: f64 = 0.6e-3;
 const TARGET_AT_BPS: f64 = 20.0e6;
-/// Below this, clocks and schedulers of real machines make queues that are none.
+/// Delays below this are noise from clocks and schedulers of real machines, not queueing.
 const MIN_TARGET: f64 = 0.3e-3;
-/// The target is never less than this many packets: a packet sees those of its own burst before it.
+/// The target is never less than this many packets: a packet is delayed by those of its own burst before it.
 const MIN_TARGET_PACKETS: f64 = 1.0;
 /// From this share of the target on, the link counts as full and its rate as measured.
 const QUEUE_SEEN: f64 = 0.3;
@@ -22,28 +22,28 @@ const QUEUE_SEEN: f64 = 0.3;
 const STARTUP_GROWTH: f64 = 2.0;
 const FIRST_GROWTH: f64 = 0.04;
 const MAX_GROWTH: f64 = 0.25;
-/// A rate is never granted further above what arrives than this, nor lowered faster.
+/// Bounds of a grant: at most this multiple of the arriving rate; and the largest steps up and down.
 const MAX_LEAD: f64 = 2.0;
 const MAX_RAISE: f64 = 0.05;
 const MAX_CUT: f64 = 0.4;
-/// How fast the grant of a sender that does not use it up is lowered per interval when it queues all the same.
+/// Factor per interval of the grant of a sender that does not use up its grant but queues all the same.
 const GENTLE_CUT: f64 = 0.9;
-/// Room that a hop keeps above what it carries when it is not the bottleneck: repairs and a bottleneck that
-/// opens up must not find it closed.
+/// Factor of the grant over the carried rate when the hop is not the bottleneck: repairs, and a bottleneck that
+/// opens up, need the room.
 const HEADROOM: f64 = 1.5;
-/// … but no more than this above what it is known to carry: a sender that runs dry for a moment would
-/// otherwise come back with a burst.
+/// … but no more than this above its known capacity: a sender that runs dry for a moment would otherwise come back
+/// with a burst.
 const CAPACITY_MARGIN: f64 = 1.02;
 const CAPACITY_KNOWN: Duration = Duration::from_secs(10);
-/// How far the grant of such a sender is lowered when it queues: just below what arrives, so that the queue
-/// drains, and not even that far where the delay is noisy and the queue may be none.
+/// Lowest grant of such a sender when it queues, as a share of the arriving rate: just below it, so that the queue
+/// drains, and not even that low if the delay is noisy and the queue may be none.
 const FLOOR: f64 = 0.95;
-/// The share of packets whose sender is held from which on the grant is what bounds it: of an interval, and in noise of
-/// several, by this gain.
+/// The share of packets with a held sender from which on the grant counts as the limit of the rate: in an interval,
+/// and in noise over several, with this gain.
 const HELD: f64 = 0.5;
 const HELD_IN_NOISE: f64 = 0.9;
 const HELD_GAIN: f64 = 0.25;
-/// From this patience on, delays vary by themselves by a good part of the queue that is aimed at.
+/// From this patience on, delays vary by themselves by a large part of the target of the queue.
 const NOISY: f64 = 1.05;
 
 /// The share of the rate at which a standing queue is drained, so that the base delay shows.
@@ -62,14 +62,14 @@ const MIN_PACKETS: u32 = 4;
 /// The least that may be granted: a hop must be able to find out that it got better.
 const MIN_RATE: f64 = 16_000.0;
 
-/// What arrived since the interval began.
+/// Arrivals since the interval began.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     from: Instant,
-    /// A packet that arrives later than this ends a pause, of the sender or of the path, and tells no rate.
+    /// A packet that arrives later than this ends a pause, of the sender or of the path, and shows no rate.
     silent_at: Instant,
     packets: u32,
-    /// Bytes that left the sender, by its counter: what a lossy link carried, it had capacity for.
+    /// Bytes that left the sender, by its counter: a lossy link had capacity for them all.
     sent_bytes: u64,
     received_bytes: u64,
     /// Packets whose sender was held by the grant.
@@ -98,10 +98,11 @@ impl Interval {
 
 /// Ours: measures the capacity of a link while a small queue shows that it is full, and holds that queue.
 ///
-/// Every half hopRTT the smallest hopRTT of the interval tells the standing queue (a jitter of milliseconds on
-/// single packets does not), and the counter of the hop tells what the link carried, losses included. With a
-/// queue, `rate = carried · (1 + (target - queue) / horizon)`; without one and with a sender that is held by the
-/// grant, the rate grows; without one and with a sender that has no more to send, it keeps room.
+/// Every half hopRTT the smallest hopRTT of the interval shows the standing queue (jitter of milliseconds on single
+/// packets does not disturb it), and the counter of the hop shows the carried rate, losses included. With a queue,
+/// `rate = carried · (1 + (target - queue) / horizon)`; without one and with a sender that is held by the grant,
+/// the rate grows; without one and with a sender that has no more to send, the grant keeps room above the carried
+/// rate.
 #[derive(Debug)]
 pub struct Starhop {
     packet_bits: f64,
@@ -114,13 +115,13 @@ pub struct Starhop {
     queued_in_a_row: u32,
     /// The last grants and when each was decided.
     grants: [(Instant, f64); GRANTS],
-    /// What the link carried when it was last full of packets that waited for it, and when that was.
+    /// The rate that the link carried when it was last full of packets that waited for it, and the time of that.
     capacity: Option<(f64, Instant)>,
     base: Base,
     was_noisy: bool,
     /// Share of packets lately whose sender was held by the grant.
     held: f64,
-    /// What is granted while a queue is drained.
+    /// The grant while a queue is drained.
     drain_rate: f64,
     usual_loss: f64,
     block_sent: u32,
@@ -185,7 +186,7 @@ impl Starhop {
         if is_held && (!is_noisy || queue >= target) {
             self.capacity = Some((carried, now));
         }
-        // A sender that has no more to send says little about what the link could carry, even if it queues.
+        // A sender that has no more to send shows little about the capacity of the link, even if it queues.
         self.rate = match (is_held, queue > target) {
             (true, _) => rate,
             (false, true) => {
@@ -196,10 +197,10 @@ impl Starhop {
         self.leave_startup();
     }
 
-    /// The least that a sender keeps that does not use up its grant. In noise it has to lie above what arrives:
-    /// hops that each give way to the one above would otherwise lower each other without end.
-    /// A queue that stands is none of noise's doing: the repairs of a lossy hop on top of what a link of the same rate
-    /// brings make it grow without ever being held by the grant.
+    /// The lowest grant of a sender that does not use up its grant. In noise it has to lie above the arriving rate:
+    /// otherwise hops that each give way to the one above would lower each other without end. A standing queue is
+    /// not due to noise: the repairs of a lossy hop, in addition to the packets of an equally fast link above, make
+    /// it grow although the grant never holds the sender.
     fn room_above(&self, carried: f64, verdict: &Verdict) -> f64 {
         if verdict.patience < NOISY || verdict.is_standing {
             return FLOOR * carried;
@@ -245,11 +246,11 @@ impl Starhop {
             packet_bits: self.packet_bits,
         });
         let carried = verdict.carried;
-        // Clumps of arrivals from further up are held for moments, by a grant that is not used up all the same.
+        // The grant holds clumps of arrivals from further up for moments, although it is not used up.
         let is_noisy = verdict.patience >= NOISY;
         let is_held = if is_noisy { self.held >= HELD_IN_NOISE } else { held >= HELD };
         if is_noisy && !core::mem::replace(&mut self.was_noisy, is_noisy) {
-            // What passed for a full link was noise.
+            // The apparently full link was noise.
             (self.capacity, self.growth) = (None, MAX_GROWTH);
             if self.base.is_young() {
                 (self.in_startup, self.growth) = (true, STARTUP_GROWTH - 1.0);
@@ -274,8 +275,8 @@ impl Starhop {
         verdict.longer.map(|_| interval.min_hop_rtt)
     }
 
-    /// The least and the most that was granted to what arrives now: that of a hopRTT ago, and up to one more for the
-    /// feedback and the packets that waited.
+    /// The least and the greatest grant for the present arrivals: the grants of a hopRTT ago, and up to one more
+    /// for the feedback and the packets that waited.
     fn granted(&self, now: Instant, hop_rtt: Duration) -> Option<(f64, f64)> {
         let span = now.before(hop_rtt.scaled(2, 1))..=now.before(hop_rtt);
         let grants = || self.grants.iter().filter(|(at, _)| span.contains(at)).map(|(_, grant)| *grant);

@@ -51,7 +51,8 @@ impl GatewayHost {
             gateway.listen(ConnectionId(upstream.flow), &upstream.satellite);
             let bound = largest_buffer(&upstream.satellite);
             let mut receiver = Receiver::new(&upstream.terrestrial, upstream.flow, bound);
-            // The buffer is sized when both round trips are known: until then the server is told of two segments.
+            // The buffer is sized when both round trips are known: until then the server gets room for two
+            // segments.
             receiver.set_room(2 * u64::from(upstream.terrestrial.mss));
             let (server, client, is_timed) = (upstream.server, None, false);
             (upstream.flow, Terrestrial { receiver, server, client, is_timed })
@@ -68,7 +69,7 @@ impl GatewayHost {
         if self.gateway.on_segment(now, segment, &mut self.released) == Heard::Opened {
             connection.receiver.open(now);
         }
-        // What the client asks goes on to the server.
+        // The client's requests go on to the server.
         let more = self.gateway.asked(segment.connection).saturating_sub(connection.receiver.asked());
         if more > 0 {
             connection.receiver.request(now, more as u32);
@@ -79,7 +80,7 @@ impl GatewayHost {
         }
     }
 
-    /// The satellite part is over. What the server still says is answered.
+    /// The satellite part is over. Further segments of the server are answered.
     fn end(&mut self, flow: u32) {
         let id = ConnectionId(flow);
         self.counted.entry(flow).or_insert_with(|| self.gateway.stats(id));

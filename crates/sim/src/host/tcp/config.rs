@@ -38,7 +38,7 @@ pub struct TcpSettings {
     pub receive_window: u64,
     /// The receiver acknowledges every so many full segments (RFC 5681, section 4.2).
     pub ack_every: u32,
-    /// And no later than this after a segment.
+    /// The receiver acknowledges no later than this after a segment.
     pub delayed_ack: Duration,
     /// The least distance of the retransmission timeout from the smoothed round trip, as Linux counts it.
     pub min_rto: Duration,

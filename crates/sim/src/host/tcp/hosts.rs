@@ -229,7 +229,7 @@ impl Host for TcpSplice {
                 self.is_asking = true;
                 self.receiver.open(now);
             }
-            // What the client asks goes on to the server.
+            // The client's requests go on to the server.
             let more = self.sender.asked().saturating_sub(self.receiver.asked());
             if more > 0 {
                 self.receiver.request(now, more as u32);

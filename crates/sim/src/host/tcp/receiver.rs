@@ -133,7 +133,7 @@ impl Receiver {
         self.end == Some(self.next)
     }
 
-    /// A segment arrived; `new` hears of every range that had not arrived before.
+    /// A segment arrived; `new` is called with every range that had not arrived before.
     pub(in crate::host) fn on_segment(
         &mut self,
         now: Instant,
@@ -185,7 +185,7 @@ impl Receiver {
             return self.acknowledge_later(now);
         }
         self.reassemble(range, new);
-        // What is out of order, or fills a hole, is acknowledged at once (RFC 5681, section 4.2).
+        // A segment that is out of order, or fills a hole, is acknowledged at once (RFC 5681, section 4.2).
         self.due = Due::Now;
     }
 
@@ -237,7 +237,8 @@ impl Receiver {
         }
     }
 
-    /// As [`Self::set_room`], of an owner whose room moves by its own clock: every two segments more are told of.
+    /// As [`Self::set_room`], for an owner whose room changes with time: every two further segments of room are
+    /// advertised.
     pub(in crate::host) fn open_room(&mut self, room: u64) {
         self.room = room;
         let right_edge = self.next + self.room;

@@ -34,7 +34,7 @@ impl Runs {
             run.0 = before;
             at = *last;
         }
-        // What follows and touches melts into the run.
+        // Runs that follow and touch are merged into the run.
         while let Some((&next, &next_end)) = self.ends.range(run.0 + 1..=end).next() {
             if next > at {
                 new(at, next);

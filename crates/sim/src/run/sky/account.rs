@@ -45,7 +45,7 @@ pub(super) struct PathAccount {
 }
 
 impl PathAccount {
-    /// From `now` on there is another way of `hops` links.
+    /// The route changes at `now` to another one, of `hops` links.
     pub(super) fn set_route(&mut self, now: Instant, hops: usize) {
         self.advance(now);
         if self.has_begun {
@@ -55,7 +55,7 @@ impl PathAccount {
         self.hops = hops as u32;
     }
 
-    /// From `now` on the way has this propagation; `None` without a way.
+    /// The propagation delay of the route changes at `now`; `None` without a route.
     pub(super) fn set_propagation(&mut self, now: Instant, propagation: Option<Duration>) {
         self.advance(now);
         self.propagation = propagation;

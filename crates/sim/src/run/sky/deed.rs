@@ -11,7 +11,7 @@ use starhop_proto::time::{Duration, Instant};
 pub enum Deed {
     /// There is another direction of a link; its number is the next.
     Join {
-        /// From where to where.
+        /// Its near and its far node.
         ends: (NodeId, NodeId),
         /// Its model.
         config: LinkConfig,
@@ -21,16 +21,16 @@ pub enum Deed {
     /// A link is switched on or off. A link that goes off loses its queue and, unless `keep`, the packets under
     /// way.
     Switch {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// On.
+        /// The link goes on, not off.
         is_up: bool,
         /// Packets under way still arrive.
         keep: bool,
     },
     /// The model of a link changes.
     Tune {
-        /// Which.
+        /// The link.
         link: LinkId,
         /// The new values.
         tuning: Tuning,
@@ -41,7 +41,7 @@ pub enum Deed {
         node: NodeId,
         /// Their destination.
         to: NodeId,
-        /// None where nobody knows a way.
+        /// The link to it; `None` if there is no way.
         link: Option<LinkId>,
     },
 }

@@ -33,9 +33,9 @@ pub struct GroupResult {
 
 #[derive(Debug)]
 struct SkyLink {
-    /// From the lower number to the higher, and back. At a station: down, and up.
+    /// The direction from the lower number to the higher, and the one back. At a station: down, and up.
     ids: [LinkId; 2],
-    /// Since when a path uses it.
+    /// Time since which a path uses it.
     used_since: Option<Instant>,
     /// Time at which the last path left it.
     left_at: Instant,
@@ -45,7 +45,7 @@ struct SkyLink {
 /// Counts of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
-    /// At the end of the warm-up.
+    /// Counters and bits at the end of the warm-up.
     before: (LinkCounters, f64),
     capacity_bits: f64,
     /// It carries data, not requests, on the path that uses it.
@@ -151,7 +151,7 @@ impl Links {
         self.left.push_back((now, ends));
     }
 
-    /// Switches off links that have drained, and lets go of the rates of their passes.
+    /// Switches off links that have drained, and forgets the rates of their passes.
     pub(super) fn retire(&mut self, stage: &mut Stage<'_>) {
         let now = stage.now();
         while let Some(&(at, ends)) = self.left.front()

@@ -31,7 +31,7 @@ use starhop_proto::time::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// A satellite that has been off every path for so long loses the memory of its relays: the memory of a day's
+/// A satellite that has been off every path for this long loses the memory of its relays: the memory of a day's
 /// satellites together would be a hundred times that of those in use.
 const RELAY_MEMORY: Duration = Duration::from_secs(60);
 
@@ -58,7 +58,7 @@ pub(super) struct Sky {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Route {
     bodies: Vec<Body>,
-    /// From the client to the server.
+    /// The nodes from the client to the server.
     chain: Vec<NodeId>,
     to_server: Vec<LinkId>,
     to_client: Vec<LinkId>,
@@ -187,7 +187,7 @@ impl Sky {
         route
     }
 
-    /// No way any more: the gateways know nobody beyond their antennas.
+    /// There is no way any more: the gateways know no node beyond their antennas.
     fn cut(&self, pair: usize, old: &Route, stage: &mut Stage<'_>) {
         let SkyPair { client_station, server_station, client, server } = self.plan.pairs[pair];
         for (station, host) in [(client_station, client), (server_station, server)] {

@@ -28,9 +28,9 @@ pub struct SkyPlan {
     pub pairs: Vec<SkyPair>,
     /// Inter-satellite links.
     pub isl: SkyLinkConfig,
-    /// From stations to satellites.
+    /// Links from stations to satellites.
     pub uplink: SkyLinkConfig,
-    /// From satellites to stations.
+    /// Links from satellites to stations.
     pub downlink: SkyLinkConfig,
     /// Which satellites run relays.
     pub relays: Vec<bool>,
@@ -76,7 +76,7 @@ pub struct SkyLinkConfig {
 /// The behaviour when a station changes its satellite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
-    /// For how long the new link carries nothing.
+    /// Time for which the new link carries nothing.
     pub outage: Duration,
     /// Packets wait meanwhile; otherwise they are lost.
     pub hold: bool,
@@ -88,9 +88,9 @@ pub struct Handover {
 /// (`starhop_orbit::link::RatePolicy::VCurve`) on a floor, with noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VCurve {
-    /// In the middle of a pass.
+    /// The rate in the middle of a pass.
     pub max: Rate,
-    /// At its ends.
+    /// The rate at the ends of a pass.
     pub floor: Rate,
     /// Largest noise that is added or subtracted, drawn uniformly every second.
     pub noise: Rate,
@@ -126,7 +126,7 @@ impl VCurve {
             steps.push((at, Rate::from_bps(bps.max(least) as u64)));
             at += step;
         }
-        // What waits when the pass is over leaves soon.
+        // Packets that wait when the pass is over leave soon.
         steps.push((until.max(at), self.max));
         RateSchedule::Steps(steps)
     }
@@ -155,7 +155,7 @@ mod tests {
         for second in 0..60 {
             assert!(schedule.at(at(second)) >= Rate::from_bps(50_000), "at {second} s");
         }
-        // What still waits when the pass is over is gone soon after.
+        // Packets that still wait when the pass is over are gone soon after.
         assert_eq!(schedule.at(at(61)), Rate::from_mbps(10));
     }
 

@@ -59,7 +59,7 @@ pub struct Bbr {
 }
 
 impl Bbr {
-    /// At the start of a connection.
+    /// BBR at the start of a connection.
     pub fn new(setup: &Setup) -> Self {
         Self {
             mode: Mode::Startup,
@@ -107,7 +107,7 @@ impl Bbr {
         let is_long_enough = ack.now.since(since) > self.min_rtt.unwrap_or_default();
         let gain = CYCLE[phase % CYCLE.len()];
         let is_over = if gain > 1.0 {
-            // Until the flight is as large as meant, or does not fit.
+            // The phase lasts until the flight has the intended size, or until that size does not fit.
             is_long_enough && (ack.lost > 0.0 || ack.prior_in_flight >= self.inflight(gain))
         } else if gain < 1.0 {
             is_long_enough || ack.prior_in_flight <= self.inflight(1.0)

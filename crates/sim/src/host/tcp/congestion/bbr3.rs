@@ -138,7 +138,7 @@ pub struct Bbr3 {
 }
 
 impl Bbr3 {
-    /// At the start of a connection.
+    /// BBRv3 at the start of a connection.
     pub fn new(setup: &Setup) -> Self {
         Self {
             mode: Mode::Startup,

@@ -79,7 +79,7 @@ impl Rounds {
 pub(super) struct FullPipe {
     best: f64,
     rounds: u32,
-    /// Since the last [`Self::reset`].
+    /// The pipe was found full since the last [`Self::reset`].
     pub(super) is_full_now: bool,
     /// Ever.
     pub(super) was_full: bool,

@@ -44,7 +44,7 @@ pub struct Cubic {
 }
 
 impl Cubic {
-    /// At the start of a connection.
+    /// Cubic at the start of a connection.
     pub fn new(setup: &Setup) -> Self {
         let hystart = setup.hystart.then(HyStart::default);
         Self {
@@ -83,7 +83,7 @@ impl Cubic {
             Epoch { start: now, k: libm::cbrt(below / C), origin: cwnd.max(last_max), reno: cwnd }
         };
         let epoch = self.epoch.get_or_insert_with(begin);
-        // Where the window should be a round trip from now.
+        // Time at which the window is evaluated: a round trip from now.
         let t = now.since(epoch.start).as_secs_f64() + self.delay_min.unwrap_or_default().as_secs_f64();
         let offset = t - epoch.k;
         let target = epoch.origin + C * offset * offset * offset;

@@ -46,7 +46,7 @@ pub struct Fast {
 const BETA: f64 = 0.5;
 
 impl Fast {
-    /// At the start of a connection.
+    /// FAST at the start of a connection.
     pub fn new(setup: &Setup, options: FastOptions) -> Self {
         let window = Window::new(setup);
         let target = window.cwnd;
@@ -56,7 +56,7 @@ impl Fast {
     /// Moving mean, each round trip with the paper's weight min(3/w, 1/4).
     fn see(&mut self, ack: &Ack) {
         let Some(rtt) = ack.rtt else { return };
-        // Of data alone: the handshake's small packets take less time on each link.
+        // Only round trips of data count: the handshake's small packets take less time on each link.
         self.base_rtt = self.base_rtt.min(rtt);
         let weight = (3.0 * ack.acked / self.window.cwnd).min(0.25);
         let rtt = rtt.as_secs_f64();

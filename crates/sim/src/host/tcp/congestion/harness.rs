@@ -28,7 +28,7 @@ pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// One segment acknowledged after `rtt`, where the shortest was `min_rtt`.
+/// An acknowledgement of one segment after `rtt`, where the shortest round trip was `min_rtt`.
 pub(crate) fn ack(now: Instant, cwnd: f64, rtt: Duration, min_rtt: Duration) -> Ack {
     Ack {
         now,

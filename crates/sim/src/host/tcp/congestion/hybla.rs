@@ -80,7 +80,7 @@ pub struct Hybla {
 const BETA: f64 = 0.5;
 
 impl Hybla {
-    /// At the start of a connection.
+    /// Hybla at the start of a connection.
     pub fn new(setup: &Setup, options: HyblaOptions) -> Self {
         let rho = Rho::new(options);
         Self { window: Window::new(setup), rho, receive_window: setup.receive_window }
@@ -109,7 +109,7 @@ impl WindowControl for Hybla {
         } else {
             self.window.cwnd += ack.counted * self.rho.avoidance(self.window.cwnd);
         }
-        // What cannot be sent must not pile up: a single acknowledgement may multiply the window.
+        // A window that cannot be used must not pile up: a single acknowledgement may multiply the window.
         self.window.cwnd = self.window.cwnd.min(self.receive_window);
     }
 

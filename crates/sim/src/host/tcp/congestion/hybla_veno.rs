@@ -13,7 +13,7 @@ pub struct HyblaVenoOptions {
     pub rtt0: Duration,
     /// With fewer queued segments a loss is most likely random.
     pub beta1: f64,
-    /// From this many on it is most likely congestion.
+    /// Queued segments from which on a loss is most likely congestion.
     pub beta2: f64,
 }
 
@@ -52,7 +52,7 @@ const AFTER_UNCLEAR_LOSS: f64 = 3.0 / 5.0;
 const AFTER_CONGESTION: f64 = 2.0 / 5.0;
 
 impl HyblaVeno {
-    /// At the start of a connection.
+    /// Hybla-Veno at the start of a connection.
     pub fn new(setup: &Setup, options: HyblaVenoOptions) -> Self {
         Self {
             window: Window::new(setup),

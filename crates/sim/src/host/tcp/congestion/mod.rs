@@ -156,7 +156,7 @@ pub struct Ack {
     pub now: Instant,
     /// Segments newly covered, cumulatively or selectively.
     pub acked: f64,
-    /// By how many segments it makes a window grow: `acked`, or 1 where acknowledgements are counted.
+    /// Segments by which it makes a window grow: `acked`, or 1 if acknowledgements are counted.
     pub counted: f64,
     /// Segments that it showed to be lost.
     pub lost: f64,
@@ -189,7 +189,7 @@ pub struct Ack {
 /// Cause by which a loss was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LossKind {
-    /// From acknowledgements (three duplicates, SACK, RACK): fast recovery begins.
+    /// Acknowledgements showed it (three duplicates, SACK, RACK): fast recovery begins.
     Acks,
     /// The retransmission timer ran out: everything in flight is deemed lost.
     Timeout,
@@ -266,8 +266,8 @@ pub trait CongestionControl: std::fmt::Debug {
         f64::INFINITY
     }
 
-    /// Wire rate at which segments leave, where the control sets one. Otherwise the sender paces, if it is told to
-    /// pace, from the window and the smoothed round trip.
+    /// Wire rate at which segments leave, if the control sets one. Otherwise a sender with pacing computes it from
+    /// the window and the smoothed round trip.
     fn pacing_rate(&self) -> Option<Rate> {
         None
     }

@@ -12,7 +12,7 @@ pub struct NewReno {
 const BETA: f64 = 0.5;
 
 impl NewReno {
-    /// At the start of a connection.
+    /// NewReno at the start of a connection.
     pub fn new(setup: &Setup) -> Self {
         Self { window: Window::new(setup) }
     }

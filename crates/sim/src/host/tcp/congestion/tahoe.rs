@@ -13,7 +13,7 @@ pub struct Tahoe {
 const BETA: f64 = 0.5;
 
 impl Tahoe {
-    /// At the start of a connection.
+    /// Tahoe at the start of a connection.
     pub fn new(setup: &Setup) -> Self {
         Self { window: Window::new(setup) }
     }

@@ -1,4 +1,4 @@
-//! Properties that every control has, whatever its input.
+//! Properties that every control has, for any input.
 
 use super::harness::setup;
 use super::{Ack, CongestionControl, Control, Loss, LossKind, RateSample, Tuning};
@@ -6,8 +6,8 @@ use crate::host::tcp::congestion::Setup;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 
-/// A peer and a path out of their minds: round trips from nothing to seconds, samples of no length, losses of more
-/// than was in flight, timeouts in between.
+/// An extreme peer and path: round trips from nothing to seconds, samples of no length, losses of more than was in
+/// flight, timeouts in between.
 fn nonsense(rng: &mut Rng, now: Instant, cwnd: f64, delivered: f64) -> Ack {
     let rtt = Duration::from_nanos(rng.below(3_000_000_000) * rng.below(2));
     let acked = rng.below(50) as f64;

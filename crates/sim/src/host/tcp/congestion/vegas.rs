@@ -49,7 +49,7 @@ const BETA: f64 = 0.5;
 const LEAST_SAMPLES: u32 = 3;
 
 impl Vegas {
-    /// At the start of a connection.
+    /// Vegas at the start of a connection.
     pub fn new(setup: &Setup, options: VegasOptions) -> Self {
         let window = Window::new(setup);
         Self { window, backlog: Backlog::default(), options, is_growing_round: false }
@@ -151,7 +151,7 @@ mod tests {
         pipe.run(ms(390));
         assert!((30.0..=41.0).contains(&pipe.flows[0].cc.cwnd()), "{}", pipe.flows[0].cc.cwnd());
         pipe.run(ms(2_000));
-        // A round trip tells of the queue one round later: at most one doubling of 100 too late.
+        // A round trip shows the queue one round later: at most one doubling of 100 too late.
         assert!(pipe.flows[0].cc.ssthresh() < 2.0 * 101.0, "{}", pipe.flows[0].cc.ssthresh());
         assert_eq!(pipe.flows[0].lost, 0.0);
     }

@@ -30,7 +30,7 @@ impl VenoOptions {
 pub struct Veno {
     window: Window,
     backlog: Backlog,
-    /// That of the last complete round.
+    /// Queued segments in the last complete round.
     queued: f64,
     options: VenoOptions,
 }
@@ -42,7 +42,7 @@ const AFTER_CONGESTION: f64 = 0.5;
 const CONGESTED_GROWTH: f64 = 0.5;
 
 impl Veno {
-    /// At the start of a connection.
+    /// Veno at the start of a connection.
     pub fn new(setup: &Setup, options: VenoOptions) -> Self {
         Self { window: Window::new(setup), backlog: Backlog::default(), queued: 0.0, options }
     }

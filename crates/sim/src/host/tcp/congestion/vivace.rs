@@ -47,7 +47,7 @@ const MOST_OPEN: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Mode {
-    /// Doubles the rate every interval while that pays; the last one's rate and worth.
+    /// Doubles the rate every interval while its utility grows; `last` has the previous rate and its utility.
     Starting { last: Option<(f64, f64)> },
     /// Probes around the rate: the number begun, their order, and the utility of each.
     Probing { begun: usize, higher_first: [bool; 2], worth: [Option<f64>; PROBES] },
@@ -80,7 +80,7 @@ pub struct Vivace {
 }
 
 impl Vivace {
-    /// At the start of a connection.
+    /// Vivace at the start of a connection.
     pub fn new(setup: &Setup, options: VivaceOptions) -> Self {
         let VivaceOptions { exponent, latency, loss } = options;
         Self {
@@ -98,7 +98,7 @@ impl Vivace {
         }
     }
 
-    /// Mbit/s of so many segments per round trip.
+    /// The rate of this many segments per round trip, Mbit/s.
     fn per_rtt(&self, segments: f64) -> f64 {
         let srtt = self.srtt.map_or(1.0, Duration::as_secs_f64).max(1e-6);
         segments * self.packet_mbit / srtt
@@ -139,7 +139,7 @@ impl Vivace {
     fn begin_probing(&mut self) {
         let higher_first = [self.rng.chance(0.5), self.rng.chance(0.5)];
         self.mode = Mode::Probing { begun: 0, higher_first, worth: [None; PROBES] };
-        // What is still open was sent for another question.
+        // Open intervals were sent for another purpose.
         for interval in &mut self.intervals {
             interval.purpose = Purpose::Waiting;
         }
@@ -192,8 +192,8 @@ fn is_higher(index: usize, higher_first: [bool; 2]) -> bool {
 }
 
 impl Momentum {
-    /// The change of `rate`: the more changes went the same way, the larger, within a bound that grows with those
-    /// that hit it.
+    /// The change of `rate`. It grows with the number of changes in the same direction, within a bound that grows
+    /// with the number of changes that hit it.
     fn change(&mut self, is_up: bool, gradient: f64, rate: f64) -> f64 {
         if self.changes == 0 || self.is_up != is_up {
             *self = Self { is_up, changes: 0, bounded: 0 };

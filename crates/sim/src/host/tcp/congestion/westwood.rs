@@ -42,7 +42,7 @@ impl Bandwidth {
 }
 
 impl Westwood {
-    /// At the start of a connection.
+    /// Westwood+ at the start of a connection.
     pub fn new(setup: &Setup) -> Self {
         Self { window: Window::new(setup), bandwidth: Bandwidth::default(), min_rtt: None }
     }
@@ -65,7 +65,7 @@ impl WindowControl for Westwood {
     fn grow(&mut self, ack: &Ack) {
         self.bandwidth.see(ack);
         if let Some(rtt) = ack.rtt {
-            // Of data alone: a product with the handshake's round trip would be too small.
+            // Only round trips of data count: a product with the handshake's round trip would be too small.
             self.min_rtt = Some(self.min_rtt.map_or(rtt, |old| old.min(rtt)));
         }
         if ack.is_recovering || !ack.is_cwnd_limited {

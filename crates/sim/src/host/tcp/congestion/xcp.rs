@@ -17,7 +17,7 @@ pub struct Xcp {
 const BETA: f64 = 0.5;
 
 impl Xcp {
-    /// At the start of a connection.
+    /// XCP at the start of a connection.
     pub fn new(setup: &Setup) -> Self {
         Self { cwnd: setup.initial_window, receive_window: setup.receive_window }
     }
@@ -196,11 +196,11 @@ mod tests {
                 mixed.on_ack(&Ack { xcp_feedback: Some(feedback), ..ack });
             }
         };
-        // Nobody on the way speaks XCP: the sender's own wish comes back, and it is Reno.
+        // No router on the way speaks XCP: the sender's own wish comes back, and it is Reno.
         told(&mut mixed, 50, 2.0);
         (0..50).for_each(|_| reno.on_ack(&ack(Instant::ZERO + ms(600), reno.cwnd(), ms(600), ms(600))));
         assert_eq!(mixed.cwnd(), reno.cwnd());
-        // The bottleneck moves to a router that does, and takes back: 10 + 50 · 2 - 80 · 1.
+        // The bottleneck moves to a router that speaks XCP and takes window back: 10 + 50 · 2 - 80 · 1.
         told(&mut mixed, 80, -1.0);
         assert_eq!(mixed.cwnd(), 30.0);
         assert!(mixed.end_to_end.cwnd() >= 60.0);

@@ -129,7 +129,7 @@ pub(in crate::host) struct Sender {
     echo: Option<Instant>,
     /// Marks that the peer reported.
     marks: u64,
-    /// Losses that no acknowledgement was told of yet.
+    /// Losses that were not reported with an acknowledgement yet.
     untold_losses: u64,
     /// Bytes that the peer has asked with.
     asked: u64,
@@ -179,7 +179,7 @@ impl Sender {
     /// The connection is open without a handshake.
     pub(in crate::host) fn open(&mut self) {
         self.link = Link::Open;
-        // What every receiver of the connection has room for, as its first segment would have said.
+        // The room of every receiver of the connection, as its first segment would have said.
         let room = self.config.split_buffer.unwrap_or(u64::MAX);
         self.right_edge = self.config.receive_window.min(room);
     }

@@ -23,7 +23,7 @@ impl Pacer {
 
     /// A segment of `bytes` on the wire leaves at `rate`.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u32, rate: Rate) {
-        // A control that sets no rate worth the name stops the flow for a while, not for good.
+        // A control with a rate near zero stops the flow for a while, not for good.
         self.next = self.next.max(now) + rate.time_for(u64::from(bytes)).min(LONGEST_GAP);
     }
 }

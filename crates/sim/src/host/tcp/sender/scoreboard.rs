@@ -51,7 +51,7 @@ struct Slot {
 pub(crate) struct Delivery {
     /// Number of segments.
     pub(crate) count: u32,
-    /// The one that was sent last.
+    /// The delivered segment that was sent last.
     pub(crate) newest: Option<Transmission>,
     /// Send time of the first delivered segment that was never repeated, if the cumulative acknowledgement covers
     /// it.

@@ -82,7 +82,7 @@ fn rack_finds_a_lost_repair_and_three_duplicates_do_not() {
         let first = sent(&mut sender, at(100));
         assert_eq!(first[0], 0);
         let beyond = first.last().copied().unwrap_or_default();
-        // What was sent after the repair arrives, the repair does not.
+        // Segments sent after the repair arrive, the repair does not.
         sender.on_segment(at(201), &ack(0, at(100), &[(1, beyond + 1)]));
         sent(&mut sender, at(201)).contains(&0)
     };

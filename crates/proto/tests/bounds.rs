@@ -386,7 +386,7 @@ fn one_interest_never_makes_a_node_send_more_than_it_names_and_the_limit_allows(
     assert_eq!(sent, 64 * 1024);
 }
 
-/// What a node tells those whose requests it did not take.
+/// The refusals that a node sent, by destination.
 fn told(sent: &[(SocketAddr, Vec<u8>)]) -> Vec<(SocketAddr, NotNow)> {
     let not_now = |bytes: &[u8]| match Packet::parse(bytes) {
         Ok(Packet::Notice(Notice { news: News::NotNow(not_now), .. })) => Some(not_now),
@@ -395,7 +395,7 @@ fn told(sent: &[(SocketAddr, Vec<u8>)]) -> Vec<(SocketAddr, NotNow)> {
     sent.iter().filter_map(|(to, bytes)| Some((*to, not_now(bytes)?))).collect()
 }
 
-/// Whatever limit keeps a node from taking a request, the asker is told, with no more bytes than it sent.
+/// The neighbour is told of every limit that keeps a node from taking its request, with no more bytes than it sent.
 #[test]
 fn no_limit_is_met_with_silence() {
     let limits = [
@@ -444,7 +444,7 @@ fn a_neighbour_for_which_there_is_no_room_is_told() {
     assert!(refusals > 100, "{refusals}");
 }
 
-/// What was not taken may be asked for again, and then it is.
+/// A refused request may be repeated, and is then taken.
 #[test]
 fn who_comes_back_at_the_time_it_was_told_is_served() {
     let limit = 64 * 1024;
@@ -462,7 +462,7 @@ fn who_comes_back_at_the_time_it_was_told_is_served() {
     assert_eq!((requested(&sent[0].1), told(&sent).len()), (1024, 0));
 }
 
-/// A relay that is put off as a whole has no room either: who asked it is told, and it keeps nothing.
+/// A relay that is put off as a whole has no room either: it tells the neighbours that asked, and keeps nothing.
 #[test]
 fn a_relay_passes_on_that_its_upstream_has_no_room() {
     let mut relay = relay(config(|_| {}));

@@ -83,7 +83,7 @@ type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
 struct World {
     now: Instant,
     gateways: [Gateway<Pair>; 2],
-    /// Where each gateway is now, in the last byte of its address.
+    /// The present place of each gateway, in the last byte of its address.
     ports: [u16; 2],
     flights: BinaryHeap<Flight>,
     count: u64,
@@ -95,7 +95,7 @@ struct World {
     busy: [Instant; 2],
     is_cut: bool,
     rng: Rng,
-    /// What was delivered at each side, and when.
+    /// The packets that were delivered at each side, with their times.
     delivered: [Vec<(Instant, Vec<u8>)>; 2],
 }
 
@@ -211,7 +211,7 @@ impl World {
         self.delivered[1].iter().map(|(_, packet)| number(packet)).collect()
     }
 
-    /// The delays of what was delivered of packets that were sent at `sent`, ascending.
+    /// The delays of the delivered packets among those that were sent at `sent`, ascending.
     fn delays(&self, sent: &[Instant]) -> Vec<Duration> {
         let delay = |(at, packet): &(Instant, Vec<u8>)| at.since(sent[number(packet) as usize]);
         let mut delays: Vec<Duration> = self.delivered[1].iter().map(delay).collect();
@@ -262,7 +262,7 @@ fn at_one_percent_loss_nearly_everything_arrives_within_the_deadline() {
         world.run(ms(3_000), |_| false);
         let delays = world.delays(&sent);
         let share = delays.len() as f64 / sent.len() as f64;
-        // One way, the deadline of 1.5 round trips, and what the queue of a link may add.
+        // One way, the deadline of 1.5 round trips, and the queue of a link.
         let limit = ms(delay) + ms(3 * delay) + ms(20);
         assert!(share >= 0.999, "{share} of the packets at {delay} ms, {:?}", world.stats(1));
         assert!(delays.last().is_some_and(|last| *last <= limit), "{:?}", delays.last());
@@ -281,7 +281,8 @@ fn an_ordered_flow_is_delivered_in_order_and_without_holes_where_repairs_come() 
     assert!(numbers.is_sorted() && numbers.len() >= 4_995, "{} of 5000", numbers.len());
 }
 
-/// Where every eighth packet is lost, repairs are lost, too: what is given up is not asked for again, and the rest goes on.
+/// If every eighth packet is lost, repairs are lost, too: bytes that are given up are not asked for again, and the
+/// rest goes on.
 #[test]
 fn what_is_given_up_holds_nothing_up() {
     let mut world = World::leo(0.0, 8);
@@ -302,7 +303,8 @@ fn what_is_given_up_holds_nothing_up() {
     assert_eq!(world.delivered[1].len(), before + 100);
 }
 
-/// A flow of twice the link's rate, which is known: the queue holds the deadline and no more, and what is dropped is counted.
+/// A flow of twice the link's known rate: the queue holds packets for the deadline and no longer, and dropped
+/// packets are counted.
 #[test]
 fn a_flood_waits_no_longer_than_the_deadline() {
     let known = Controller::Fixed(Rate::from_mbps(19));

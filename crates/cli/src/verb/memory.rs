@@ -1,4 +1,4 @@
-//! `--memory`: one budget for all that a node keeps for others, and how it is divided.
+//! `--memory`: one budget for all state that a node keeps for others, and its division.
 
 use crate::quantity;
 use anyhow::bail;
@@ -8,16 +8,16 @@ use starhop_net::operate::Memory;
 use starhop_net::security::HopSuite;
 use starhop_proto::config::{Config, Settings};
 
-/// What a node takes unless it is told otherwise.
+/// The default budget of a node.
 const DEFAULT: u64 = 512 << 20;
-/// A cache that is asked for comes on top of so much for the rest.
+/// Memory beside a cache whose size is given.
 const BESIDE_CACHE: u64 = 256 << 20;
-/// One part in so many of what is left beside the cache is for the replay windows of neighbours.
+/// The replay windows of neighbours get one part in this many of the memory beside the cache.
 const SEAL: u64 = 4;
 /// The least that neighbours and their flows need to be of use: some hundred of each.
 const LEAST_STATE: u64 = 4 << 20;
-/// What one neighbour may have asked for and not received: one part in so many of the cache, whose room it takes in transit,
-/// or of the memory where there is no cache. At least what one flow may ask for ahead.
+/// Outstanding bytes of one neighbour: one part in this many of the cache, whose room they take in transit, or of
+/// the memory if there is no cache. They are at least the bytes that one flow may ask for ahead.
 const CREDIT: u64 = 4;
 
 /// The memory of a node.
@@ -28,7 +28,7 @@ pub(crate) struct MemoryArgs {
     memory: Option<u64>,
 }
 
-/// How a budget is divided, bytes.
+/// The division of a budget, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Division {
     /// All of it.
@@ -36,12 +36,13 @@ pub(crate) struct Division {
     pub(crate) cache: u64,
     /// For neighbours and their flows.
     pub(crate) state: u64,
-    /// For what a seal remembers of neighbours.
+    /// Memory of the seal's state about neighbours.
     pub(crate) seal: u64,
 }
 
 impl MemoryArgs {
-    /// Divides the memory of a node with a cache of so many bytes, where that is given, beside `others` of other uses.
+    /// Divides the memory of a node with a cache of `cache` bytes, if that is given, and `others` bytes of other
+    /// uses.
     ///
     /// # Errors
     /// It does not fit into this host, or its parts do not fit into it.
@@ -86,7 +87,7 @@ impl Division {
         suite.set_memory(self.seal);
     }
 
-    /// For the operator, with what of it is in use.
+    /// The division for the operator, with the part that is in use.
     pub(crate) fn status(&self, state_used_bytes: u64) -> Memory {
         Memory { limit_bytes: self.all, state_used_bytes, state_limit_bytes: self.state }
     }

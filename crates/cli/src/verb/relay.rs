@@ -195,7 +195,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What a relay does besides relaying.
+/// The tasks of a relay besides relaying.
 struct Chores {
     lies: Lies,
     record: Record,
@@ -210,7 +210,8 @@ struct Chores {
     reread: Option<Reread>,
 }
 
-/// An upstream that does not answer for so long is told of as not reached. A relay serves all the same: it may come later.
+/// An upstream that does not answer for this long is reported as not reached. A relay serves all the same, because
+/// the upstream may come later.
 const REACHED_WITHIN: Duration = Duration::from_secs(1);
 /// Between two looks at the upstreams.
 const LOOK: starhop_proto::time::Duration = starhop_proto::time::Duration::from_secs(1);
@@ -350,7 +351,7 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
     }
 }
 
-/// Adds what a relay counts to its status.
+/// Adds a relay's counters to its status.
 fn account(status: &mut Status, stats: RelayStats, memory: &Division) {
     let (used_bytes, hit_bytes) = (stats.cache_bytes, stats.cache_hit_bytes);
     status.cache = Some(Cache { used_bytes, limit_bytes: memory.cache, hit_bytes });
@@ -369,7 +370,7 @@ fn account(status: &mut Status, stats: RelayStats, memory: &Division) {
     status.refuse("groups_disproved", stats.disproved_groups);
 }
 
-/// What state and cache take at most.
+/// Upper bound of the memory of state and cache.
 fn memory_bound(args: &Args, config: &Config, suite: &HopSuite) -> u64 {
     let proofs = args.verify.scrutiny().map_or(0, |_| MAX_PROOF_BYTES);
     config.memory_bound() + suite.memory_bound() + proofs

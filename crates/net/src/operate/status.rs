@@ -124,12 +124,13 @@ pub struct Memory {
     pub state_limit_bytes: u64,
 }
 
-/// A peer of a gateway, and what its users exchanged with ours. The hops in between count what that cost on the wire.
+/// A peer of a gateway, and the bytes that its users exchanged with ours. The hops in between count their cost on
+/// the wire.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Site {
     /// Its name in the configuration.
     pub name: String,
-    /// Whom the gateway asks for its bytes.
+    /// The neighbour that the gateway asks for its bytes.
     pub address: SocketAddr,
     /// Whether it answers.
     pub is_up: bool,
@@ -216,7 +217,7 @@ pub struct Status {
     /// The memory that it may take for others.
     #[serde(default)]
     pub memory: Option<Memory>,
-    /// What it did.
+    /// Its counters since the start.
     pub accounts: Accounts,
     /// Datagrams, requests and bytes that it refused, by reason.
     pub refused: BTreeMap<String, u64>,

@@ -55,7 +55,7 @@ impl Ahead {
         }
     }
 
-    /// A node on the way has no room for all that was asked.
+    /// A node on the way has no room for the whole request.
     pub(super) fn on_refused(&mut self) {
         if let Self::Share(share) = self {
             share.on_refused();

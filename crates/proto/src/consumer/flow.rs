@@ -21,7 +21,7 @@ const MAX_TIMED: usize = 64;
 const LIVE_BURST: u32 = 2;
 const LIVE_PAUSE: Duration = Duration::from_millis(2);
 
-/// Steps in which the time until a request is repeated that was put off is drawn.
+/// Number of steps from which the delay of a request that was put off is drawn.
 const SPREAD: u64 = 1024;
 
 /// One flow that a Consumer fetches: its requests, its received bytes, and its timeouts.
@@ -44,7 +44,8 @@ pub struct Flow<S> {
     live: Option<u64>,
     /// Time at which more of a live flow is to be asked for.
     asks_at: Option<Instant>,
-    /// When to ask again those who had no room. Until then nothing is asked, and nothing times out.
+    /// Time at which to ask again after a refusal for want of room. Until then there are no requests and no
+    /// timeouts.
     waits_until: Option<Instant>,
     stats: FlowStats,
 }
@@ -350,21 +351,22 @@ impl<S: Sink> Flow<S> {
         unexplained
     }
 
-    /// A node on the way has no room for what was asked. It is asked again at the time that it named, or up to half as much
-    /// later: those who were put off together do not come back together.
+    /// A node on the way has no room for the request. It is asked again at the time that it named, or up to half as
+    /// much later, so that nodes that were put off together do not come back together.
     pub(super) fn on_not_now(&mut self, now: Instant, not_now: NotNow, shared: &mut Shared) {
         let spread = not_now.after.scaled(shared.rng.below(SPREAD), 2 * SPREAD);
         self.waits_until = self.waits_until.max(Some(now + not_now.after + spread));
         self.stats.put_off += 1;
         shared.events.push_back(ConsumerEvent::PutOff { flow: self.id, not_now });
-        // What is asked for twice times none (Karn's rule).
+        // A range that is asked for twice times no path (Karn's rule).
         self.progress.timed.clear();
         if !not_now.limit.is_whole() {
             self.ahead.on_refused();
         }
     }
 
-    /// Asks again those who had no room: what they took nevertheless they do not answer twice. Nothing was lost meanwhile.
+    /// Repeats the requests after a refusal: nodes do not answer twice the parts that they had accepted. Nothing
+    /// was lost meanwhile.
     fn resume(&mut self, now: Instant, shared: &mut Shared) {
         self.waits_until = None;
         self.intake.on_resumed(now);

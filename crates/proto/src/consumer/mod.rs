@@ -68,7 +68,7 @@ pub enum ConsumerEvent {
     PutOff {
         /// The flow.
         flow: FlowId,
-        /// What the node has no room for, and the time.
+        /// The limit of the node, and the time.
         not_now: NotNow,
     },
     /// A timeout passed without an answer; this is the `count`th in a row.
@@ -95,7 +95,7 @@ pub struct FlowStats {
     pub repairs: u64,
     /// End-to-end timeouts.
     pub timeouts: u64,
-    /// How often it was told "not now".
+    /// Number of times that it was told "not now".
     pub put_off: u64,
     /// Bytes that the application found to be wrong.
     pub rejected_bytes: u64,
@@ -238,7 +238,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.with_flow(slot, |flow, shared| flow.ask_anew(now, shared));
     }
 
-    /// What is missing of a flow below `end` is wanted no longer: it is not asked for again, and not written when it comes.
+    /// Missing bytes of a flow below `end` are wanted no longer: they are not asked for again, and not written if
+    /// they come.
     pub fn skip(&mut self, now: Instant, flow: FlowId, end: u64) {
         let Some(slot) = self.flows.find(&flow) else { return };
         self.with_flow(slot, |flow, shared| flow.skip(now, end, shared));

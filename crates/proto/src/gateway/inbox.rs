@@ -46,7 +46,7 @@ impl Inbox {
         self.opened.first().filter(|first| first.start == 0).map_or(0, |first| first.end)
     }
 
-    /// What is missing below `end` will not come.
+    /// Missing bytes below `end` will not come.
     pub(super) fn skip(&mut self, end: u64) {
         self.has_skipped = true;
         self.opened.insert(ByteRange::new(0, end));

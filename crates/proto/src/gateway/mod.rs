@@ -131,7 +131,7 @@ pub struct GatewaySettings {
     pub max_streams: usize,
     /// The most bytes that wait for users to read them, over all streams.
     pub max_waiting: u64,
-    /// How users' packets are carried; `None`: they are neither sent nor taken.
+    /// Settings of users' packets; `None`: they are neither sent nor taken.
     pub carry: Option<CarrySettings>,
 }
 

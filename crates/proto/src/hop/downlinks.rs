@@ -57,24 +57,24 @@ pub struct Asked {
     pub is_settled_now: bool,
 }
 
-/// Strangers may have one part in so many of the memory.
+/// Strangers may have this part of the memory: one divided by the number.
 const STRANGERS: u64 = 8;
 
-/// What became of a flow that was not known here.
+/// The result for a flow that was not known here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// Somebody has it.
+    /// The flow exists.
     Here,
-    /// Nobody has it.
+    /// The flow does not exist.
     Nowhere,
     /// The upstream had no room to find out.
     NotAsked,
 }
 
-/// When there may be room again, once memory is full: state of who fell silent is forgotten after half a minute, and what
-/// others have asked for arrives meanwhile.
+/// Time after which there may be room again, once memory is full: the state of silent neighbours is forgotten after
+/// half a minute, and bytes that others asked for arrive meanwhile.
 const MEMORY_BACK: Duration = Duration::from_millis(500);
-/// The same for bytes, as a part of the time in which what is asked for leaves, within bounds.
+/// The same for bytes, as a part of the time in which the outstanding bytes leave, within bounds.
 const BYTES_BACK: (u64, u64) = (1, 4);
 const LEAST_BYTES_BACK: Duration = Duration::from_millis(20);
 const MOST_BYTES_BACK: Duration = Duration::from_secs(2);
@@ -181,7 +181,7 @@ impl Downlinks {
         self.config.credit_per_neighbour.saturating_sub(outstanding)
     }
 
-    /// What the neighbour of a hop is told that may not ask for so much more.
+    /// The refusal for the neighbour of a hop that may not ask for so many more bytes.
     pub fn too_many_bytes(&self, link: Slot) -> NotNow {
         let drain = |responder: &Responder| responder.link_rate().time_for(responder.outstanding());
         let drain = self.links.get(link).map_or(MOST_BYTES_BACK, drain);
@@ -200,7 +200,7 @@ impl Downlinks {
         responder.openings.take(now).map_err(|after| NotNow::new(Limit::Names, after))
     }
 
-    /// Tells what became of a flow for which [`Downlinks::take_opening`] let the neighbour of a hop ask.
+    /// Reports the result for a flow for which [`Downlinks::take_opening`] let the neighbour of a hop ask.
     pub fn note_opening(&mut self, now: Instant, link: Slot, found: Found) {
         let Some(responder) = self.links.get_mut(link) else { return };
         match found {

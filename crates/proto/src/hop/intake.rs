@@ -178,7 +178,7 @@ impl Intake {
         self.expected.remove(range);
     }
 
-    /// What was asked for and not taken is asked for again: that it did not come before says nothing.
+    /// Refused requests are sent again: the absence of their bytes means nothing.
     pub fn on_resumed(&mut self, now: Instant) {
         self.last_arrival = now;
     }

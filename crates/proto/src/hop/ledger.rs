@@ -2,7 +2,7 @@ use crate::peer::{Member, Peer};
 use crate::table::{Slot, Table};
 use core::net::SocketAddr;
 
-/// What state costs, bytes: upper estimates of what the tables and lists of a node take for one of each.
+/// The cost of state, bytes: upper estimates of the memory of a node's tables and lists for one of each.
 pub mod cost {
     /// A neighbour with its own tables.
     pub const NEIGHBOUR: u64 = 2048;
@@ -14,10 +14,10 @@ pub mod cost {
     pub const FREE_RANGES: u64 = 16;
 }
 
-/// Whose memory it is.
+/// The owner of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Owner {
-    /// A member of a roster, whatever its address.
+    /// A member of a roster, at any address.
     Member(Member),
     /// A node of a domain, all of which are one member.
     Node(u64, SocketAddr),
@@ -38,11 +38,11 @@ struct Account {
     hops: u32,
 }
 
-/// Memory for the state of neighbours and their flows, and who holds how much of it.
-///
-/// Nobody may hold more than stays free (a dynamic threshold, Choudhury and Hahne 1998, with a factor of one). One
-/// neighbour alone may have half of all, n that want as much as they can get an (n + 1)th part each, and there is always
-/// as much left for who comes next. So a relay that speaks for thousands has room, and one neighbour's flood leaves room.
+/// Memory for the state of neighbours and their flows, and the share that each neighbour holds.
+/// No neighbour may hold more than stays free (a dynamic threshold, Choudhury and Hahne 1998, with a factor of
+/// one). One neighbour alone may have half of all, n greedy neighbours an (n + 1)th part each, and as much is
+/// always left for the next one. So a relay that speaks for thousands has room, and one neighbour's flood leaves
+/// room.
 pub(super) struct Ledger {
     budget: u64,
     used: u64,
@@ -92,7 +92,7 @@ impl Ledger {
         }
     }
 
-    /// `peer` holds so many `bytes` no longer.
+    /// `peer` gives back `bytes`.
     pub(super) fn release(&mut self, peer: &Peer, bytes: u64) {
         if let Some(account) = self.account(peer).and_then(|slot| self.accounts.get_mut(slot)) {
             account.bytes -= bytes;

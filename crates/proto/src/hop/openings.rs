@@ -1,30 +1,31 @@
 use crate::time::{Duration, Instant};
 
-/// Names of which nobody knows yet whether anybody has them: so many may be asked for before the first is answered.
+/// The most unknown names that may be asked for before the first is answered: no node on the way knows yet whether
+/// they exist.
 const FIRST_WINDOW: u32 = 256;
-/// More than that nobody needs: a request of a hundred bytes each, they are 1.6 MB.
+/// The largest window that is useful: at a hundred bytes per request, it is 1.6 MB.
 const MOST: u32 = 16_384;
-/// What has no answer after this time counts no longer: it may never get one.
+/// A request without an answer counts no longer after this time: it may never get one.
 const PERIOD: Duration = Duration::from_secs(1);
 /// A second's worth of misses may come at once.
 const BURST: Duration = Duration::from_secs(1);
 /// The most that a flood of misses keeps its neighbour waiting.
 const LONGEST: Duration = Duration::from_secs(5);
-/// When there may be room again, while answers come: a few round trips of most paths.
+/// Time after which there may be room again, while answers come: a few round trips of most paths.
 const SOON: Duration = Duration::from_millis(50);
 
-/// How many flows that are not known here one neighbour may ask for.
-///
-/// A name that somebody has costs what its bytes cost, and these are bounded elsewhere. A name that nobody has costs every
-/// node up to the Producer a packet each way, and nothing stops who asks for such. So each that was found lets one more be
-/// asked for at once, as a congestion window grows; and the rate of those that were not found is bounded.
+/// The number of unknown flows that one neighbour may ask for.
+/// A name that exists costs its bytes, and these are bounded elsewhere. A name that does not exist costs every node
+/// up to the Producer a packet each way, and nothing else limits such requests. So each name that was found lets
+/// one more be asked for at once, as a congestion window grows; and the rate of names that were not found is
+/// bounded.
 #[derive(Debug)]
 pub(super) struct Openings {
     window: u32,
     /// Names without an answer, of those asked for since the period began.
     unanswered: u32,
     period_began: Instant,
-    /// When every miss would have been made good at the rate that is allowed.
+    /// Time at which all misses so far would have been used up at the allowed rate.
     missed_until: Instant,
     /// Between two misses.
     interval: Duration,
@@ -61,13 +62,13 @@ impl Openings {
         Ok(())
     }
 
-    /// Somebody has the name.
+    /// The name exists.
     pub(super) fn on_found(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
         self.window = (self.window + 1).min(MOST);
     }
 
-    /// Nobody has the name.
+    /// The name does not exist.
     pub(super) fn on_missed(&mut self, now: Instant) {
         self.unanswered = self.unanswered.saturating_sub(1);
         self.window = (self.window / 2).max(FIRST_WINDOW);
@@ -75,7 +76,7 @@ impl Openings {
         self.missed_until = missed_until.min(now + LONGEST);
     }
 
-    /// Somebody further up has no room to find out.
+    /// A node further up has no room to find out.
     pub(super) fn on_put_off(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
     }

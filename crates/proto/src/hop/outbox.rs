@@ -59,15 +59,15 @@ pub enum Control {
         /// Its flags.
         flags: DataFlags,
     },
-    /// The word for somebody who has no hop here that there is no room for one.
+    /// The refusal of a neighbour that has no hop here, because there is no room for one.
     Refusal {
-        /// Who asked.
+        /// The neighbour that asked.
         peer: Peer,
-        /// For what.
+        /// The requested flow.
         flow: FlowId,
-        /// When, by its clock.
+        /// Send time of the request, by the neighbour's clock.
         sent: WireTime,
-        /// What it is told.
+        /// The limit, and the time after which to ask again.
         not_now: NotNow,
     },
     /// The answer to a neighbour that asked for this node's identity.

@@ -157,7 +157,7 @@ impl Scheduler {
         slot
     }
 
-    /// Drops a queue and what is in it. False when it was not open.
+    /// Drops a queue and its bytes. False if it was not open.
     pub fn close(&mut self, slot: Slot) -> bool {
         let queue = self.queues.get_mut(slot.0 as usize).and_then(Option::take);
         if let Some(queue) = &queue {

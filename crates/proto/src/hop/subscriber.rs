@@ -27,8 +27,8 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Finds the neighbour on `link` among the subscribers of `flow`, which the role calls `owner`, or adds it. One that
-    /// asks in another turn than before remembers nothing of what it asked then, and nor do we.
+    /// Finds the neighbour on `link` among the subscribers of `flow`, which the role calls `owner`, or adds it. A
+    /// neighbour that asks in another turn than before has forgotten its earlier requests, and so do we.
     ///
     /// # Errors
     /// It has too many flows already.
@@ -107,8 +107,8 @@ impl Subscriber {
         true
     }
 
-    /// Whether `part` of what it asked for may be taken: bytes and ranges within its bounds. What is not taken it may ask for
-    /// again.
+    /// Whether `part` of its request may be taken: its bytes and ranges are within their bounds. It may ask again
+    /// for a part that is not taken.
     pub fn admit(&mut self, downlinks: &mut Downlinks, part: ByteRange, limit: usize) -> bool {
         let is_within = part.len() <= downlinks.credit(self.link) && self.may_scatter(downlinks, limit);
         if !is_within {

@@ -34,7 +34,7 @@ pub(super) struct Flow {
     pub(super) told: Rate,
     /// The neighbour that asked for it first, until something of it is known.
     pub(super) opened_by: Option<Slot>,
-    /// When the upstream, which had no room for all that was asked, is asked once more.
+    /// Time at which the upstream is asked once more after it had no room for the whole request.
     pub(super) asks_at: Option<Instant>,
 }
 
@@ -47,7 +47,7 @@ impl Flow {
         FlowId(id)
     }
 
-    /// When there is something to ask again, over a hop that takes `hop_rtt`.
+    /// Time of the next repeated request, over a hop that takes `hop_rtt`.
     pub(super) fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
         [self.asks_at, self.intake.next_timeout(hop_rtt)].into_iter().flatten().min()
     }
@@ -74,8 +74,8 @@ impl Flow {
 /// A client that has not asked for this long may be gone, or its path may lead past this relay by now.
 const STOPPED: Duration = Duration::from_millis(500);
 
-/// Steps in which the time until a request is repeated is drawn, up to half as long again: those who were put off together
-/// do not come back together.
+/// Number of steps from which the delay of a repeated request is drawn, up to half as long again, so that nodes
+/// that were put off together do not come back together.
 const SPREAD: u64 = 1024;
 
 /// A flow that is held back is still sent one packet in this time.
@@ -170,7 +170,8 @@ impl<C: Suite> Relay<C> {
         self.scratch.repairs.clear();
     }
 
-    /// The upstream has no room for the flow: nor has this relay, then, and those who asked for it come back later.
+    /// The upstream has no room for the flow. Then this relay has none either, and the neighbours that asked for it
+    /// come back later.
     pub(super) fn put_off(&mut self, now: Instant, flow_slot: Slot, not_now: NotNow) {
         self.close_opening(now, flow_slot, Found::NotAsked);
         let Some(Flow { id, subscribers, .. }) = self.flows.remove(flow_slot) else { return };
@@ -182,7 +183,8 @@ impl<C: Suite> Relay<C> {
         }
     }
 
-    /// The upstream has no room for all that was asked of the flow: it is asked once more, and those who wait know why.
+    /// The upstream has no room for the whole request: it is asked once more, and the waiting neighbours are told
+    /// the reason.
     pub(super) fn put_part_off(&mut self, now: Instant, flow_slot: Slot, not_now: NotNow) {
         let spread = not_now.after.scaled(self.rng.below(SPREAD), 2 * SPREAD);
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };

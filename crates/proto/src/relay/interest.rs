@@ -47,7 +47,7 @@ impl<C: Suite> Relay<C> {
         Taken::Yes
     }
 
-    /// Notes what the neighbour on `link` asks of a flow, and leaves what of it is to be answered in the scratch list.
+    /// Notes the request of the neighbour on `link` for a flow, and leaves the parts to answer in the scratch list.
     fn subscribe(&mut self, now: Instant, asking: &Asking<'_>, link: Slot) -> Result<Slot, NotNow> {
         let interest = asking.interest;
         let is_new = self.flows.find(&interest.flow).is_none();
@@ -88,8 +88,8 @@ impl<C: Suite> Relay<C> {
         Ok(link)
     }
 
-    /// A limit keeps the relay from serving a request. Who addressed it is told; what passes goes on to the server that was
-    /// meant.
+    /// A limit keeps the relay from serving a request. A neighbour that addressed the relay is told; an intercepted
+    /// request goes on to its server.
     fn over_limit(&mut self, asking: &Asking<'_>, link: Option<Slot>, not_now: NotNow) -> Taken {
         self.stats.over_limit += 1;
         if !self.names.are_by_server() {
@@ -106,7 +106,7 @@ impl<C: Suite> Relay<C> {
         subscriber.is_some_and(|subscriber| subscriber.admit(&mut self.downlinks, part, limit))
     }
 
-    /// The name that a neighbour asked for first is known to be somebody's, or nobody's.
+    /// It is known now whether the name that a neighbour asked for first exists.
     pub(super) fn close_opening(&mut self, now: Instant, flow_slot: Slot, found: Found) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         let Some(link) = flow.opened_by.take() else { return };

@@ -1,4 +1,5 @@
-//! A Notice at a relay: a range that it need not ask for, the end of what was sent before a pause, or a token, or that it has no room.
+//! A Notice at a relay: a range that it need not ask for, the end of the bytes sent before a pause, a token, or a
+//! refusal for want of room.
 
 use super::Relay;
 use crate::hop::{HELLO, Received};

@@ -27,13 +27,13 @@ impl Limits {
     /// The same for a neighbour that is sent to.
     pub const NEIGHBOUR_BYTES: u64 = 2048;
 
-    /// As many of each as so many bytes hold; some of each in any case.
+    /// As many of each as `bytes` hold; at least some of each.
     pub fn within(bytes: u64) -> Self {
         let count = (bytes / (Self::SENDER_BYTES + Self::NEIGHBOUR_BYTES)).max(64) as usize;
         Self { senders: count, neighbours: count }
     }
 
-    /// What they take, bytes.
+    /// Memory of all senders and neighbours together, bytes.
     pub fn bytes(self) -> u64 {
         self.senders as u64 * Self::SENDER_BYTES + self.neighbours as u64 * Self::NEIGHBOUR_BYTES
     }
@@ -116,12 +116,12 @@ impl<R: Keyring> Seal<R> {
         }
     }
 
-    /// The bounds of what is remembered.
+    /// The bounds of the memory.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Changes the bounds of what is remembered. Who is remembered already stays.
+    /// Changes the bounds of the memory. Entries that are there already stay.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
         self.incoming.set_limits(Shares::of(limits));

@@ -33,22 +33,22 @@ pub enum News {
 /// A limit kept a Responder from taking a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotNow {
-    /// Which limit.
+    /// The limit.
     pub limit: Limit,
     /// The time after which to ask again, in whole milliseconds, from 1 to 65,535.
     pub after: Duration,
 }
 
-/// What a Responder has no room for.
+/// The thing for which a Responder has no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// One more neighbour. It knows nothing of what was asked.
+    /// One more neighbour. The Responder keeps nothing of the request.
     Neighbours,
-    /// One more flow of this neighbour. It knows nothing of what was asked of the flow.
+    /// One more flow of this neighbour. The Responder keeps nothing of the flow's requests.
     Flows,
-    /// One more name of which nobody knows whether anybody has it. It knows nothing of what was asked of the flow.
+    /// One more name that may not exist. The Responder keeps nothing of the flow's requests.
     Names,
-    /// So many bytes, or so many pieces, that this neighbour waits for. Part of what was asked was not taken.
+    /// More bytes, or more pieces, for this neighbour. A part of the request was not taken.
     Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! What is read of a user's IP packet: whose it is, and to which flow it belongs. Packets are not changed.
+//! The parts of a user's IP packet that a gateway reads: its hosts, and its flow. Packets are not changed.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ const FRAGMENT: u8 = 44;
 /// More extension headers than any sender has a use for.
 const MOST_EXTENSIONS: usize = 8;
 
-/// What the packets of a datagram flow have in common.
+/// The fields that the packets of a flow share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlowKey {
     /// Their source.

@@ -1,4 +1,4 @@
-//! Until when bytes of a peer's packets are waited for.
+//! The times until which missing bytes of a peer's packets are waited for.
 
 use crate::time::{Duration, Instant};
 use alloc::collections::VecDeque;
@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 /// Ends that were heard of within this time are noted as one, with the time of the first.
 const GRAIN: Duration = Duration::from_millis(2);
 
-/// How far the peer was when: what is missing below that after the deadline is given up.
+/// The peer's progress over time: bytes below an end that are missing after the deadline are given up.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     /// Ends that were heard of, ascending, and when.
@@ -28,12 +28,12 @@ impl Patience {
         }
     }
 
-    /// When [`Patience::given_up`] has something to say.
+    /// Time of the next [`Patience::given_up`].
     pub(super) fn next_timeout(&self, deadline: Duration) -> Instant {
         self.ends.front().map_or(Instant::NEVER, |(_, since)| *since + deadline)
     }
 
-    /// The end of what is waited for no longer.
+    /// The end of the bytes that are given up now.
     pub(super) fn given_up(&mut self, now: Instant, deadline: Duration) -> Option<u64> {
         let mut last = None;
         while let Some((end, since)) = self.ends.front()

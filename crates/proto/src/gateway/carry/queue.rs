@@ -122,8 +122,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Appends to `out` what is due, up to a length of `room`. A packet that fits into a record goes in one piece; one that
-    /// does not takes several.
+    /// Appends to `out` the packets that are due, up to a length of `room`. A packet that fits into a record goes
+    /// in one piece; a longer one takes several.
     pub(super) fn fill(&mut self, now: Instant, deadline: Duration, room: usize, out: &mut Vec<u8>) {
         let whole = room.saturating_sub(Item::TIME_LEN);
         while let Some(slot) = self.next(now, deadline) {
@@ -179,7 +179,7 @@ impl Queue {
             if flow.waiting.is_empty() && (!is_fresh || self.busy.is_empty()) {
                 flow.place = Place::Nowhere;
             } else {
-                // Who was served as fresh has a turn among the others before it is fresh again.
+                // A flow that was served as fresh has a turn among the others before it is fresh again.
                 flow.deficit = (flow.deficit + QUANTUM).min(QUANTUM);
                 flow.place = Place::Busy;
                 self.busy.push_back(slot);
@@ -187,7 +187,7 @@ impl Queue {
         }
     }
 
-    /// Drops what waits for longer than the deadline, and forgets idle flows now and then.
+    /// Drops packets that wait for longer than the deadline, and forgets idle flows now and then.
     pub(super) fn on_timeout(&mut self, now: Instant, deadline: Duration) {
         self.next(now, deadline);
         if self.next_sweep > now {

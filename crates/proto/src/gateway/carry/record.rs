@@ -29,15 +29,15 @@ pub(super) struct Piece<'a> {
     pub(super) number: u64,
     /// The flow's packets are to be delivered in order.
     pub(super) is_ordered: bool,
-    /// Where it lies in its packet, and the packet's length; `None` for a whole packet.
+    /// Its offset in its packet, and the packet's length; `None` for a whole packet.
     pub(super) part: Option<(u16, u16)>,
     pub(super) bytes: &'a [u8],
 }
 
-/// What a record holds, one behind the other.
+/// An item of a record; items follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Item<'a> {
-    /// When what follows was put into its record.
+    /// Time at which the following pieces were put into the record.
     Time(Stamp),
     Piece(Piece<'a>),
 }

@@ -433,7 +433,8 @@ mod chaos {
         for by in ["3600s", "-3600s"] {
             let scenario = base(10_000_000)
                 .event(&format!("at = \"2s\"\nclock_step = {{ node = \"r1\", by = \"{by}\" }}"));
-            // Its seals are refused from when it looks at the clock, within a second; then it is a relay taken away.
+            // Its seals are refused once it has looked at the clock, within a second; from then on the relay is as
+            // good as gone.
             scenario::measure(|| scenario.emulate(&[]).back(3.0, (1.0, 2.0), (4.2, 5.2)));
         }
     }

@@ -61,7 +61,7 @@ fn observed(place: &Place) -> (local::Node, local::Node, String) {
     (server, relay, address)
 }
 
-/// The address that a node says its metrics or its page are at.
+/// The address of a node's metrics or page, from its log.
 fn door(node: &mut local::Node, purpose: &str) -> String {
     let said = node.heard().iter().find_map(|line| {
         let line: Value = serde_json::from_str(line).ok()?;

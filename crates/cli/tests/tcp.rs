@@ -67,7 +67,7 @@ fn every_control_carries_a_file_over_a_lossy_hop() {
         let all: u64 =
             ["random", "unclear", "congestion"].iter().filter_map(|kind| reductions[kind].as_u64()).sum();
         println!("     {}: {reductions}", control.name);
-        // 2 % of 1400 segments are lost; all that are of one window are one reduction.
+        // 2 % of 1400 segments are lost; all losses of one window cause one reduction.
         assert!(all > 0, "{state}");
         if control.name == "hybla-veno" {
             // The queue of 20 Mbit/s stays nearly empty at this loss.

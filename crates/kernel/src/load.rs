@@ -181,7 +181,7 @@ pub(crate) fn refused(name: &'static str, error: &libbpf_rs::Error, log: &Log) -
     KernelError::Refused { name, release: host::release(), log: lines.join("\n") }
 }
 
-/// libbpf's messages of warning, which hold the verifier's log, while one thing is loaded.
+/// libbpf's warnings, which contain the verifier's log, while one object is loaded.
 pub(crate) struct Log;
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -153,7 +153,7 @@ pub struct FlowResult {
     pub path: Option<PathResult>,
     /// `owd` less propagation and serialisation.
     pub queueing_ms: MeanP99,
-    /// `retransmitted_owd` less the mean `owd` of ranges of which no copy was lost.
+    /// `retransmitted_owd` less the mean `owd` of ranges without a lost copy.
     pub recovery_ms: MeanP99,
     /// Difference between the `owd` of successive arrivals.
     pub jitter_ms: MeanP99,
@@ -471,8 +471,7 @@ fn tcp_counts(built: &Built, handle: &FlowHandle) -> (u64, u64) {
     })
 }
 
-/// Bytes, and the time that they took: from the end of the warm-up, or from the start of the flow where it was
-/// done before.
+/// Bytes, and their time: since the end of the warm-up, or since the start of the flow if it was complete before.
 fn measured(scenario: &Scenario, record: &FlowRecord, facts: &FlowFacts) -> (u64, f64) {
     let end = record.finished.unwrap_or(facts.end);
     let warm = Instant::ZERO + scenario.warmup;

@@ -150,7 +150,7 @@ fn a_relay_may_step_aside_and_come_back_with_an_old_memory() {
     });
 }
 
-/// Nothing passes until the watchdog opens the way; later the relay is there again, as it was.
+/// Nothing passes until the watchdog opens the way; later the relay works again as before.
 #[test]
 fn a_relay_may_hang() {
     chain(|times| {

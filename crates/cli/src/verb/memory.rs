@@ -14,7 +14,7 @@ const DEFAULT: u64 = 512 << 20;
 const BESIDE_CACHE: u64 = 256 << 20;
 /// The replay windows of neighbours get one part in this many of the memory beside the cache.
 const SEAL: u64 = 4;
-/// The least that neighbours and their flows need to be of use: some hundred of each.
+/// The least memory for neighbours and their flows: it holds some hundred of each.
 const LEAST_STATE: u64 = 4 << 20;
 /// Outstanding bytes of one neighbour: one part in this many of the cache, whose room they take in transit, or of
 /// the memory if there is no cache. They are at least the bytes that one flow may ask for ahead.

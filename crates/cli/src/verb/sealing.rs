@@ -20,7 +20,7 @@ pub(crate) struct SealArgs {
     /// aes-256-gcm-siv. Neighbours open them all
     #[arg(long, env = "STARHOP_CIPHER", value_name = "NAME", value_parser = cipher, conflicts_with = "insecure")]
     pub(crate) cipher: Option<Algorithm>,
-    /// Send and take plain packets: anybody on the network can read, change and forge them
+    /// Send and take plain packets: any host on the network can read, change and forge them
     #[arg(long)]
     pub(crate) insecure: bool,
     /// The address at which others reach this node, where a NAT or a container's port mapping stands before it:

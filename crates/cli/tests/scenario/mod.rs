@@ -99,7 +99,7 @@ impl Scenario {
     }
 
     fn text(&self) -> String {
-        // A transfer without an end is measured when it is at its speed.
+        // A transfer without an end is measured after it has reached its speed.
         let warmup = if self.flow.contains("unlimited") { "1s" } else { "0s" };
         format!(
             "title = \"test\"\nduration = \"{}s\"\nwarmup = \"{warmup}\"\nseries_step = \"100ms\"\n[topology]\n{}\

@@ -50,7 +50,7 @@ impl Guest {
         }
     }
 
-    /// Starts it, with the terminal of this process, and so that it can speak to the run's own processes.
+    /// Starts the guest on this process's terminal, with the keys to speak to the run's own processes.
     pub(super) fn start(&self, world: &World, sealing: &Sealing) -> Result<Process, LabError> {
         let unknown = || {
             let nodes: Vec<&str> = world.nodes.iter().map(|node| node.namespace.name()).collect();

@@ -24,7 +24,7 @@ use starhop_sim::run::Simulation;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-/// A run with larger errors than these says so: delay in milliseconds (p99), rate as a share.
+/// Largest errors of a good run: delay in milliseconds (p99), rate as a share. Larger errors are reported.
 const GOOD: (f64, f64) = (1.0, 0.02);
 
 impl Run<'_> {

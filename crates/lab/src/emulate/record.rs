@@ -138,7 +138,7 @@ pub(super) struct Seals {
 }
 
 impl Seals {
-    /// The keys of a domain, and all that have asked in the run. Packets may be a day and a half old.
+    /// The keys of a domain, and all incarnations that asked in the run. Packets may be a day and a half old.
     pub(super) fn new(file: &KeyFile, askers: Vec<Incarnation>) -> Self {
         let now = clock::now();
         let epoch = WallClock::new(now, clock::unix_nanos()).epoch(now);

@@ -34,7 +34,7 @@ const VERIFIED: u64 = 256 << 20;
 /// Interval at which clients report their progress.
 const TELL: &str = "200ms";
 
-/// More than this is not made: a flow without an end would need a longer file.
+/// Longest file, bytes. A flow without an end would need a longer one.
 const LONGEST: u64 = 1 << 40;
 
 /// The way in which relays come to stand in a flow's path.

@@ -54,7 +54,7 @@ pub(super) struct Fields<'a> {
     pub(super) path: String,
     table: DeTable<'a>,
     span: Range<usize>,
-    /// The fields that were asked for, and where those stand that were there.
+    /// The fields that were looked up, with the place of each that exists.
     known: Vec<(&'static str, Option<Range<usize>>)>,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Fields<'a> {
         self.optional(name)?.ok_or_else(|| self.error(name, "is missing"))
     }
 
-    /// A table within this one; an empty one where it is missing.
+    /// A table within this one; an empty one if it is missing.
     pub(super) fn table(&mut self, name: &'static str) -> Result<Option<Self>, ScenarioError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let span = value.span();

@@ -56,7 +56,7 @@ pub struct Flow {
     pub content: String,
     /// Which nodes split its connection.
     pub split: Split,
-    /// Its client asks for one thing after the other; the length is that of all answers.
+    /// The exchange of a client that asks for one thing after the other; the length is that of all answers.
     pub exchange: Option<Exchange>,
     /// Programs through which its packets go on their way.
     pub middles: Middles,

@@ -175,8 +175,8 @@ fn flows(
     if flows.is_empty() { Err(fields.error("flow", "is missing: nothing would be sent")) } else { Ok(flows) }
 }
 
-/// A flow to `user*` is one to user1, user2, … each, `stagger` after the one before, all of one content, or each of its
-/// own where the content's name has a `*` for the node's.
+/// A flow to `user*` stands for flows to user1, user2, …, each `stagger` after the one before. All have the same
+/// content, unless the content's name has a `*` for the node's name.
 fn copies(flow: Flow, stagger: Duration, topology: &Topology) -> Vec<Flow> {
     let Some(prefix) = flow.to.strip_suffix('*') else { return vec![flow] };
     let is_meant = |node: &&String| {

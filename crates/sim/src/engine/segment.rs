@@ -81,7 +81,7 @@ pub struct TcpSegment {
     pub echo: Option<Instant>,
     /// A router met congestion (the CE codepoint of RFC 3168).
     pub is_marked: bool,
-    /// Marked segments that the receiver has seen, all in all.
+    /// Total of marked segments that the receiver has seen.
     pub marks: u64,
     /// XCP's header.
     pub xcp: Option<XcpHeader>,

@@ -135,7 +135,7 @@ impl<O: Observer> World<O> {
         id
     }
 
-    /// Lets packets pass the interceptors of a node, or not any more.
+    /// Makes packets pass by the interceptors of a node, or ends that.
     pub fn set_aside(&mut self, node: NodeId, is_aside: bool) {
         if is_aside {
             self.aside.insert(node)

@@ -72,7 +72,8 @@ pub struct FlowRecord {
     pub measured_bytes: u64,
     /// Sums since the last sample.
     pub step: StepSums,
-    /// Times from each question to the last byte of its answer, if the client asks for one thing after the other.
+    /// Times from each question to the last byte of its answer, for a client that asks for one thing after the
+    /// other.
     pub responses: Vec<Duration>,
 }
 

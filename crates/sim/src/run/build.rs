@@ -104,7 +104,8 @@ pub struct FlowSpec {
     pub exchange: Option<Exchange>,
     /// Flows of one number, which differ in their contents, are fetched by one program, where the protocol carries them.
     pub program: Option<u32>,
-    /// It is one of many that are measured together: flows of one number share their delays and have no time series.
+    /// Number of the crowd with which it is measured: flows of one crowd share their delays and have no time
+    /// series.
     pub crowd: Option<u32>,
 }
 

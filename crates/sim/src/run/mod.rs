@@ -290,7 +290,7 @@ impl Simulation {
             // A rate that rises and falls with a pass has queues of its own making.
             let best = self.best_rate(*link);
             let serialisation = best.unwrap_or(model.schedule().at(now)).time_for(bytes);
-            // A link that stands still has no serialisation time to subtract.
+            // A link without capacity has no serialisation time to subtract.
             let serialisation = if serialisation == Duration::MAX { Duration::ZERO } else { serialisation };
             model.propagation(now) + serialisation
         };

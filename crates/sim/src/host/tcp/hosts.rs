@@ -224,7 +224,7 @@ impl Host for TcpSplice {
         } else {
             self.downstream = Some(face.remote);
             self.sender.on_segment(now, segment);
-            // Asked by the next node, it asks the one before.
+            // A request of the next node is passed on to the previous one.
             if self.sender.is_open() && !self.is_asking {
                 self.is_asking = true;
                 self.receiver.open(now);

@@ -50,7 +50,7 @@ pub(crate) fn ack(now: Instant, cwnd: f64, rtt: Duration, min_rtt: Duration) -> 
     }
 }
 
-/// Rounds of acknowledgements at a steady round trip: `cwnd` of them each, as the control widens it.
+/// Rounds of acknowledgements at a steady round trip: each round has one per segment of the window.
 pub(crate) fn rounds(cc: &mut dyn CongestionControl, count: u32, rtt: Duration, min_rtt: Duration) {
     let mut now = Instant::ZERO + rtt;
     for _ in 0..count {

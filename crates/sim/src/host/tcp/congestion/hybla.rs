@@ -42,8 +42,8 @@ impl Rho {
         Self { rtt0: options.rtt0, rho: 1.0, is_known: false }
     }
 
-    /// Takes the shortest round trip, and says whether it is the first. A connection faster than the reference
-    /// is left as it is (ρ = 1).
+    /// Takes the shortest round trip. Returns whether it is the first. A connection faster than the reference is
+    /// not changed (ρ = 1).
     pub(super) fn see(&mut self, min_rtt: Duration) -> bool {
         if min_rtt == Duration::MAX || self.rtt0.is_zero() {
             return false;

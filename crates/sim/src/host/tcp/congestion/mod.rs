@@ -244,7 +244,7 @@ pub trait CongestionControl: std::fmt::Debug {
     /// The last episode was a mistake: nothing had been lost, only late. The window and the threshold before it.
     fn on_undo(&mut self, _now: Instant, _cwnd: f64, _ssthresh: f64) {}
 
-    /// The episode is over; the sender has set nothing, the window is the control's.
+    /// The episode is over. The sender has set nothing; the control decides the window.
     fn on_recovered(&mut self, _now: Instant) {}
 
     /// A segment was sent; `in_flight` counts it.

@@ -25,7 +25,8 @@ pub fn outboard_flow(flow: FlowId) -> FlowId {
     FlowId::of_content(&blake3::derive_key(FLOW_CONTEXT, &flow.0))
 }
 
-/// Bytes of the outboard of an object of `length`; `None` of one that has none: a single group, or far too many.
+/// Bytes of the outboard of an object of `length`; `None` for an object without an outboard: a single group, or far
+/// too many.
 pub fn outboard_len(length: u64) -> Option<u64> {
     let len = length.div_ceil(GROUP) * CV as u64;
     (length > GROUP && len <= MAX_OUTBOARD).then_some(len)
@@ -73,14 +74,14 @@ pub struct Outboard {
 }
 
 impl Outboard {
-    /// Reads the outboard of the object whose hash is `root`; `None` when it is of another.
+    /// Reads the outboard of the object whose hash is `root`; `None` if it belongs to another object.
     pub fn read(bytes: &[u8], root: &blake3::Hash) -> Option<Self> {
         let (values, rest) = bytes.as_chunks::<CV>();
         let is_true = rest.is_empty() && values.len() >= 2 && root_of(values) == *root;
         is_true.then(|| Self { values: values.to_vec() })
     }
 
-    /// As [`Outboard::read`], of the object that travels as `flow`: half of its hash decides.
+    /// As [`Outboard::read`], for the object that travels as `flow`: half of its hash is compared.
     pub fn read_for(bytes: &[u8], flow: FlowId) -> Option<Self> {
         let (values, rest) = bytes.as_chunks::<CV>();
         let is_true =
@@ -103,7 +104,7 @@ impl Outboard {
         self.values.len() as u64
     }
 
-    /// Whether `bytes` are the group of this number, whole (the last one may be shorter).
+    /// Whether `bytes` are group `number`, whole (the last group may be shorter).
     pub fn verifies(&self, number: u64, bytes: &[u8]) -> bool {
         let Some(value) = self.values.get(number as usize) else { return false };
         if bytes.is_empty() || bytes.len() as u64 > GROUP {

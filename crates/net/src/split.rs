@@ -1,5 +1,5 @@
 //! A node that splits TCP connections: it ends the client's, opens one of its own to the next node, and passes the
-//! bytes on. Each half has its own congestion control, so that a loss costs the half where it happened.
+//! bytes on. Each half has its own congestion control, so that a loss affects only the half where it happened.
 
 use socket2::{Domain, Socket, Type};
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ pub struct Options {
     pub to: SocketAddr,
     /// The kernel's congestion control of both halves.
     pub control: String,
-    /// About how many bytes it holds per direction; `None` leaves that to the kernel.
+    /// Approximate bytes that it buffers per direction; `None` leaves that to the kernel.
     pub buffer: Option<u64>,
 }
 

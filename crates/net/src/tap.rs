@@ -26,7 +26,7 @@ pub(crate) struct Tapped {
     /// Time, nanoseconds since 1970.
     pub(crate) unix: u64,
     pub(crate) face: Face,
-    /// The packet, opened; without its payload where the operator has not shown the key.
+    /// The packet, opened; without its payload if the operator has not shown the key.
     pub(crate) bytes: Vec<u8>,
     /// Bytes of the whole.
     pub(crate) len: usize,

@@ -49,7 +49,8 @@ pub(crate) struct Args {
     /// Capture the packets of every link into this directory, one pcapng file per link
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-    /// Send plain packets, which a capture shows the inside of; otherwise a key is made for the run and they are sealed
+    /// Send plain packets, so that a capture shows their contents; otherwise they are sealed with a key made for
+    /// the run
     #[arg(long)]
     insecure: bool,
     /// Run a command in a node, from the beginning; the run ends with it

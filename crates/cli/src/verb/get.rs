@@ -43,7 +43,8 @@ pub(crate) struct Args {
     /// and `*` and `?` stand for parts of names
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// The server, or the relay next to this host; given several times, the next where one has no such name or is silent
+    /// The server, or the relay next to this host; given several times, the next one if one lacks the name or is
+    /// silent
     #[arg(long, value_parser = address, value_name = "ADDR", required = true)]
     from: Vec<SocketAddr>,
     /// The next source if wrong bytes come from there; may be given several times

@@ -250,7 +250,7 @@ impl Chores {
         }
     }
 
-    /// Takes the configuration file anew, as far as it can be changed at run time.
+    /// Reads the configuration file anew, and applies the options that can change at run time.
     fn reconfigure(&mut self, driver: &mut Node) -> anyhow::Result<()> {
         let Some(reread) = &mut self.reread else { return Ok(()) };
         let Some((changed, args)) = again::<Args>(reread, "relay")? else { return Ok(()) };
@@ -278,8 +278,8 @@ struct Names {
 }
 
 impl Names {
-    /// Says when the upstream falls silent or answers again. While it is silent its name may lead elsewhere by now: the
-    /// addresses of all names, once they are found.
+    /// Logs when the upstream falls silent or answers again. The name of a silent upstream may lead elsewhere by
+    /// now. Returns the addresses of all names, once they are found.
     fn look(&mut self, upstream: SocketAddr, is_silent: bool) -> Option<Vec<SocketAddr>> {
         let upstream = SocketAddr::new(upstream.ip().to_canonical(), upstream.port());
         match (std::mem::replace(&mut self.is_silent, is_silent), is_silent) {
@@ -476,7 +476,7 @@ struct Lies {
 }
 
 impl Lies {
-    /// The neighbour that wrong bytes came from, when there are new ones; at most every ten seconds.
+    /// A message about the neighbour that new wrong bytes came from; at most every ten seconds.
     fn news(&mut self, now: Instant, stats: RelayStats) -> Option<String> {
         let (fresh, from) = (stats.disproved_groups - self.told, stats.last_disproved?);
         if fresh == 0 || now < self.next_news {

@@ -81,7 +81,7 @@ impl SealArgs {
 /// The warning of a node without keys.
 const PLAIN: &str = "--insecure: packets are PLAIN; anybody on the network can read, change and forge them";
 
-/// Says on standard error that nothing is protected, for verbs that keep no log.
+/// Warns on standard error that packets are plain, for verbs that keep no log.
 pub(crate) fn warn_insecure() {
     eprintln!("starhop: {PLAIN}");
 }

@@ -113,7 +113,7 @@ struct Chores {
 }
 
 impl Chores {
-    /// Takes the configuration file anew, as far as it can be changed at run time.
+    /// Reads the configuration file anew, and applies the options that can change at run time.
     fn reconfigure(&mut self) -> anyhow::Result<()> {
         let Some(reread) = &mut self.reread else { return Ok(()) };
         let Some((changed, args)) = again::<Args>(reread, "serve")? else { return Ok(()) };

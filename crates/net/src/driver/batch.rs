@@ -47,7 +47,7 @@ impl Batch {
         self.sent < self.runs.len()
     }
 
-    /// Takes datagrams from `node`, some more than `limit` bytes at most; false when it had none.
+    /// Takes datagrams from `node`, slightly more than `limit` bytes at most; false if it had none.
     pub(super) fn fill<N: Node>(&mut self, node: &mut N, endpoint: &Endpoint, limit: usize) -> bool {
         let now = clock::now();
         let max_segments = endpoint.state.max_gso_segments();
@@ -127,7 +127,7 @@ fn send(endpoint: &Endpoint, bytes: &[u8], run: &Run) -> io::Result<()> {
     endpoint.io.try_io(Interest::WRITABLE, || endpoint.state.try_send((&endpoint.io).into(), &transmit))
 }
 
-/// The address to answer from, where the socket has several: the one that the neighbour knows.
+/// The address to answer from, if the socket has several: the address that the neighbour knows.
 fn source(endpoint: &Endpoint, face: Face) -> Option<IpAddr> {
     let local = face.local.ip();
     (endpoint.local().ip().is_unspecified() && !local.is_unspecified()).then_some(local)

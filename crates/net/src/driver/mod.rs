@@ -28,10 +28,10 @@ const TURNS_PER_YIELD: u32 = 16;
 /// its time by more than twice this span, so no rate is lost.
 const COALESCE: Duration = Duration::from_micros(100);
 
-/// A node whose timeout stays in the past without anything coming of it is not asked again before this.
+/// A node whose timeout stays in the past without effect is not called again before this time.
 const IDLE_FLOOR: Duration = Duration::from_micros(50);
 
-/// While the socket refuses packets, timeouts are looked at this seldom: their packets could not leave.
+/// While the socket refuses packets, timeouts are handled at this interval only: their packets could not leave.
 const BLOCKED_FLOOR: Duration = Duration::from_millis(1);
 
 /// Counters of a driver since its start.

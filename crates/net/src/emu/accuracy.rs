@@ -27,7 +27,7 @@ pub struct Accuracy {
     pub rate_error_p99: f64,
     /// In all of them.
     pub rate_error_max: f64,
-    /// Packets that came out of no link because of the emulator itself: a device was full or down.
+    /// Packets that the emulator itself lost: a device was full or down.
     pub failed: u64,
     /// CPU time of the thread.
     pub cpu_seconds: f64,
@@ -47,7 +47,7 @@ pub(super) struct Meter {
     pub(super) failed: u64,
 }
 
-/// Packets of one direction: when the first and the last came out, and when they should have.
+/// Packets of one direction: real and due times of the first and of the last.
 #[derive(Clone, Copy, Default)]
 struct Window {
     packets: u32,
@@ -56,7 +56,7 @@ struct Window {
 }
 
 impl Window {
-    /// The share by which the window was shorter or longer than it should have been.
+    /// Error of the window's length, as a share of its due length.
     fn error(&self) -> Option<f64> {
         let span =
             |of: fn(&(Instant, Instant)) -> Instant| of(&self.last).since(of(&self.first)).as_secs_f64();

@@ -158,7 +158,7 @@ impl<L: Link> Links<L> {
         }
     }
 
-    /// Waits for a packet to arrive or to enter, and names the directions that something entered.
+    /// Waits for a packet to arrive or to enter, and lists the directions that packets entered.
     fn sleep(&mut self, readable: &mut Vec<usize>) -> io::Result<()> {
         let arrival = self.flying.peek().map_or(Instant::NEVER, |Reverse(flying)| flying.arrival);
         let next = self.agenda.last().map_or(arrival, |(at, _)| arrival.min(*at));
@@ -168,7 +168,7 @@ impl<L: Link> Links<L> {
         let mut set = [PollFd::new(self.ready.0.as_fd(), PollFlags::POLLIN)];
         let found = ppoll(&mut set, Some(TimeSpec::nanoseconds(nanos as i64)), None::<SigSet>);
         let now = clock::now();
-        // A thread that slept was woken by the packet; one that did not may have kept it waiting.
+        // A sleeping thread was woken by the packet; a busy one may have kept the packet waiting.
         self.since = if now.since(before) > ASLEEP { now } else { self.looked };
         self.looked = now;
         match found {
@@ -262,7 +262,7 @@ fn sight(verdict: Verdict) -> Sight {
     }
 }
 
-/// Turns a bit over behind the IP header, where the transport's checksum finds it.
+/// Flips a bit behind the IP header, where the transport's checksum detects it.
 fn damage(packet: &mut [u8], number: u64) {
     let header = match packet.first().map(|first| first >> 4) {
         Some(4) => 20,

@@ -1,9 +1,8 @@
 //! Links that lose and delay, between network namespaces of this machine.
-//!
-//! A [`Namespace`] is a host of its own: addresses, routes, sockets, processes. An [`Emulator`] joins
-//! namespaces by point-to-point links: TUN devices whose packets one thread carries across, as a [`Link`]
-//! says. [`chain()`] makes the usual row of hosts. Nothing is named in the file system, so nothing remains
-//! when the process ends, however it ends.
+//! A [`Namespace`] is a host of its own: addresses, routes, sockets, processes. An [`Emulator`] joins namespaces by
+//! point-to-point links: TUN devices between which one thread carries packets according to a [`Link`]. [`chain()`]
+//! makes the usual row of hosts. Nothing has a name in the file system, so nothing remains when the process ends,
+//! however it ends.
 
 mod accuracy;
 mod capture;

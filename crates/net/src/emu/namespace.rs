@@ -166,7 +166,7 @@ impl Namespace {
     /// The kernel does not report the count.
     pub fn device_drops(&self) -> io::Result<u64> {
         let text = self.run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
-        // Name, then 8 columns of received and 8 of sent packets, of each the fourth is dropped ones.
+        // Name, then 8 columns of received and 8 of sent packets; the fourth of each has the dropped packets.
         let sent = |line: &str| line.split_once(':')?.1.split_whitespace().nth(11)?.parse::<u64>().ok();
         Ok(text.lines().filter_map(sent).sum())
     }

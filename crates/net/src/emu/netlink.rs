@@ -48,8 +48,8 @@ impl fmt::Display for Change<'_> {
     }
 }
 
-/// Packets that wait in a device for the thread that carries them on: a loaded machine may let it wait for
-/// some milliseconds, and a queue that overflows here would be a loss that no link model knows of.
+/// Packets that wait in a device for the thread that carries them on. A loaded machine may delay the thread for
+/// some milliseconds, and an overflow here would be a loss outside every link model.
 const DEVICE_QUEUE: u32 = 4000;
 
 /// Name of the far end of a veth pair until it is moved.
@@ -99,7 +99,7 @@ async fn one(handle: &Handle, change: &Change<'_>) -> Result<(), Error> {
         }
         Change::Host(route) => host(handle, route).await,
         Change::Veth { device, peer, namespace } => {
-            // The peer is born here, where its name may be taken, and gets it on its way to its own namespace.
+            // The peer is made here, where its name may be taken, and is renamed on its way to its own namespace.
             handle.link().add(LinkVeth::new(device, BORN).build()).execute().await?;
             let index = index(handle, BORN).await?;
             let moved = LinkUnspec::new_with_index(index).setns_by_fd(namespace.as_raw_fd());

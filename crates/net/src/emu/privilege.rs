@@ -61,7 +61,8 @@ pub fn release(scratch: &Path, others: &[&str]) {
 /// Nothing may be mounted here.
 pub fn scratch(bytes: u64) -> Result<PathBuf, EmuError> {
     use nix::mount::{MsFlags, mount};
-    // Directories that every system has, and that hold nothing of ours; covered in this mount namespace only.
+    // Directories that every system has, and that the run does not need; they are covered in this mount namespace
+    // only.
     let places = ["/mnt", "/media", "/srv", "/opt"].iter().map(Path::new);
     let place = places.filter(|place| place.is_dir()).find(|place| {
         let options = format!("size={bytes},mode=0700");

@@ -19,7 +19,7 @@ pub struct Waits {
 #[derive(Debug)]
 pub(super) struct InOrder {
     end: u64,
-    /// Pieces beyond the end by their start: their end, and when they came (not at all, when resumed).
+    /// Pieces beyond the end by their start: their end, and their arrival time (`None` for resumed pieces).
     waiting: BTreeMap<u64, (u64, Option<Instant>)>,
     /// Microseconds.
     waits: Histogram<u64>,

@@ -244,7 +244,7 @@ fn already_here(job: &Job, hash: &blake3::Hash, start: Instant, session: &Sessio
     }
 }
 
-/// A name that stood for an object which its source has no more stands for another one now.
+/// The source no longer has the object of a name, so the name stands for another object now.
 fn changed(error: FetchError, name: &ContentName) -> FetchError {
     match (error, name) {
         (FetchError::NoSuchName { name, from }, ContentName::Path(_)) => FetchError::Changed { name, from },

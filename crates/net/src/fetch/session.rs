@@ -160,7 +160,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes keys that were changed. Where they are of no use, those in use stay, and the next change may be better.
+    /// Loads changed keys. If they are invalid, the present keys stay until the next change.
     fn reload(&mut self) {
         self.keys = Freshness::of(&self.job.security);
         let _ = self.driver.node_mut().suite_mut().reload();
@@ -258,7 +258,7 @@ impl Watched for AnySink {
     }
 }
 
-/// Whether enough comes: a source that sends a byte now and then would hold a download for ever.
+/// Watches the rate of arrivals: a source that sends a byte now and then would hold a download for ever.
 struct Pace {
     timeout: Duration,
     /// Bytes that must come within the timeout.

@@ -21,7 +21,7 @@ pub enum Output {
     Discard,
     /// Standard output, in order.
     Standard,
-    /// A file. A path to a device or a pipe is written through to, in order, and never replaced.
+    /// A file. A device or a pipe is written in order, and never replaced.
     File {
         /// Its path.
         path: PathBuf,
@@ -213,7 +213,7 @@ impl Target {
         }
     }
 
-    /// Whether it may wait for others, a pipe's reader for one, as long as it likes.
+    /// Whether a write may block without limit, such as for a pipe's reader.
     pub(super) fn may_block(&self) -> bool {
         matches!(self.goal, Goal::Stream(_))
     }

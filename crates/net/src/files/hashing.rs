@@ -1,4 +1,4 @@
-//! Files on their way to their hash, the shortest rest first: a small file never waits for a large one.
+//! Files that are being hashed, the shortest rest first: a small file never waits for a large one.
 
 use super::catalogue::{Entry, Place, Stamp};
 use crate::outboard::{TreeHasher, outboard_len};

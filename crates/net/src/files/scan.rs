@@ -75,7 +75,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Walks if it is time, and else hashes a piece of something, or waits a little.
+    /// Walks if it is time; otherwise hashes a piece of a file, or waits a little.
     fn turn(&mut self) {
         self.has_changed |= self.watch.has_news();
         if self.is_walk_due(Instant::now()) {

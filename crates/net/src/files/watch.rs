@@ -5,7 +5,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Watches directories. Where the kernel gives no watches, nothing is heard, and walks alone find changes.
+/// Watches directories. If the kernel gives no watches, only walks find changes.
 #[derive(Debug)]
 pub(super) struct Watch {
     inotify: Option<Inotify>,

@@ -36,7 +36,7 @@ pub(super) struct Connection<'a> {
     ended: Ended,
 }
 
-/// Makes the end of a process, or of a stream that broke, a reset, until the stream has ended in order.
+/// Makes the kernel send a reset when the process ends, or a stream breaks, before the stream has ended in order.
 pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     SockRef::from(socket).set_linger(Some(Duration::ZERO))?;
     SockRef::from(socket).set_keepalive(true)?;

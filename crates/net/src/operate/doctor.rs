@@ -152,7 +152,8 @@ fn offload(endpoint: &Endpoint) -> Finding {
 
 fn descriptors() -> Finding {
     use nix::sys::resource::{Resource, getrlimit};
-    /// A relay needs a dozen, a server one per open file, a transparent relay one per pair of end points.
+    /// Enough descriptors: a relay needs a dozen, a server one per open file, a transparent relay one per pair of
+    /// end points.
     const ENOUGH: u64 = 4096;
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
     let found = format!("{limit} may be open");
@@ -265,7 +266,7 @@ async fn answer(peer: SocketAddr, security: &Sources, patient: &Patient) -> Find
     Finding::ok(&check, found)
 }
 
-/// Clocks further apart than this are on their way to the 32 s at which nodes refuse each other, seconds.
+/// Difference of clocks that deserves a warning, seconds: at 32 s nodes refuse each other.
 const CLOCKS_APART: f64 = 4.0;
 
 async fn ask(peer: SocketAddr, security: &Sources, patient: &Patient) -> Result<Option<Greeting>, String> {

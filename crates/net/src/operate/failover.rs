@@ -1,4 +1,4 @@
-//! Which of several upstreams a relay asks: the first in the operator's order that answers.
+//! The choice among several upstreams of a relay: the first in the operator's order that answers.
 
 use starhop_proto::hop::{Carried, Upstream};
 use starhop_proto::relay::Share;
@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Packets after which a hop's rate is more than its first guess.
 const MEASURED: u64 = 100;
-/// An upstream that is not asked for anything is asked this often whether it is there. On the wire that is 25 bit/s.
+/// An upstream without requests is greeted at this interval, to learn whether it is there. On the wire that is 25
+/// bit/s.
 const GREETED_EVERY: Duration = Duration::from_secs(10);
 /// Time for which it is not asked after a failure; doubled at each further failure, up to the most.
 const FIRST_HOLD: Duration = Duration::from_secs(30);
@@ -52,7 +53,7 @@ pub struct Switch {
     pub from: SocketAddr,
     /// The upstream from now on.
     pub to: SocketAddr,
-    /// Whether the one until now fell silent; otherwise one that is preferred is tried again.
+    /// Whether the upstream until now fell silent; otherwise a preferred upstream is tried again.
     pub is_failure: bool,
 }
 

@@ -24,7 +24,7 @@ impl Notifier {
         Self { beats }
     }
 
-    /// Waits until it is time for a sign of life, and gives it. Never ends where none is wanted.
+    /// Waits until it is time for a sign of life, and sends it. Never returns if systemd wants no signs.
     pub async fn beat(&mut self) {
         match &mut self.beats {
             Some(beats) => {

@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The question is repeated this often: the first packet of many a path is lost.
+/// Interval at which the question is repeated: many paths lose their first packet.
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// Asks `upstream` for its identity, until it answers or `patience` ends. Call within a tokio runtime.

@@ -104,7 +104,7 @@ pub enum SetupError {
 }
 
 impl Plan {
-    /// Does every step. When one fails, those before it are taken back.
+    /// Carries out every step. If one fails, the steps before it are undone.
     ///
     /// # Errors
     /// [`SetupError`] names the file or the command.

@@ -46,7 +46,8 @@ pub enum NodeError {
 }
 
 impl Address {
-    /// The usual socket of a role on a port: below the directory that systemd gives, the user's, or `/run/starhop`.
+    /// The usual socket of a role on a port: below systemd's directory for the service, the user's directory, or
+    /// `/run/starhop`.
     pub fn usual(role: &str, port: u16) -> Self {
         let name = format!("{role}-{port}");
         let path = directory().join(format!("{name}.{}.sock", std::process::id()));

@@ -43,7 +43,7 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Which way data goes.
     pub side: Side,
-    /// Whose key it has: a name of the roster, or the domain. Absent where packets are plain or none has come.
+    /// The owner of its key: a name of the roster, or the domain. Absent if packets are plain or none has come.
     pub identity: Option<String>,
     /// The version of its program, by its own account; absent if this node has not asked it.
     pub version: Option<String>,

@@ -85,8 +85,8 @@ mod tests {
         }
     }
 
-    /// A restored machine repeats a nonce: under GCM the difference of two packets shows, under GCM-SIV only whether they are
-    /// equal.
+    /// A restored machine repeats a nonce: GCM then reveals the difference of two packets, GCM-SIV only whether
+    /// they are equal.
     #[test]
     fn a_nonce_that_repeats_shows_equality_only_under_gcm_siv() {
         let plain = [[0x11; 40], [0x2f; 40]];
@@ -104,7 +104,8 @@ mod tests {
         }
     }
 
-    /// NIST SP 800-38D test case 3's key schedule is the library's business; that ours is AES-128-GCM is ours.
+    /// The library tests its own key schedule (NIST SP 800-38D, test case 3); this tests that our algorithm is
+    /// AES-128-GCM.
     #[test]
     fn the_published_vector_of_aes_128_gcm_holds() {
         // Test case 2 of the GCM specification (McGrew and Viega): key, nonce and 16 bytes of zeros.

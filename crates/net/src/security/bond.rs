@@ -19,8 +19,8 @@ pub struct GatewayBond {
 }
 
 impl GatewayBond {
-    /// The bond of the gateway `ours` with the gateway `theirs`. Without a file it is made of the names alone, which hides
-    /// nothing.
+    /// The bond of the gateway `ours` with the gateway `theirs`. Without a file it is derived from the names alone,
+    /// and hides nothing.
     pub fn new(file: Option<&KeyFile>, ours: &str, theirs: &str) -> Self {
         let secret = file.and_then(|file| file.keys.get(file.sealing));
         let input = secret.map_or([0; 32], |live| *live.secret.bytes());
@@ -47,7 +47,7 @@ impl GatewayBond {
         let mut bytes = [0; 32];
         self.derive(key, ours, numbers, &mut bytes);
         let key = Secret::new(bytes);
-        // Both ends must take the same, and both may be a machine without AES: it is only slower there.
+        // Both ends must use the same algorithm, and either may lack AES instructions: it is only slower there.
         (FlowId(flow), TrunkKey(AeadKey::new(Algorithm::Aes128Gcm, key.bytes())))
     }
 }

@@ -104,7 +104,7 @@ impl KeyFile {
         &self.domain
     }
 
-    /// By key: its public id, whether it seals, and when it was made (seconds since 1970).
+    /// For each key: its public id, whether it seals, and the time when it was made (seconds since 1970).
     pub fn ids(&self) -> impl Iterator<Item = (String, bool, u64)> + '_ {
         self.keys.iter().enumerate().map(|(index, live)| (live.id(), index == self.sealing, live.created))
     }
@@ -158,7 +158,7 @@ impl KeyFile {
     /// # Errors
     /// Names the fault, without quoting the text.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // The parser quotes the line at fault, which may hold the secret: only its plain message is told.
+        // The parser quotes the line at fault, which may contain the secret: only its plain message is used.
         let written: Written = toml::from_str(text).map_err(|error| without_secrets(error.message()))?;
         if written.version != VERSION {
             return Err(format!("its version is {}, this program knows {VERSION}", written.version));

@@ -49,7 +49,7 @@ struct Pairwise {
     /// Leads others to this node's public key.
     tag: u16,
     outgoing: BTreeMap<MemberId, Towards>,
-    /// By the tags of the senders' keys: the roster's length costs no packet anything.
+    /// Senders by the tags of their keys, so that the roster's length does not slow packets down.
     incoming: BTreeMap<u16, Vec<From>>,
     /// The owners of addresses, by the roster.
     listed: BTreeMap<SocketAddr, MemberId>,
@@ -115,7 +115,7 @@ impl Keys {
             input[32..].copy_from_slice(secret.bytes());
             let root = Root {
                 secret: Secret::new(blake3::derive_key(DOMAIN_CONTEXT, &input)),
-                // Of the secret as it is in the file, which keeps those of two live keys apart.
+                // The hint of the secret in the file, so that the hints of two live keys differ.
                 hint: hint_of(secret),
             };
             input.zeroize();

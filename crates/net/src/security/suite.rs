@@ -169,8 +169,8 @@ impl HopSuite {
         }
     }
 
-    /// The name of a key's owner: a node's on the roster, or the domain's, whose nodes have one key. `None` where nothing
-    /// shows whose a packet is.
+    /// The name of a key's owner: a node's on the roster, or the domain's, whose nodes have one key. `None` if the
+    /// owner of a packet is unknown.
     pub fn name_of(&self, member: Member) -> Option<&str> {
         let Self::Sealed(sealed) = self else { return None };
         match sealed.security.roster {
@@ -518,7 +518,7 @@ mod tests {
         assert!(seals(&mut suite));
     }
 
-    /// A member that knows everything which passes between two others, and can send from the address of either.
+    /// A member that sees all packets between two others, and can send from the address of either.
     #[test]
     fn a_member_speaks_for_itself_only_and_reads_what_is_for_it_only() {
         let directory = tempfile::tempdir().unwrap();

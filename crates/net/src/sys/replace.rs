@@ -30,7 +30,8 @@ pub(crate) fn create_new(path: &Path, mode: u32) -> io::Result<File> {
 /// `path` with a longer last part. Names that are too long for the file system are cut, and get a hash to stay
 /// distinct.
 pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    /// Bytes that a file system takes in a name, less those of the longest suffix that is added to one with a suffix.
+    /// The most bytes of a name before its last suffix: the file system's limit, less the longest suffix that is
+    /// added.
     const MOST: usize = 255 - ".new".len();
     let name = path.file_name().unwrap_or_default();
     let mut long = OsString::from(name);

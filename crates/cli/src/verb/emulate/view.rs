@@ -65,7 +65,7 @@ fn flow_table(flows: &[FlowNow]) -> Table<'static> {
 
 fn link_table(links: &[LinkNow], area: Rect) -> Table<'static> {
     let mut sorted: Vec<&LinkNow> = links.iter().collect();
-    // As many as there is room for: those that are down, then those with most to do.
+    // As many links as there is room for: first those that are down, then the busiest.
     let busy = |a: &LinkNow, b: &LinkNow| b.used.partial_cmp(&a.used).unwrap_or(Ordering::Equal);
     let has_all = links.len() + 1 < usize::from(area.height);
     if !has_all {

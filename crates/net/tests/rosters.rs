@@ -187,7 +187,8 @@ fn refusing_costs_no_more_with_twenty_thousand_on_the_roster() {
     let (node_file, server_file) = (key(), key());
     let base = roster(&node_file, &server_file.public_keys());
     let mut servers = [10, 20_000].map(|count| seal(&server_file, &long(&base, count)));
-    // Whoever has seen one packet of the node knows its tag and hint: the dearest forgery.
+    // An eavesdropper who has seen one packet of the node knows its tag and hint: such a forgery costs the server
+    // most.
     let known = header_of(&mut seal(&node_file, &base));
     let tag = known.sender.boot & (0xffff << 48);
     let kinds = [

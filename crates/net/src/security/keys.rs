@@ -55,19 +55,21 @@ struct Pairwise {
     listed: BTreeMap<SocketAddr, MemberId>,
 }
 
-/// What this node seals with for one neighbour, by the tags of that one's keys: the key that seals here with each of them.
+/// The secrets under which this node seals for one neighbour: one for each of the neighbour's public keys, by that
+/// key's tag.
 #[derive(Debug)]
 struct Towards {
     roots: Vec<(u16, Root)>,
-    /// The tag of the key that the neighbour sealed with last, and the epoch of that.
+    /// The tag of the key that the neighbour sealed with last, and the epoch in which it did.
     heard: Option<(u16, u64)>,
     /// Counts trials.
     turn: usize,
 }
 
 impl Towards {
-    /// What seals for the neighbour in `epoch`, and whether that is a trial. It has the private half of the key that it seals
-    /// with. Which one that is, nobody knows of a neighbour that was silent for an epoch: its keys take turns.
+    /// The secret that seals for the neighbour in `epoch`, and whether it is a trial. A neighbour surely has the
+    /// private half of the key that it seals with itself. After a silence of an epoch that key is not known any
+    /// more: the neighbour's keys take turns.
     fn root(&mut self, epoch: u64) -> Option<(&Root, bool)> {
         let in_use = self.heard.filter(|(_, heard)| heard + 1 >= epoch).map(|(tag, _)| tag);
         if let Some(at) = self.roots.iter().position(|(tag, _)| Some(*tag) == in_use) {

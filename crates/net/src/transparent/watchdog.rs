@@ -1,5 +1,5 @@
-//! The watchdog of a transparent relay: a process of its own that diverts packets only while the relay proves, four
-//! times a second, that it is alive. When the relay is killed or hangs, packets pass it by.
+//! The watchdog of a transparent relay: a process of its own that holds the firewall open only while the relay
+//! proves, four times a second, that it is alive. When the relay is killed or hangs, packets pass it by.
 
 use super::firewall::Firewall;
 use super::news::News;

@@ -33,7 +33,7 @@ pub struct Responder {
     echo: Echo,
     encoder: Encoder,
     counter: u16,
-    /// What may leave before the neighbour has measured anything; `None` once it has.
+    /// The packets that may leave before the neighbour's first measurement; `None` afterwards.
     cold: Option<ColdStart>,
     standing: Standing,
     /// Whether another incarnation speaks at the neighbour's face: then packets for this one have no receiver

@@ -41,13 +41,14 @@ pub trait SealKey {
 
 /// A key to seal with.
 pub struct Sealing<K> {
-    /// What the key is for.
+    /// The AEAD that the key belongs to.
     pub algorithm: Algorithm,
     /// The hint by which the receiver finds it.
     pub hint: u8,
     /// The key.
     pub key: K,
-    /// Nobody knows yet whether the receiver has its half: the next packet may be sealed with another one.
+    /// This node does not know yet whether the receiver has the private half: the next packet may be sealed with
+    /// another key.
     pub is_trial: bool,
 }
 

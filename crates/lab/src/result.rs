@@ -71,11 +71,11 @@ pub struct RunResult {
 /// Accuracy of the links of an emulated run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AccuracyResult {
-    /// Packets came out this much later than the scenario says: half of them.
+    /// Median of the packets' delay beyond that of the scenario.
     pub delay_error_p50_ms: f64,
-    /// 99 % of them; with the longest that 99 % may have waited before their link saw them.
+    /// The 99th percentile of this, plus the longest that 99 % may have waited before their link saw them.
     pub delay_error_p99_ms: f64,
-    /// All of them.
+    /// The maximum of this.
     pub delay_error_max_ms: f64,
     /// In 99 % of all seconds, a link's packets came out at a rate that differed by at most this share.
     pub rate_error_p99: f64,

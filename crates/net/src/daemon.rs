@@ -101,10 +101,10 @@ pub async fn run<N: Node>(
     }
 }
 
-/// A single-threaded runtime, as drivers want it.
+/// A single-threaded runtime for drivers.
 ///
 /// # Errors
-/// When the kernel has no event queue to give.
+/// The kernel provides no event queue.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if crate::clock::STEPS.is_some_and(|name| std::env::var_os(name).is_some()) {

@@ -89,12 +89,12 @@ impl Outboard {
         is_true.then(|| Self { values: values.to_vec() })
     }
 
-    /// Its bytes.
+    /// Length, bytes.
     pub fn len(&self) -> u64 {
         (self.values.len() * CV) as u64
     }
 
-    /// Never: an outboard has at least two groups.
+    /// Always false: an outboard has at least two groups.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }

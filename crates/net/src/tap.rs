@@ -28,7 +28,7 @@ pub(crate) struct Tapped {
     pub(crate) face: Face,
     /// The packet, opened; without its payload if the operator has not shown the key.
     pub(crate) bytes: Vec<u8>,
-    /// Bytes of the whole.
+    /// Bytes of the whole packet.
     pub(crate) len: usize,
 }
 

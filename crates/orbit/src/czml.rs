@@ -78,7 +78,7 @@ fn used_links(network: &Network, schedule: &Schedule) -> UsedLinks {
 
 fn satellite(network: &Network, number: NodeId, from: f64, until: f64) -> Result<Value, OrbitError> {
     let mut samples = Vec::new();
-    // Two more on either side, so that interpolation holds at the ends.
+    // Two more samples on either side, so that interpolation is exact at the ends too.
     let count = ((until - from) / SAMPLE_S).ceil() as i64;
     for index in -2..=count + 2 {
         let t = index as f64 * SAMPLE_S;

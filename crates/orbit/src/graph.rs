@@ -27,7 +27,7 @@ pub(crate) fn units(length_m: f64) -> u32 {
 pub struct Arc {
     /// The neighbour.
     pub to: u32,
-    /// The link to it, an index into the list of lengths.
+    /// The link to the neighbour, an index into the list of lengths.
     pub link: u32,
 }
 

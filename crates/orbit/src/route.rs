@@ -8,9 +8,9 @@ use crate::network::{Network, NodeId, Observer, Snapshot};
 /// The nodes that forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relaying {
-    /// Satellites only: stations are ends.
+    /// Only satellites forward: stations are ends.
     Satellites,
-    /// Stations as well: for constellations without inter-satellite links.
+    /// Stations forward as well: for constellations without inter-satellite links.
     Stations,
 }
 

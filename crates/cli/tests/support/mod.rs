@@ -217,7 +217,7 @@ impl Site {
             let mut bytes = [0; 1200];
             while !theirs.load(Ordering::Relaxed) && start.elapsed() < at_most {
                 bytes[..32].iter_mut().for_each(|byte| *byte = rng.next_u64() as u8);
-                // Half of them look sealed.
+                // Half of the datagrams look sealed.
                 bytes[0] = if rng.chance(0.5) { 0x80 | (bytes[0] & 0x3f) } else { bytes[0] };
                 let len = 1 + rng.below(1199) as usize;
                 count += u64::from(socket.send_to(&bytes[..len], "127.0.0.1:4433").is_ok());

@@ -190,7 +190,7 @@ impl Demo {
     /// Waits for the end, writes the results and says where they are.
     ///
     /// # Errors
-    /// The first that failed.
+    /// The error of the first run that failed.
     pub fn finish(self) -> Result<(Summary, PathBuf), LabError> {
         let mut flows = Vec::new();
         for (transport, _, run) in self.runs {

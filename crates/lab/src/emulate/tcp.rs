@@ -83,7 +83,7 @@ impl Connection {
         let opened = server.namespace.run(move || listen(at, &name)).and_then(|opened| opened);
         let listener = opened.map_err(failed())?;
         let length = size.unwrap_or(u64::MAX);
-        // It ends when its peer hangs up: that is its only error.
+        // The sender's only error is that its peer hangs up, which ends it.
         server.namespace.thread(move || send(&listener, length)).map_err(failed())?;
         let (stop, received) = Default::default();
         Ok(Self { to, size, stop, received, bytes, receiver: None })

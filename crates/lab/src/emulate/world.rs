@@ -37,7 +37,7 @@ const SETTINGS: &[(&str, &str)] = &[
 pub(super) struct Node {
     pub(super) namespace: Namespace,
     number: u16,
-    /// Number of times that it got new addresses.
+    /// Number of times that the host got new addresses.
     moves: u8,
 }
 

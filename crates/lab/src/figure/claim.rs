@@ -84,7 +84,7 @@ pub(super) fn judge(data: &PanelData<'_>, claim: &ClaimSpec) -> Result<Verdict, 
     let judged =
         if claim.rising.is_empty() { bounded(data, claim) } else { rising(data, claim) }.map_err(context)?;
     let Judgement { numbers, least, most, bound } = judged;
-    // A number that is missing holds nothing up.
+    // A claim about missing numbers does not hold.
     let holds = !numbers.is_empty() && numbers.iter().all(|number| number.is_within(least, most));
     let is_sure = holds && numbers.iter().all(|number| number.is_surely_within(least, most));
     let excess = |value: f64| if value.is_nan() { f64::INFINITY } else { (least - value).max(value - most) };

@@ -34,7 +34,7 @@ pub struct Form {
     pub share: f64,
     /// The parameter that x stands for.
     pub x: Option<Parameter>,
-    /// x times this is the parameter: 0.01 where x is in per cent.
+    /// The parameter is x times this: 0.01 if x is in per cent.
     #[serde(default = "unit")]
     pub x_scale: f64,
 }

@@ -41,9 +41,9 @@ pub struct NamedLink {
 pub struct Switching {
     /// The links of each path.
     pub paths: Vec<Vec<usize>>,
-    /// The next path in turn, at each multiple.
+    /// At each multiple of this, the next path in turn is used.
     pub every: Option<Duration>,
-    /// The next path in turn, at these times.
+    /// At these times, the next path in turn is used.
     pub at: Vec<Duration>,
     /// Packets under way on the old path still arrive.
     pub keep: bool,

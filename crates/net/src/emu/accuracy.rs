@@ -12,11 +12,11 @@ const WINDOW_PACKETS: u32 = 100;
 /// Accuracy of the links against their models.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Accuracy {
-    /// Packets came out this much later than the model said, in µs: half of them.
+    /// Median of the packets' delay beyond that of the model, µs.
     pub late_p50_us: f64,
-    /// 99 % of them.
+    /// The 99th percentile of this, µs.
     pub late_p99_us: f64,
-    /// All of them.
+    /// The maximum of this, µs.
     pub late_max_us: f64,
     /// 99 % of the packets waited at most this long in front of their link before its model saw them, in µs.
     pub unseen_p99_us: f64,
@@ -25,7 +25,7 @@ pub struct Accuracy {
     /// The rate at which packets came out, over a second, differed by at most this share from that of the model:
     /// in 99 % of the seconds of all directions.
     pub rate_error_p99: f64,
-    /// In all of them.
+    /// The same for all seconds.
     pub rate_error_max: f64,
     /// Packets that the emulator itself lost: a device was full or down.
     pub failed: u64,

@@ -131,7 +131,7 @@ impl<L: Link> Links<L> {
 
     pub(super) fn run(mut self, stop: &AtomicBool) -> io::Result<Accuracy> {
         let is_real_time = schedule::real_time().is_ok();
-        // Without it the kernel may add 50 µs to every sleep of an ordinary thread.
+        // By default the kernel may add 50 µs to every sleep of an ordinary thread.
         nix::sys::prctl::set_timerslack(1)?;
         let mut readable = Vec::with_capacity(EVENTS);
         while !stop.load(Ordering::Relaxed) {

@@ -78,7 +78,7 @@ impl<'a> Session<'a> {
         self.culprits
     }
 
-    /// Wrong bytes came from there.
+    /// Notes that wrong bytes came from `culprit`.
     pub(super) fn blame(&mut self, culprit: Culprit) {
         self.culprits.push(culprit);
     }

@@ -227,7 +227,7 @@ fn catalogue(places: &Places, known: &BTreeMap<String, Arc<Entry>>, is_complete:
         };
         objects.insert(manifest_flow(name), object);
     }
-    // Names alone, before they have hashes, would be of no use.
+    // The index waits for the hashes of all files: names alone would be of no use.
     if is_complete {
         let offers = known.iter().map(|(name, entry)| (name.as_str(), entry.stamp.length, entry.hash));
         let index = index::write(offers);

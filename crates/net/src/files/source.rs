@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-/// Read ahead of a flow that is read in order.
+/// Bytes that are read ahead of a flow that is read in order.
 const READ_AHEAD: usize = 256 * 1024;
 
-/// Files open at once: 64 MiB of read-ahead at most.
+/// The most files open at once: 64 MiB of read-ahead.
 const MAX_OPEN: usize = 256;
 
 /// Serves files. Dropping it ends the hashing thread.

@@ -31,7 +31,7 @@ pub(super) struct Connection<'a> {
     buffer: Vec<u8>,
     /// The user has no more to say.
     is_read: bool,
-    /// The far end has no more to say, and the user was told so.
+    /// The far end has ended its direction, and the user was told so.
     is_written: bool,
     ended: Ended,
 }

@@ -69,7 +69,7 @@ impl History {
         let totals = totals(status);
         let last = kept.last.replace(totals).unwrap_or_default();
         let span = (totals.uptime - last.uptime).max(1e-3);
-        // A peer that was forgotten takes its counters along.
+        // The totals shrink when a peer is forgotten, because its counters go with it: hence `saturating_sub`.
         let mbps = |now: u64, before: u64| now.saturating_sub(before) as f64 * 8e-6 / span;
         let lost = totals.lost.saturating_sub(last.lost);
         let sent_here = totals.packets.saturating_sub(last.packets) + lost;

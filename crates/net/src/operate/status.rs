@@ -136,7 +136,7 @@ pub struct Site {
     pub is_up: bool,
     /// The round trip to it, ms.
     pub rtt_ms: Option<f64>,
-    /// Users' connections with it now.
+    /// Users' connections with this peer now.
     pub connections: usize,
     /// Number of times that one of the two began anew.
     pub sessions: u32,

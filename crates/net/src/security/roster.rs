@@ -290,7 +290,7 @@ impl std::fmt::Debug for Authority {
 /// Why a roster cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RosterError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("cannot {action} the roster `{}`: {cause}", .path.display())]
     File {
         /// The file.

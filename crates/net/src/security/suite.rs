@@ -219,7 +219,7 @@ impl HopSuite {
         }
     }
 
-    /// Bounds what is remembered of neighbours to so many bytes of memory.
+    /// Bounds the memory for the state of neighbours to `bytes`.
     pub fn set_memory(&mut self, bytes: u64) {
         if let Self::Sealed(sealed) = self {
             sealed.seal.set_limits(Limits::within(bytes));

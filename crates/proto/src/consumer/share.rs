@@ -127,7 +127,7 @@ impl Share {
         }
     }
 
-    /// The requests had run out: twice as many, once per round trip.
+    /// The upstream had no request left to answer: the share doubles, at most once per round trip.
     fn grow(&mut self, now: Instant) {
         if now < self.grown_until {
             return;

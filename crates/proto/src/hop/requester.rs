@@ -381,7 +381,7 @@ mod tests {
     fn the_longer_time_of_full_packets_on_the_wire_is_no_queue() {
         let (mut requester, flow) = (requester(), FlowId([1; 16]));
         let interest = requester.stamp(at(0), flow);
-        // Signs of life of 90 bytes for a while, then a transfer: its packets take 5 ms longer on a link of 2.2 Mbit/s.
+        // Two signs of life of 90 bytes, then two full packets, which take 5 ms longer on a link of 2.2 Mbit/s.
         for (millis, bytes, rtt) in [(250, 90, 40), (500, 90, 40), (750, 1400, 45), (1000, 1400, 45)] {
             let echo = Echo::new(at(20), interest.sent).at(at(millis - 20));
             let now = at(millis + rtt - 40);

@@ -49,7 +49,7 @@ pub struct Upstream {
 pub struct Downstream {
     /// The neighbour.
     pub addr: SocketAddr,
-    /// Whose key it has.
+    /// The roster's member whose key the neighbour has.
     pub member: Member,
     /// The rate that the neighbour grants.
     pub rate: Rate,

@@ -6,10 +6,10 @@ use foldhash::fast::FixedState;
 /// The key by which a relay tells flows apart.
 #[derive(Clone, Debug)]
 pub(super) enum Names {
-    /// By their ids: the operator configures the upstreams.
+    /// Flows have their ids alone as keys: the operator has configured the upstreams.
     ById,
-    /// By their ids and the servers that clients ask for them, because each client chooses its server. Both halves of a
-    /// mask are hashed from the server's address, under seeds of this start.
+    /// The key is the id and the server that the client asks for the flow, because each client chooses its server.
+    /// Both halves of a mask are hashed from the server's address, under seeds of this start.
     ByServer([FixedState; 2]),
 }
 

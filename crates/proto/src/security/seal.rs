@@ -59,11 +59,12 @@ pub struct SealStats {
     pub foreign: u64,
     /// Datagrams that no key opens, or that are bound to another receiver.
     pub forged: u64,
-    /// Replies at a face where nothing was asked, and packets of this node's own.
+    /// Replies at a face where this node sent no request, and this node's own packets.
     pub not_for_me: u64,
     /// Datagrams that had been taken before, or are too old to tell.
     pub replayed: u64,
-    /// Those of them that are requests from before this node started, which an earlier start may have accepted.
+    /// Those of the replayed that are requests from before this node started: an earlier start may have accepted
+    /// them.
     pub predating: u64,
     /// Authentic datagrams from a time too far off: a wrong clock, or an old recording.
     pub untimely: u64,

@@ -12,9 +12,10 @@ const HANDSHAKE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Link {
     Closed,
-    /// Opens, again at this time.
+    /// The connection opens: the handshake is sent at this time, and again until it is answered.
     Opens(Instant),
-    /// Asks, and again at this time, until data beyond `beyond` is there: the answer acknowledges.
+    /// The application's request is sent at `at`, and again until data beyond `beyond` is there: such data
+    /// acknowledges it.
     Asks {
         at: Instant,
         beyond: u64,

@@ -55,7 +55,7 @@ pub enum Limit {
 impl Limit {
     const ALL: [Self; 4] = [Self::Neighbours, Self::Flows, Self::Names, Self::Bytes];
 
-    /// Whether nothing that was asked of the flow was taken.
+    /// Whether the whole request for the flow was refused, rather than a part.
     pub fn is_whole(self) -> bool {
         self != Self::Bytes
     }

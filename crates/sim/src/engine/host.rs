@@ -143,7 +143,7 @@ pub struct WindowSample {
 /// Bytes that a node buffers for one connection that it terminates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Backlog {
-    /// Not sent on yet.
+    /// Bytes that are not sent on yet.
     pub unsent: u64,
     /// Bytes of the buffer in use.
     pub held: u64,

@@ -10,7 +10,7 @@ const LEVEL_MS: u64 = 15_000;
 const LEVELS: (f64, f64) = (23.0 / 12.0, 74.0 / 12.0);
 /// The most packets that leave within one millisecond.
 const MOST_PACKETS: u64 = 70;
-/// Share of the distances of 1, 2, … ms between milliseconds that carry something.
+/// Shares of the distances of 1, 2, … ms between milliseconds that carry packets.
 const DISTANCES: [f64; 10] = [0.070, 0.170, 0.357, 0.250, 0.080, 0.035, 0.016, 0.0123, 0.006, 0.003];
 const MEAN_DISTANCE_MS: f64 = 3.41;
 /// Share of the distances that are pauses of the link, mean extra length of a pause, and its bound.

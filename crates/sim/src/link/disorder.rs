@@ -6,9 +6,9 @@ use starhop_proto::time::Duration;
 /// Probabilities per packet; all zero by default.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Disorder {
-    /// A packet is held back and may be overtaken …
+    /// A packet is held back for `reorder_by`, so that others may overtake it.
     pub reorder: f64,
-    /// … by this long.
+    /// Time for which a packet is held back.
     pub reorder_by: Duration,
     /// A packet arrives twice.
     pub duplicate: f64,

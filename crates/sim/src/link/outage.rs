@@ -6,7 +6,7 @@ use starhop_proto::time::{Duration, Instant};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outage {
     pattern: Pattern,
-    /// The transmitter waits and the queue is kept; otherwise it sends into the void.
+    /// Whether the transmitter waits and keeps its queue. Otherwise it sends on, and the packets are lost.
     pub hold: bool,
 }
 

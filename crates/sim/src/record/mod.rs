@@ -120,7 +120,8 @@ impl Recorder {
         self.forget(content);
     }
 
-    /// A packet of a flow without repairs reached its client, whose application takes it as it comes.
+    /// A packet of a flow without repairs reached its client. The application takes packets in the order of
+    /// arrival.
     pub fn on_datagram(&mut self, now: Instant, flow: usize, range: ByteRange) {
         let is_measured = now >= self.warm_up;
         let content = self.flows[flow].content;

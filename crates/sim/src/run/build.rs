@@ -46,7 +46,7 @@ pub enum Transport {
         payload: u32,
         /// An acknowledgement is overdue after this.
         timeout: Duration,
-        /// Every node of the path repairs, rather than the source alone.
+        /// Whether every node of the path repairs, rather than the source alone.
         every_hop: bool,
     },
 }

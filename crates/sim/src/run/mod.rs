@@ -74,9 +74,9 @@ pub struct FlowHandle {
     /// Time at which it ends if it is not complete.
     pub stop: Instant,
     full_packet: u32,
-    /// It has a time series.
+    /// Whether the flow has a time series.
     is_sampled: bool,
-    /// Its client's program fetches other flows, too.
+    /// Whether the client's program fetches other flows, too.
     is_among_others: bool,
 }
 

@@ -92,7 +92,7 @@ const MOST_KEPT: usize = MOST_REACH + MOST_REACH / 4 + SPARE;
 /// until [`Decoder::keep`] says how much.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
-    /// By number, from `first` on.
+    /// The latest packets, one per number from `first` on.
     kept: VecDeque<Kept>,
     first: u64,
     capacity: usize,

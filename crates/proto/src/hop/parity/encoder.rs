@@ -36,7 +36,7 @@ pub struct Encoder {
     uncovered: u8,
     /// Send time of the first of these.
     uncovered_since: Instant,
-    /// Of the packet that leaves; kept for its memory.
+    /// The powers for the packet that leaves; kept so that their memory is used again.
     powers: Powers,
 }
 

@@ -94,7 +94,7 @@ impl Sky {
         (Arc::clone(&self.plan.network), plan)
     }
 
-    /// Lets everything happen that the feed has for this moment.
+    /// Applies all events of the feed that are due.
     pub(super) fn apply(&mut self, feed: &mut Feed<'_>, stage: &mut Stage<'_>, overlay: &mut Overlay) {
         let now = stage.now();
         let mut has_new_routes = false;

@@ -62,7 +62,7 @@ impl Signals {
         }
     }
 
-    /// A phase of the cycle that is judged by itself begins.
+    /// Forgets the signals: a phase of the cycle begins whose losses count alone.
     pub(super) fn reset(&mut self) {
         (self.has_loss, self.best_rate, self.best_inflight) = (false, 0.0, 0.0);
     }
@@ -97,7 +97,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// A round is over in which the flow was not looking for more bandwidth.
+    /// Lowers the short-term bounds after a round in which the flow did not probe for more bandwidth.
     pub(super) fn lower(&mut self, signals: &Signals, max_bw: f64, cwnd: f64) {
         if !signals.has_loss {
             return;

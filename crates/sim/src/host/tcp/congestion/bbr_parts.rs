@@ -50,12 +50,12 @@ impl MaxFilter {
     }
 }
 
-/// Round trips counted by packets: one ends when something sent after its beginning is acknowledged.
+/// Round trips counted by packets: a round ends when a segment that was sent after its beginning is acknowledged.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Rounds {
     ends_at_delivered: f64,
     pub(super) count: u64,
-    /// The present acknowledgement began one.
+    /// The present acknowledgement began a round.
     pub(super) is_start: bool,
 }
 

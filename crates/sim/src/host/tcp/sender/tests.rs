@@ -67,7 +67,7 @@ fn rack_waits_a_quarter_of_a_round_trip_for_a_single_segment_out_of_order() {
     sent(&mut sender, at(0));
     sender.on_segment(at(100), &ack(1, at(0), &[(2, 3)]));
     assert_eq!(sent(&mut sender, at(100)), [0u64; 0]);
-    // Sent at 0, waited for 100 + 25 ms.
+    // The segment was sent at 0; the round trip of 100 ms and its quarter are over at 125 ms.
     assert_eq!(due(&sender), at(125));
     sender.on_timeout(at(125));
     assert_eq!(sent(&mut sender, at(125)), [1]);
@@ -277,8 +277,8 @@ fn losses_in_a_window_of_twenty_thousand_segments_cost_little() {
     for detection in [LossDetection::Rack, LossDetection::DupAck] {
         for loss in [0.01, 0.1] {
             let lossy = best(loss, detection);
-            // Twice as many acknowledgements with SACK blocks are several times the work; a walk over the window
-            // for each would be a thousand times.
+            // With losses, receivers send twice as many acknowledgements, with SACK blocks: several times the work.
+            // A walk over the window for each would cost a thousand times as much.
             assert!(lossy < 10 * clean, "{detection:?}, {loss}: {lossy} ns, {clean} ns without losses");
         }
     }

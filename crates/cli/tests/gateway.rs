@@ -2,6 +2,7 @@
 //! at both ends and a lossy link between the gateways. `cargo test --test gateway -- WORD` runs the tests whose names
 //! hold the word.
 
+mod gateway_life;
 mod harness;
 mod support;
 
@@ -49,7 +50,7 @@ fn main() {
         ("an_operator_sees_sites_connections_and_bytes", an_operator_sees_sites_connections_and_bytes),
         ("the_demo_measures_gateways_beside_plain_tcp", the_demo_measures_gateways),
     ];
-    harness::run(&tests, || {
+    harness::run(&[&tests, gateway_life::TESTS].concat(), || {
         let probe = Site::new(&[LAN]);
         let can = probe.chain.hosts[0].run(can_divert).and_then(|can| can);
         can.err().map(|error| error.to_string())
@@ -90,22 +91,45 @@ impl World {
 
     /// With more lines in the site's configuration.
     fn with(more: &str, up: bool) -> Self {
-        let site = Site::new(&[LAN, SATELLITE, LAN]);
-        let common = "key = \"site.key\"\nhold_seconds = 4\ncongestion = \"cubic\"\n";
-        let hub =
-            format!("name = \"hub\"\n{common}[[peer]]\nname = \"site\"\naddress = \"10.77.1.2:4433\"\n");
-        let local = format!(
-            "name = \"site\"\n{common}intercept = [\"down\"]\n[[peer]]\nname = \"hub\"\naddress = \"10.77.1.1:4433\"\n{more}"
-        );
-        std::fs::write(site.path("hub.toml"), hub).expect("a file");
-        std::fs::write(site.path("local.toml"), local).expect("a file");
-        let mut world = Self { site, hub: None, local: None };
-        world.hub = Some(world.start(HUB, "hub.toml"));
-        world.local = Some(world.start(SITE, "local.toml"));
+        let world = Self::over(Site::new(&[LAN, SATELLITE, LAN]), "hold_seconds = 4\n", more);
         if up {
             world.wait_for_peer(true);
         }
         world
+    }
+
+    /// Whose gateways wait so long for a silent peer.
+    fn patient(hold_seconds: u32) -> Self {
+        let hold = format!("hold_seconds = {hold_seconds}\n");
+        let world = Self::over(Site::new(&[LAN, SATELLITE, LAN]), &hold, "");
+        world.wait_for_peer(true);
+        world
+    }
+
+    /// With more lines in both configurations, and in the site's alone.
+    fn over(site: Site, of_both: &str, more: &str) -> Self {
+        Self::between(site, ["10.77.1.1", "10.77.1.2"], of_both, more)
+    }
+
+    /// As [`World::over`]; the hub and the site have these addresses for each other.
+    fn between(site: Site, [hub, local]: [&str; 2], of_both: &str, more: &str) -> Self {
+        let common = format!("key = \"site.key\"\ncongestion = \"cubic\"\n{of_both}");
+        let of_hub =
+            format!("name = \"hub\"\n{common}[[peer]]\nname = \"site\"\naddress = \"{local}:4433\"\n");
+        let of_site = format!(
+            "name = \"site\"\n{common}intercept = [\"down\"]\n[[peer]]\nname = \"hub\"\naddress = \"{hub}:4433\"\n{more}"
+        );
+        std::fs::write(site.path("hub.toml"), of_hub).expect("a file");
+        std::fs::write(site.path("local.toml"), of_site).expect("a file");
+        let mut world = Self { site, hub: None, local: None };
+        world.hub = Some(world.start(HUB, "hub.toml"));
+        world.local = Some(world.start(world.client() - 1, "local.toml"));
+        world
+    }
+
+    /// The last host of the chain; the site is next to it.
+    fn client(&self) -> usize {
+        self.site.chain.hosts.len() - 1
     }
 
     fn start(&self, host: usize, config: &str) -> Running {
@@ -146,7 +170,7 @@ impl World {
 
     fn dial(&self, to: &str) -> std::io::Result<TcpStream> {
         let to: SocketAddr = to.parse().expect("an address");
-        let socket = self.site.chain.hosts[CLIENT]
+        let socket = self.site.chain.hosts[self.client()]
             .run(move || TcpStream::connect_timeout(&to, Span::from_secs(5)))
             .expect("a thread")?;
         socket.set_read_timeout(Some(Span::from_secs(20)))?;

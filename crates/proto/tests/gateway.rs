@@ -487,3 +487,67 @@ fn idle_gateways_stay_together_and_say_little() {
     world.run(ms(100), |world| world.is_read(1, mirrored(stream), b"still there"));
     assert!(world.is_read(1, mirrored(stream), b"still there"));
 }
+
+/// What came of a transfer with an outage in it.
+#[derive(Clone, Copy, Debug)]
+struct Outage {
+    /// From its end until the next byte came.
+    first: Option<Duration>,
+    /// Until all had come.
+    all: Option<Duration>,
+    /// Bytes that were still to come when it ended, of the direction that had more of them.
+    left: usize,
+}
+
+/// Both directions carry `bytes`, and everything is lost for `span` from 500 ms on.
+fn transfer_with_outage(world: &mut World, span: Duration, bytes: &[u8]) -> Outage {
+    let stream = world.open(80);
+    world.run(ms(600), |_| false);
+    let (begin, end) = (world.now + ms(500), world.now + ms(500) + span);
+    let ids = [stream, mirrored(stream)];
+    let here =
+        |world: &World, side: usize| world.read[side].get(&ids[side]).map_or(0, |(read, _)| read.len());
+    let (mut written, mut before, mut outage) = ([0; 2], None, Outage { first: None, all: None, left: 0 });
+    while world.now < end + ms(30_000) && outage.all.is_none() {
+        world.is_cut = world.now >= begin && world.now < end;
+        for side in 0..2 {
+            written[side] += world.gateways[side].write(ids[side], &bytes[written[side]..]);
+            if written[side] == bytes.len() {
+                world.gateways[side].finish(ids[side]);
+            }
+        }
+        if world.now >= end {
+            let before = *before.get_or_insert_with(|| {
+                outage.left = bytes.len() - here(world, 0).min(here(world, 1));
+                here(world, 0)
+            });
+            outage.first = outage.first.or((here(world, 0) > before).then(|| world.now.since(end)));
+            let is_all = (0..2).all(|side| world.is_read(side, ids[side], bytes));
+            outage.all = is_all.then(|| world.now.since(end));
+        }
+        world.run(ms(5), |_| false);
+    }
+    outage
+}
+
+#[test]
+fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
+    let rate = Rate::from_mbps(50);
+    let bytes = content(8_000_000, 1);
+    let spans = [100, 500, 1_000, 2_000, 5_000, 9_000, 11_000, 30_000];
+    for (span, loss) in spans.into_iter().flat_map(|span| [0.0, 0.01].map(|loss| (span, loss))) {
+        for seed in if loss > 0.0 { 1..4 } else { 1..2 } {
+            let mut world = World::new(ms(25), rate, loss);
+            world.rng = Rng::new(seed);
+            let outage = transfer_with_outage(&mut world, ms(span), &bytes);
+            let least = rate.time_for(outage.left as u64 * 1407 / 1324);
+            println!("{span} ms, loss {loss}, seed {seed}: {outage:?}, at the full rate {least:?}");
+            // Asked every 250 ms at most, answered after 50, and a hole that was there before takes as much again.
+            assert!(outage.first.is_some_and(|first| first < ms(360)), "{span} ms, loss {loss}: {outage:?}");
+            assert!(
+                outage.all.is_some_and(|all| all < least + ms(1_000)),
+                "{span} ms, loss {loss}: {outage:?}"
+            );
+        }
+    }
+}

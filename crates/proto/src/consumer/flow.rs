@@ -423,6 +423,11 @@ impl<S: Sink> Flow<S> {
         self.refill(now, shared);
     }
 
+    /// As [`super::Consumer::look_back`].
+    pub(super) fn look_back(&mut self, now: Instant) {
+        self.intake.suspect_missing(now);
+    }
+
     /// As [`super::Consumer::reject`].
     pub(super) fn reject(&mut self, now: Instant, range: ByteRange, shared: &mut Shared) {
         let wrong: Vec<ByteRange> = self.progress.received.intersect(range).collect();

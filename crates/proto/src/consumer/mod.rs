@@ -232,6 +232,12 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         }
     }
 
+    /// Looks after what of a live flow is missing below what has come, and was given up: no timeout asks for it.
+    pub fn look_back(&mut self, now: Instant, flow: FlowId) {
+        let Some(slot) = self.flows.find(&flow) else { return };
+        self.with_flow(slot, |flow, _| flow.look_back(now));
+    }
+
     /// Asks for everything once more that has not come of a flow: upstream may have forgotten it.
     pub fn renew(&mut self, now: Instant, flow: FlowId) {
         let Some(slot) = self.flows.find(&flow) else { return };

@@ -529,6 +529,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             let Scratch { data, plain, sealed, ended, .. } = &mut self.scratch;
             plain.clear();
             sealed.clear();
+            let is_news = session.has_news();
             session.fill(&mut self.streams, self.payload, data, plain, (&mut self.events, ended));
             if plain.is_empty() || !inbox::seal_record(&session.out.key, log.end(), plain, sealed) {
                 return;
@@ -536,19 +537,25 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             let Some(log) = self.producer.source_mut().trunk_mut(flow) else { return };
             log.append(sealed);
             let end = log.end();
+            let is_tail = is_news && !session.has_something();
+            let is_sooner = is_tail && session.on_tail(now);
             self.producer.on_available(now, flow, end);
+            if is_sooner {
+                self.wake_in_time(peer);
+            }
             while let Some(stream) = self.scratch.ended.pop() {
                 self.drop_if_over(stream);
             }
         }
     }
 
-    /// Looks at what came of `flow`, and at what the roles have to tell.
-    fn settle(&mut self, now: Instant, flow: Option<FlowId>) {
-        if let Some(peer) = flow.and_then(|flow| self.by_flow.get(&flow).copied()) {
-            self.take_mail(now, peer);
+    /// Looks at what came of a flow whose sender has more to send or not, and at what the roles have to tell.
+    fn settle(&mut self, now: Instant, arrived: Option<(FlowId, bool)>) {
+        let of_peer = arrived.and_then(|(flow, more)| Some((self.by_flow.get(&flow).copied()?, more)));
+        if let Some((peer, is_more_due)) = of_peer {
+            self.take_mail(now, peer, is_more_due);
         }
-        if let Some(flow) = flow {
+        if let Some((flow, _)) = arrived {
             self.on_packets_came(now, flow);
         }
         while let Some(event) = self.consumer.poll_event() {
@@ -583,7 +590,7 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
             self.stats.bad_datagrams += 1;
             return;
         };
-        let flow = match Packet::parse(packet) {
+        let arrived = match Packet::parse(packet) {
             Ok(packet @ Packet::Interest(_)) => {
                 self.producer.suite_mut().token = self.suite.token(face.remote);
                 self.producer.handle_packet(now, peer, &packet, len);
@@ -596,11 +603,11 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
             Ok(packet) => {
                 self.consumer.handle_packet(now, &peer, &packet);
                 match packet {
-                    Packet::Data(header, _) => Some(header.flow),
+                    Packet::Data(header, _) => Some((header.flow, header.flags.backlog)),
                     Packet::Parity(..) => {
                         // It may have made good packets of any flow.
                         for peer in 0..self.peers.len() as u16 {
-                            self.take_mail(now, peer);
+                            self.take_mail(now, peer, false);
                             self.take_packets(now, peer);
                         }
                         None
@@ -616,7 +623,7 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
         if let Some(settled) = self.producer.suite_mut().settled.take() {
             self.suite.settle(&settled);
         }
-        self.settle(now, flow);
+        self.settle(now, arrived);
     }
 
     fn handle_timeout(&mut self, now: Instant) {

@@ -214,6 +214,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let flow = session.into.flow;
         match session.on_timeout(now, hold) {
             Some(Due::Urge) => self.consumer.urge(now, flow),
+            Some(Due::LookBack) => self.consumer.look_back(now, flow),
             Some(Due::Renew) => {
                 self.ask_trunk(now, index);
                 self.consumer.renew(now, flow);
@@ -229,8 +230,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.on_packets_timeout(now, index);
     }
 
-    /// Opens the records that came from a peer.
-    pub(super) fn take_mail(&mut self, now: Instant, index: u16) {
+    /// Opens the records that came from a peer, which had more to send than it was allowed to or not.
+    pub(super) fn take_mail(&mut self, now: Instant, index: u16, is_more_due: bool) {
         let Some(session) = self.peers.get(usize::from(index)).and_then(|peer| peer.session.as_ref()) else {
             return;
         };
@@ -257,15 +258,17 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             self.stats.bad_records += 1;
             self.restart(now, index);
         } else if at > 0 {
-            self.on_heard(now, index, flow);
+            self.on_heard(now, index, flow, is_more_due);
         }
     }
 
     /// Bytes of a peer's trunk arrived.
-    fn on_heard(&mut self, now: Instant, index: u16, flow: FlowId) {
+    fn on_heard(&mut self, now: Instant, index: u16, flow: FlowId, is_more_due: bool) {
         let share = self.settings.window / TELL_SHARE;
         let Some(session) = self.session(index) else { return };
-        let silence = session.on_heard(now);
+        let before = session.next_timeout();
+        let silence = session.on_heard(now, is_more_due);
+        let next = session.next_timeout();
         if session.untold() >= share {
             session.beat(now);
         }
@@ -277,7 +280,20 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         if let Some(silence) = silence {
             self.on_packets_silence(now, index, silence == Silence::Long);
         }
+        if next != before {
+            self.wake_in_time(index);
+        }
         self.tell_peer(now, index);
+    }
+
+    /// Has [`Gateway::on_peer_timeout`] called when the session or the flow of packets has something to do.
+    pub(super) fn wake_in_time(&mut self, index: u16) {
+        let deadline = self.deadline(index);
+        let Some(peer) = self.peers.get(usize::from(index)) else { return };
+        let Some(session) = peer.session.as_ref() else { return };
+        let of_packets = peer.carry.as_ref().map(|carry| carry.next_timeout(deadline));
+        let next = of_packets.into_iter().fold(session.next_timeout(), Instant::min);
+        self.due.set(Slot(u32::from(index)), Some(next));
     }
 
     fn on_frames(&mut self, now: Instant, index: u16, mut bytes: &[u8]) -> Result<(), BadRecord> {

@@ -13,9 +13,22 @@ use alloc::vec::Vec;
 const BEAT: Duration = Duration::from_millis(250);
 /// Silence after which new streams take another path.
 const DOWN_AFTER: Duration = Duration::from_secs(2);
-/// Silence after which the peer is asked where it is, and between two such questions.
-const URGE_AFTER: Duration = Duration::from_millis(1_000);
-const URGE_EVERY: Duration = Duration::from_millis(500);
+/// Silence after which the peer is asked where it is: three signs of life. A peer that had more to send is asked after a
+/// round trip, within these bounds.
+const URGE_AFTER: Duration = Duration::from_millis(750);
+const URGE_SOONEST: Duration = Duration::from_millis(50);
+/// A pause of a peer that had more to send may have cost requests from so long on, and half a round trip.
+const SHORTEST_OUTAGE: Duration = Duration::from_millis(20);
+/// Between two such questions: this share of the silence so far, so that it becomes no longer than that by asking, and at
+/// most four of 64 bytes a second.
+const URGE_SHARE: u64 = 8;
+const URGE_SLOWEST: Duration = Duration::from_millis(250);
+/// After the last bytes that there were to send a sign of life follows: it shows when they were lost. So long after them
+/// that they are not lost together, and in a share of the round trip that their repair takes.
+const TAIL_SHARE: u64 = 8;
+const TAIL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
+/// What has been missing for so long, and for four round trips, may have been given up.
+const STUCK_AFTER: Duration = Duration::from_secs(1);
 /// What a session began with is asked for once more after this time: longer than the round trip over two satellites.
 const RENEW_AFTER: Duration = Duration::from_millis(1_500);
 /// After a silence of this length the peer may have forgotten what it was asked for.
@@ -56,11 +69,17 @@ struct Pulse {
     is_mutual: bool,
     next_beat: Instant,
     next_urge: Instant,
+    /// The peer had more to send than it was allowed to when it was heard last.
+    is_more_due: bool,
+    /// It was asked where it is since it was heard.
+    is_urged: bool,
     renewals: u32,
     /// The peer's clock in its last sign of life, and when that came.
     their_time: Option<(u64, Instant)>,
     rtt: Duration,
     told_received: u64,
+    /// How much had come in order when that was looked at last, and when it had grown since the time before.
+    progress: (u64, Instant),
 }
 
 /// What the passing of time asks for.
@@ -68,6 +87,8 @@ struct Pulse {
 pub(super) enum Due {
     /// Ask for the next packet.
     Urge,
+    /// Look after what has been missing for long.
+    LookBack,
     /// Ask for everything that has not come.
     Renew,
     /// The peer is lost.
@@ -81,6 +102,13 @@ pub(super) enum Silence {
     Short,
     /// It may have forgotten the flow.
     Long,
+}
+
+impl Pulse {
+    /// How long a silence is none.
+    fn patience(&self) -> Duration {
+        if self.is_more_due { self.rtt.max(URGE_SOONEST).min(URGE_AFTER) } else { URGE_AFTER }
+    }
 }
 
 impl<K> Session<K> {
@@ -109,10 +137,13 @@ impl<K> Session<K> {
                 is_mutual: false,
                 next_beat: now,
                 next_urge: now + RENEW_AFTER,
+                is_more_due: false,
+                is_urged: false,
                 renewals: 0,
                 their_time: None,
                 rtt: Duration::from_millis(100),
                 told_received: 0,
+                progress: (0, now),
             },
         }
     }
@@ -153,9 +184,26 @@ impl<K> Session<K> {
             pulse.renewals += 1;
             return Some(Due::Renew);
         }
-        let is_silent = silent >= URGE_AFTER;
-        pulse.next_urge = if is_silent { now + URGE_EVERY } else { pulse.heard.unwrap_or(now) + URGE_AFTER };
-        is_silent.then_some(Due::Urge)
+        let patience = pulse.patience();
+        if silent < patience {
+            pulse.next_urge = now + (patience - silent);
+            return self.is_stuck(now).then_some(Due::LookBack);
+        }
+        let pause = silent.scaled(1, URGE_SHARE).max(pulse.rtt.scaled(1, 2)).max(URGE_SOONEST.scaled(1, 2));
+        pulse.next_urge = now + pause.min(URGE_SLOWEST);
+        pulse.is_urged = true;
+        Some(Due::Urge)
+    }
+
+    /// Whether bytes come, and have not for long come in order. Signs of life are among them.
+    fn is_stuck(&mut self, now: Instant) -> bool {
+        let (end, rtt) = (self.inbox.in_order_end(), self.pulse.rtt);
+        let (before, since) = self.pulse.progress;
+        let is_stuck = end == before && now.since(since) >= STUCK_AFTER.max(rtt.scaled(4, 1));
+        if end != before || is_stuck {
+            self.pulse.progress = (end, now);
+        }
+        is_stuck
     }
 
     /// Queues a sign of life.
@@ -173,14 +221,28 @@ impl<K> Session<K> {
         self.inbox.in_order_end() - self.pulse.told_received
     }
 
-    /// Something came from the peer. After a silence it may not know all that it was asked for.
-    pub(super) fn on_heard(&mut self, now: Instant) -> Option<Silence> {
-        let before = self.pulse.heard.replace(now)?;
+    /// Something came from the peer, which has more to send or not. After a silence it may not know all that it was asked for.
+    pub(super) fn on_heard(&mut self, now: Instant, is_more_due: bool) -> Option<Silence> {
+        let pulse = &mut self.pulse;
+        let was_more_due = core::mem::replace(&mut pulse.is_more_due, is_more_due);
+        let noticed = if was_more_due { pulse.rtt.scaled(1, 2).max(SHORTEST_OUTAGE) } else { Duration::MAX };
+        pulse.next_urge = pulse.next_urge.min(now + pulse.patience());
+        let is_urged = core::mem::take(&mut pulse.is_urged);
+        let before = pulse.heard.replace(now)?;
         match now.since(before) {
             silent if silent >= FORGETFUL_AFTER => Some(Silence::Long),
-            silent if silent >= URGE_AFTER => Some(Silence::Short),
+            silent if is_urged || silent >= noticed => Some(Silence::Short),
             _ => None,
         }
+    }
+
+    /// The last bytes that there were to send have left: a sign of life is to follow. True when that is sooner than
+    /// [`Session::next_timeout`] was.
+    pub(super) fn on_tail(&mut self, now: Instant) -> bool {
+        let pause = self.pulse.rtt.scaled(1, TAIL_SHARE).max(TAIL.0).min(TAIL.1);
+        let is_sooner = now + pause < self.next_timeout();
+        self.pulse.next_beat = self.pulse.next_beat.min(now + pause);
+        is_sooner
     }
 
     /// The peer's sign of life; returns how much of our trunk it has.
@@ -228,6 +290,11 @@ impl<K> Session<K> {
     /// Whether there is something to send.
     pub(super) fn has_something(&self) -> bool {
         !self.control.is_empty() || !self.turns.is_empty()
+    }
+
+    /// Whether that is more than a sign of life.
+    pub(super) fn has_news(&self) -> bool {
+        !self.turns.is_empty() || self.control.iter().any(|frame| !matches!(frame, Frame::Beat { .. }))
     }
 
     /// Fills a record of at most `room` bytes, its overhead included: first what is about streams, then their bytes. Adds

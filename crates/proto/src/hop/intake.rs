@@ -165,12 +165,33 @@ impl Intake {
             self.last_in_order = Some(self.last_in_order.map_or(number, |last| last.max(number)));
         }
         self.expected.remove(seen.range);
-        // What of the old requests does not come now was lost with the path.
-        if !self.is_live && self.wakes(&seen) {
-            self.loss.suspect(seen.now, &self.expected);
+        if self.wakes(&seen) {
+            self.suspect(&seen);
         }
         self.last_arrival = seen.now;
         self.loss.on_seen(seen, &self.expected, self.payload, repairs)
+    }
+
+    /// The path was silent: what of the old requests does not come now was lost with it. Of a live flow much of that may not
+    /// exist yet; but the hop knows how many packets it lost, and nothing arrived behind those.
+    fn suspect(&mut self, seen: &Seen) {
+        if !self.is_live {
+            return self.loss.suspect(seen.now, self.expected.iter());
+        }
+        // A hole of before may have been asked for in vain, even until its tries were used up.
+        self.loss.forgive(seen.now);
+        self.suspect_missing(seen.now);
+        let next = self.loss.next();
+        if seen.range.start <= next {
+            let lost = ByteRange::at(next.max(seen.range.end), seen.missing_on_hop * self.payload);
+            self.loss.suspect(seen.now, self.expected.intersect(lost));
+        }
+    }
+
+    /// Suspects what is missing below what has come and not taken care of.
+    pub fn suspect_missing(&mut self, now: Instant) {
+        let come = ByteRange::new(0, self.loss.next());
+        self.loss.suspect(now, self.expected.intersect(come));
     }
 
     /// Bytes arrived from a node that answered before the present one: nothing can be told from their order.
@@ -262,6 +283,32 @@ mod tests {
 
     const STEP: u64 = 12 * 1350;
 
+    fn seen(millis: u64, range: ByteRange) -> Seen {
+        Seen {
+            now: Instant::ZERO + Duration::from_millis(millis),
+            range,
+            answers_until: Instant::ZERO,
+            missing_on_hop: 0,
+            hop_rtt: Duration::from_millis(20),
+            reorder: 3,
+            patience: Duration::ZERO,
+            waited: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn after_an_outage_a_live_flow_asks_for_as_much_as_the_hop_lost_and_not_for_what_is_to_come() {
+        let mut intake = Intake::live(Instant::ZERO, &Config::default());
+        intake.ask(ByteRange::new(0, 100 * 1350));
+        let (mut repairs, payload) = (Vec::new(), Config::default().payload as u64);
+        intake.on_seen(seen(10, ByteRange::new(0, payload)), 1, |_, _| 0, &mut repairs);
+        // Twenty packets were lost with the path; the next one was asked for once more, and has number 22.
+        intake.on_seen(seen(1_000, ByteRange::at(payload, payload)), 22, |_, _| 20, &mut repairs);
+        let due = intake.next_timeout(Duration::from_millis(20)).expect("they are missed");
+        intake.on_timeout(due, Duration::from_millis(20), &mut repairs);
+        assert_eq!(repairs, [ByteRange::at(2 * payload, 20 * payload)]);
+    }
+
     fn intake() -> Intake {
         Intake::new(Instant::ZERO, &Config::default(), 0)
     }
@@ -280,17 +327,7 @@ mod tests {
     fn what_has_arrived_is_not_repeated() {
         let mut intake = intake();
         intake.ask(ByteRange::new(0, STEP));
-        let seen = Seen {
-            now: Instant::ZERO,
-            range: ByteRange::new(0, 1_000),
-            answers_until: Instant::ZERO,
-            missing_on_hop: 0,
-            hop_rtt: Duration::from_millis(20),
-            reorder: 3,
-            patience: Duration::ZERO,
-            waited: Duration::ZERO,
-        };
-        intake.on_seen(seen, 0, |_, _| 0, &mut Vec::new());
+        intake.on_seen(seen(0, ByteRange::new(0, 1_000)), 0, |_, _| 0, &mut Vec::new());
         assert_eq!(intake.ask(ByteRange::at(STEP, STEP)).ranges[0], ByteRange::new(1_000, 2 * STEP));
     }
 }

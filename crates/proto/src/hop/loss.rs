@@ -120,12 +120,7 @@ impl LossDetector {
                 State::Upstream { asks: 0 }
             };
             for range in expected.intersect(skipped) {
-                let mut at = range.start;
-                while let Some(piece) = self.untracked(ByteRange::new(at, range.end)) {
-                    self.track(Hole { range: piece, state, since: seen.now });
-                    explained += piece.len().div_ceil(payload);
-                    at = piece.end;
-                }
+                explained += self.track_rest(range, state, seen.now, payload);
             }
             if seen.missing_on_hop == 0 {
                 explained = 0;
@@ -175,13 +170,28 @@ impl LossDetector {
         self.holes.iter().map(|hole| deadline(hole, &self.rules, hop_rtt)).min()
     }
 
-    /// Suspects everything expected that is not taken care of.
-    pub fn suspect(&mut self, now: Instant, expected: &RangeSet) {
-        for range in expected.iter() {
-            if !self.is_tracking(range) {
-                self.track(Hole { range, state: State::Suspected { later: 0, until: now }, since: now });
-            }
+    /// Suspects what of `missing` is not taken care of.
+    pub fn suspect(&mut self, now: Instant, missing: impl Iterator<Item = ByteRange>) {
+        let state = State::Suspected { later: 0, until: now };
+        missing.for_each(|range| _ = self.track_rest(range, state, now, u64::MAX));
+    }
+
+    /// The path was silent: what was asked for again meanwhile was lost, too, and is asked for anew.
+    pub fn forgive(&mut self, now: Instant) {
+        for hole in self.holes.iter_mut().filter(|hole| matches!(hole.state, State::Asked { .. })) {
+            (hole.state, hole.since) = (State::Suspected { later: 0, until: now }, now);
         }
+    }
+
+    /// Tracks what of `range` is not taken care of; returns how many packets of `payload` that is.
+    fn track_rest(&mut self, range: ByteRange, state: State, since: Instant, payload: u64) -> u64 {
+        let (mut at, mut packets) = (range.start, 0);
+        while let Some(piece) = self.untracked(ByteRange::new(at, range.end)) {
+            self.track(Hole { range: piece, state, since });
+            packets += piece.len().div_ceil(payload);
+            at = piece.end;
+        }
+        packets
     }
 
     /// Everything from `next` on comes once more, from somewhere else.

@@ -30,6 +30,8 @@ pub struct Responder {
     /// The names that it asked for and that are not known here.
     pub(super) openings: Openings,
     pacer: Pacer,
+    /// Whether more waited when a packet left last: the next one waits for nothing but its time.
+    had_backlog: bool,
     echo: Echo,
     encoder: Encoder,
     counter: u16,
@@ -81,6 +83,7 @@ impl Responder {
             openings: Openings::new(now, config.missed_names_per_second),
             scheduler: scheduler(config),
             pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
+            had_backlog: false,
             echo: Echo::new(now, WireTime::default()),
             encoder: Encoder::default(),
             counter: rng.next_u64() as u16,
@@ -207,6 +210,7 @@ impl Responder {
         if let Turn::Send(chunk) = turn {
             self.charge(now, chunk.range.len());
         }
+        self.had_backlog = self.scheduler.has_backlog();
         Some(turn)
     }
 
@@ -220,7 +224,11 @@ impl Responder {
         self.spend(bytes + self.overhead - BELOW_US);
         self.carried.packets += 1;
         self.carried.bytes += bytes + self.overhead;
-        self.pacer.on_sent(now, bytes + self.overhead);
+        if self.had_backlog {
+            self.pacer.on_sent_of_backlog(now, bytes + self.overhead);
+        } else {
+            self.pacer.on_sent(now, bytes + self.overhead);
+        }
         if let Some(cold) = &mut self.cold {
             cold.on_sent(now);
         }

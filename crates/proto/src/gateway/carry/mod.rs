@@ -145,7 +145,7 @@ impl<K> Carry<K> {
         (self.queue.flows(), self.queue.bytes())
     }
 
-    fn next_timeout(&self, deadline: Duration) -> Instant {
+    pub(super) fn next_timeout(&self, deadline: Duration) -> Instant {
         let waits = self.patience.next_timeout(deadline).min(self.deliver.next_timeout(deadline));
         waits.min(self.next_tick)
     }
@@ -217,7 +217,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     }
 
     /// How long a packet of a peer's may be late.
-    fn deadline(&self, peer: u16) -> Duration {
+    pub(super) fn deadline(&self, peer: u16) -> Duration {
         let set = self.settings.carry.and_then(|carry| carry.deadline);
         let rtt = self.rtt(peer).unwrap_or_default();
         set.unwrap_or_else(|| rtt.scaled(DEADLINE_RTTS.0, DEADLINE_RTTS.1).max(LEAST_DEADLINE))

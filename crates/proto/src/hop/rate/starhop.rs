@@ -127,6 +127,13 @@ pub struct Starhop {
     block_sent: u32,
     block_lost: u32,
     calm_until: Instant,
+    /// When the last packet arrived.
+    last_at: Instant,
+}
+
+/// How long arrivals are counted before they are judged.
+fn interval_of(rtt: &HopRtt) -> Duration {
+    rtt.min().scaled(1, 2).max(Duration::from_millis(1)).min(Duration::from_millis(50))
 }
 
 impl Starhop {
@@ -150,6 +157,7 @@ impl Starhop {
             block_sent: 0,
             block_lost: 0,
             calm_until: Instant::ZERO,
+            last_at: Instant::ZERO,
         }
     }
 
@@ -283,7 +291,12 @@ impl Starhop {
         Some((grants().reduce(f64::min)?, grants().reduce(f64::max)?))
     }
 
+    /// Where losses end a silence of an interval's length, the path was gone: that is an outage, and no congestion.
     fn watch_loss(&mut self, delivery: &Delivery, received: impl FnOnce() -> Option<f64>, rtt: &HopRtt) {
+        let silence = delivery.now.since(core::mem::replace(&mut self.last_at, delivery.now));
+        if delivery.lost > 0 && silence >= interval_of(rtt) {
+            return;
+        }
         self.block_sent += delivery.advance;
         self.block_lost += delivery.lost;
         if self.block_sent < LOSS_BLOCK {
@@ -327,7 +340,7 @@ impl RateController for Starhop {
             self.watch_startup(&delivery, rtt, per_second(interval.sent_bytes));
         }
         self.watch_loss(&delivery, || per_second(interval.received_bytes), rtt);
-        let length = rtt.min().scaled(1, 2).max(Duration::from_millis(1)).min(Duration::from_millis(50));
+        let length = interval_of(rtt);
         if interval.packets < MIN_PACKETS || span < length {
             return None;
         }

@@ -109,7 +109,8 @@ fn rates(flows: &[Flow], over: Span) -> Vec<f64> {
 fn waiting(chain: &Chain) -> f64 {
     let probe = || -> std::io::Result<f64> {
         let start = Instant::now();
-        // Refused, because no program listens there. A refusal is as good as an answer.
+        // The client refuses, because no program listens on the port. The refusal ends the round trip as an answer
+        // would.
         let _ = TcpStream::connect(("10.77.1.2", 9));
         Ok(start.elapsed().as_secs_f64() * 1e3 - 100.0)
     };

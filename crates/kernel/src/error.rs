@@ -113,7 +113,7 @@ pub enum KernelError {
         /// The name that was asked for.
         name: String,
     },
-    /// Built without libbpf.
+    /// This build has no libbpf.
     #[error(
         "this build cannot load programs: it was made without the feature `kernel`; build it with libelf-dev, zlib1g-dev \
          and pkg-config installed (scripts/bootstrap.sh installs them), and without --no-default-features"

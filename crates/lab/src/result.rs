@@ -196,9 +196,9 @@ pub struct PathResult {
     pub max_hops: u32,
     /// Mean propagation delay, one way.
     pub mean_propagation_ms: f64,
-    /// The least.
+    /// Least propagation delay.
     pub min_propagation_ms: f64,
-    /// The greatest.
+    /// Greatest propagation delay.
     pub max_propagation_ms: f64,
     /// Time without a path.
     pub away_s: f64,

@@ -71,7 +71,7 @@ pub(crate) fn set_passes(passes: Option<Vec<blake3::Hash>>) {
 pub(crate) fn open(flow: &str, pass: Option<blake3::Hash>) -> Option<Open> {
     let has_payload = match &*lock(&PASSES) {
         None => true,
-        // The comparison takes the same time wherever two differ.
+        // The comparison of hashes takes the same time wherever the two differ.
         Some(passes) => pass.is_some_and(|pass| passes.contains(&pass)),
     };
     let mut tap = lock(&TAP);

@@ -49,7 +49,7 @@ impl Attacker {
         Self { socket, suite, target, token: None }
     }
 
-    /// With the site's key.
+    /// An attacker with the site's key.
     pub(crate) fn insider(site: &Site, host: usize, target: SocketAddr) -> Self {
         Self::new(site, host, target, KEY)
     }

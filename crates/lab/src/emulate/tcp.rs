@@ -28,7 +28,7 @@ pub(super) const RECORD: usize = 1448;
 /// Headers of IPv4 and TCP with time stamps, bytes.
 pub(super) const HEADERS: u32 = 52;
 
-/// The names of scenarios for congestion controls that the kernel calls otherwise.
+/// Congestion controls with another name in the kernel: the scenario's name, the kernel's name.
 const NAMES: [(&str, &str); 1] = [("newreno", "reno")];
 
 /// The kernel's name of a transport, if it is one of its congestion controls; those that are not compiled in or

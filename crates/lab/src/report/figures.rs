@@ -82,7 +82,7 @@ fn distribution(curves: &[Curve<'_>]) -> Plot {
     let quantiles =
         curves.iter().flat_map(|c| c.flow.in_order_quantiles_ms.iter().chain(&c.flow.owd_quantiles_ms));
     let (low, high) = quantiles.fold((f64::INFINITY, 0f64), |(l, h), v| (l.min(*v), h.max(*v)));
-    // A delay of seconds beside one of milliseconds needs a logarithmic axis; a narrow band would be bent by one.
+    // Delays of seconds beside delays of milliseconds need a logarithmic axis. It would distort a narrow band.
     let x = if high > 20.0 * low { Axis::log("ms") } else { Axis::linear("ms") };
     let mut plot =
         Plot::new("Share of bytes with at most this delay", x, Axis::linear("share").from(0.0).to(1.0));

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The fate of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It comes out at the far end.
+    /// The packet comes out at the far end.
     Arrives(Arrival),
-    /// It was sent and got lost on the way.
+    /// The packet was sent and got lost on the way.
     Lost,
     /// The queue was full.
     Dropped,
@@ -19,11 +19,11 @@ pub enum Verdict {
 /// The arrival of a packet at the far end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// Arrival of its last bit.
+    /// Arrival of the packet's last bit.
     pub at: Instant,
-    /// A second copy comes with it.
+    /// A second copy arrives with the packet.
     pub is_doubled: bool,
-    /// A bit of it is turned over.
+    /// A bit of the packet is wrong.
     pub is_damaged: bool,
 }
 

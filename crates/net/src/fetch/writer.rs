@@ -197,7 +197,7 @@ impl Worker {
             at += bytes.len();
             if let Err(source) = self.target.file.write_all_at(bytes, piece.start) {
                 let error = FetchError::disk("write to", self.target.path(), source);
-                // Bytes written before can still be resumed, if the state fits on the disk.
+                // A later run can still resume from the bytes written before, if the state fits on the disk.
                 let _ = self.keep();
                 return Err(error);
             }

@@ -13,11 +13,11 @@ const CHUNK: usize = 1 << 20;
 /// Outcome of hashing a file.
 #[derive(Debug)]
 pub(super) enum Hashed {
-    /// It has its hash.
+    /// The file has its hash.
     Done(Entry),
-    /// It changed while it was read, and is found again.
+    /// The file changed while it was read; the next scan finds it again.
     Changed,
-    /// It must not be served, and why.
+    /// The file must not be served, for this reason.
     Refused(String),
 }
 

@@ -49,7 +49,7 @@ pub(super) async fn serve(listener: TcpListener, site: Site, bell: Bell, history
             let service = service_fn(|request| answer(request, site, &bell, &history));
             let mut server = hyper::server::conn::http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-            // A client that breaks off is its own business.
+            // The error of a client that breaks off concerns that client alone.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
         });
     }

@@ -188,7 +188,7 @@ struct Window {
 }
 
 impl Window {
-    /// Whether one more may pass at `now`.
+    /// Whether one more message may pass at `now`.
     fn admits(&mut self, now: Instant) -> bool {
         if now.duration_since(self.began) >= PERIOD {
             *self = Self { began: now, count: 0 };

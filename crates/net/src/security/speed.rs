@@ -11,18 +11,18 @@ use starhop_proto::wire::Suite;
 use std::hint::black_box;
 use std::net::SocketAddr;
 
-/// Nanoseconds per packet.
+/// Costs of security and of the cache, nanoseconds per packet.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Speed {
     /// Bytes of the packets that are sealed.
     pub packet_bytes: u64,
-    /// To seal one for a known neighbour.
+    /// Time to seal a packet for a known neighbour.
     pub seal_ns: f64,
-    /// To open one of a known sender, replay check included.
+    /// Time to open a packet of a known sender, replay check included.
     pub open_ns: f64,
-    /// To refuse a forged packet of an unknown sender: a key is derived and tried.
+    /// Time to refuse a forged packet of an unknown sender: a key is derived and tried.
     pub refuse_ns: f64,
-    /// To find the bytes of a packet in a full cache of 256 MiB.
+    /// Time to find the bytes of a packet in a full cache of 256 MiB.
     pub lookup_ns: f64,
 }
 
@@ -33,7 +33,7 @@ const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr
 /// The face of a datagram that was sent to [`PEER`].
 const ARRIVAL: Face = Face { remote: PEER, local: PEER };
 
-/// Measures on one core, which takes about a tenth of a second.
+/// Measures on one core for about a tenth of a second.
 ///
 /// # Errors
 /// No key can be made.

@@ -48,7 +48,7 @@ const MOST_BLOCKS: usize = 64;
 const MOST_GIVEN_UP: usize = 256;
 /// Numbers begin here, so that packets before the first have no negative numbers.
 const BASE: u64 = 1 << 32;
-/// A number that leaps further than this belongs to another encoder's life: everything starts anew.
+/// A number further away than this belongs to another start of the encoder: the decoder begins anew too.
 const LONGEST_LEAP: u64 = 1 << 16;
 
 impl FecDecoder {

@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_record_that_was_changed_is_found_out() {
         let mut bytes = trunk(&[100, 100]);
-        // The key of the test sees only changes of its tag.
+        // The test's key notices only changes of its tag, so the tag is changed.
         bytes[LENGTH + 100 + 3] ^= 1;
         let mut inbox = Inbox::default();
         assert_eq!(inbox.push(&KEY, 0, &bytes, &mut Vec::new()), Err(BadRecord));

@@ -48,7 +48,7 @@ pub enum Control {
         /// The news.
         news: News,
     },
-    /// Data without payload: the end, or no such name.
+    /// Data without payload: it says that the flow ends here, or that no flow has the name.
     Answer {
         /// The hop.
         link: Slot,

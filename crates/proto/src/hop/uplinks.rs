@@ -259,7 +259,7 @@ impl Uplinks {
         Some(Heard { link, number, lost: 0, is_new_neighbour: false, is_former: false, seen })
     }
 
-    /// Looks at a hop's parity again, where it is time.
+    /// Reviews a hop's parity, if a review is due.
     fn review(&mut self, now: Instant, link: Slot) {
         if !self.links.get(link).is_some_and(|requester| requester.is_review_due(now)) {
             return;

@@ -19,7 +19,7 @@ pub struct Share {
 /// The destinations of requests, by flow.
 #[derive(Debug)]
 pub(super) struct Routes {
-    /// `None` if each flow is asked of the server that its clients address.
+    /// The upstream of flows that have no own route. `None` if requests go to the server that the clients address.
     pub(super) default: Option<Face>,
     pub(super) by_flow: BTreeMap<FlowId, Face>,
     /// Upstreams that share the flows; empty if the default has all flows.

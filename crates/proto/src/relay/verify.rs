@@ -19,7 +19,7 @@ pub const GROUP: u64 = 16 * 1024;
 /// The longest proof that is looked for, in bytes: with 32 bytes for each group, that of an object of 1 GiB.
 pub const MAX_PROOF: u64 = 2 << 20;
 
-/// Between two looks for the proof of one flow.
+/// Interval between two looks for the proof of one flow.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Nanoseconds that pass after each byte of a proof that was tried: a byte takes about 3 ns to check, so that a

@@ -70,7 +70,7 @@ struct Fetch {
 
 #[derive(Debug)]
 enum Stage {
-    /// It is asked for when the application wants it to begin.
+    /// The flow is requested at the time when the application begins it.
     Pending(Request, CheckedSink),
     Open,
     /// The flow is over; its final counters.

@@ -39,7 +39,7 @@ pub enum Action {
     NodeUp(NodeId),
     /// Links go up and down, and routes follow.
     Links {
-        /// Which, and whether up.
+        /// The links, each with whether it is up.
         states: Vec<(LinkId, bool)>,
         /// Packets under way on a link that goes down still arrive.
         keep: bool,

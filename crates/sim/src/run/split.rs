@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 /// TCP to the gateway, and the connection beyond it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SplitTransport {
-    /// Between the server and the gateway.
+    /// TCP between the server and the gateway.
     pub terrestrial: TcpConfig,
-    /// Between the gateway and the client.
+    /// The connection between the gateway and the client.
     pub satellite: SplitConfig,
 }
 

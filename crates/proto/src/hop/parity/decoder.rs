@@ -109,7 +109,7 @@ impl Decoder {
             *self = Self::default();
             return;
         }
-        // Not less than before: parity of an earlier plan is still on its way.
+        // The capacity never shrinks: parity of an earlier plan is still on its way.
         self.capacity = self.capacity.max((reach + reach / 4 + SPARE).min(MOST_KEPT));
         self.trim();
     }

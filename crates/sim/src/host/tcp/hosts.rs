@@ -176,7 +176,7 @@ pub struct TcpSplice {
     sender: Sender,
     upstream: SocketAddr,
     downstream: Option<SocketAddr>,
-    /// Bytes that it holds at most.
+    /// The most bytes that the splice holds.
     buffer: Option<u64>,
     window: u64,
     is_asking: bool,

@@ -23,7 +23,7 @@ pub enum Deed {
     Switch {
         /// The link.
         link: LinkId,
-        /// The link goes on, not off.
+        /// Whether the link is switched on.
         is_up: bool,
         /// Packets under way still arrive.
         keep: bool,

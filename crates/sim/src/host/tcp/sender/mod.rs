@@ -62,7 +62,7 @@ enum Phase {
     },
 }
 
-/// The window before a reduction, in case that it was a mistake.
+/// The window before a reduction, restored if the reduction was a mistake.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Undo {
     cwnd: f64,

@@ -89,7 +89,7 @@ impl World {
         Self::with("", true)
     }
 
-    /// With more lines in the site's configuration.
+    /// A world with more lines in the site's configuration.
     fn with(more: &str, up: bool) -> Self {
         let world = Self::over(Site::new(&[LAN, SATELLITE, LAN]), "hold_seconds = 4\n", more);
         if up {
@@ -98,7 +98,7 @@ impl World {
         world
     }
 
-    /// Whose gateways wait so long for a silent peer.
+    /// A world whose gateways wait `hold_seconds` for a silent peer.
     fn patient(hold_seconds: u32) -> Self {
         let hold = format!("hold_seconds = {hold_seconds}\n");
         let world = Self::over(Site::new(&[LAN, SATELLITE, LAN]), &hold, "");
@@ -106,7 +106,7 @@ impl World {
         world
     }
 
-    /// With more lines in both configurations, and in the site's alone.
+    /// A world with more lines in both configurations, and in the site's alone.
     fn over(site: Site, of_both: &str, more: &str) -> Self {
         Self::between(site, ["10.77.1.1", "10.77.1.2"], of_both, more)
     }

@@ -488,18 +488,18 @@ fn idle_gateways_stay_together_and_say_little() {
     assert!(world.is_read(1, mirrored(stream), b"still there"));
 }
 
-/// What came of a transfer with an outage in it.
+/// The result of a transfer with an outage in it.
 #[derive(Clone, Copy, Debug)]
 struct Outage {
-    /// From its end until the next byte came.
+    /// Time from the end of the outage until the next byte came.
     first: Option<Duration>,
-    /// Until all had come.
+    /// Time from the end of the outage until all bytes had come.
     all: Option<Duration>,
-    /// Bytes that were still to come when it ended, of the direction that had more of them.
+    /// Bytes that were still to come at the end of the outage, in the direction with more of them.
     left: usize,
 }
 
-/// Both directions carry `bytes`, and everything is lost for `span` from 500 ms on.
+/// Both directions carry `bytes`, and all packets are lost for `span` from 500 ms on.
 fn transfer_with_outage(world: &mut World, span: Duration, bytes: &[u8]) -> Outage {
     let stream = world.open(80);
     world.run(ms(600), |_| false);
@@ -542,7 +542,7 @@ fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
             let outage = transfer_with_outage(&mut world, ms(span), &bytes);
             let least = rate.time_for(outage.left as u64 * 1407 / 1324);
             println!("{span} ms, loss {loss}, seed {seed}: {outage:?}, at the full rate {least:?}");
-            // Asked every 250 ms at most, answered after 50, and a hole that was there before takes as much again.
+            // A question every 250 ms at most, its answer after 50 ms, and the same again for an older hole.
             assert!(outage.first.is_some_and(|first| first < ms(360)), "{span} ms, loss {loss}: {outage:?}");
             assert!(
                 outage.all.is_some_and(|all| all < least + ms(1_000)),

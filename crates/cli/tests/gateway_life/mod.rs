@@ -46,7 +46,7 @@ const EXPEDITED: u32 = 0xb8;
 fn the_class_of_a_connection_is_kept() {
     let world = World::new();
     world.serve(9000, echo_after_the_end);
-    // Both ends count what arrives with the class, and without.
+    // Both ends count packets that arrive with the class and without it.
     for (host, port) in [(SERVER, "dport"), (CLIENT, "sport")] {
         let rule = |class: &str| format!("nft add rule ip t in ip dscp {class} tcp {port} 9000 counter");
         let table = "nft add table ip t; nft add chain ip t in '{ type filter hook input priority 0; }'";
@@ -136,7 +136,8 @@ fn a_narrow_path_carries_small_packets() {
     assert_eq!(world.flow_end()["carried"], "split");
 }
 
-/// What a client asks of [`break_off`]: who resets, whether the client ends its direction before, and after how many bytes.
+/// A client's order to [`break_off`]: the end that resets, whether the client ends its direction before, and the
+/// number of bytes before the reset.
 #[derive(Clone, Copy, Debug)]
 struct Break {
     by_server: bool,
@@ -158,7 +159,7 @@ impl Break {
     }
 }
 
-/// How connections ended that the client broke off.
+/// The errors by which the server noticed connections that the client broke off.
 static BROKEN: Mutex<Vec<ErrorKind>> = Mutex::new(Vec::new());
 
 fn abort(socket: TcpStream) {
@@ -166,7 +167,7 @@ fn abort(socket: TcpStream) {
     drop(socket);
 }
 
-/// The server's part: resets after so many bytes, or notes how the client does.
+/// The server's part: resets after as many bytes as the client orders, or notes the error of the client's reset.
 fn break_off(mut socket: TcpStream) {
     let mut told = [0; Break::LEN];
     socket.read_exact(&mut told).expect("what is to be done");
@@ -217,7 +218,7 @@ fn a_reset_at_any_point_is_a_reset() {
                     } else {
                         socket.write_all(&content(after, 1)).expect("to write");
                     }
-                    // A client that is gone before anybody accepted it was never there.
+                    // The server would not see a client that is gone before its connection is accepted.
                     std::thread::sleep(Span::from_millis(100));
                     abort(socket);
                 }
@@ -231,7 +232,7 @@ fn a_reset_at_any_point_is_a_reset() {
         std::thread::sleep(Span::from_millis(50));
     }
     let broken = BROKEN.lock().expect("no panic");
-    // A writer hears of it as a broken pipe where the reset came before its next write.
+    // A write after the reset has arrived fails with a broken pipe.
     let is_reset = |kind: &ErrorKind| matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
     assert!(broken.len() == by_client && broken.iter().all(is_reset), "{by_client}: {broken:?}");
 }
@@ -249,11 +250,11 @@ fn gateways_speak_ipv6() {
     }
 }
 
-/// What passes a host with UDP port 4433 is lost from now on.
+/// From now on a host drops all packets to UDP port 4433.
 const CUT: &str = "nft add table inet cut; nft add chain inet cut in '{ type filter hook prerouting priority -300; }'; \
                    nft add rule inet cut in udp dport 4433 drop";
 
-/// Bytes go both ways when all packets of the gateways are lost for so long; they all arrive, and soon.
+/// Bytes go both ways when all packets of the gateways are lost for `seconds`. All bytes arrive, and soon.
 fn outage_costs_no_byte(seconds: u64) {
     let world = World::patient(90);
     world.serve(9000, |mut socket| {

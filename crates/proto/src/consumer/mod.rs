@@ -232,7 +232,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         }
     }
 
-    /// Looks after what of a live flow is missing below what has come, and was given up: no timeout asks for it.
+    /// Asks again for bytes of a live flow that are missing below the newest arrival and were given up: no timeout
+    /// asks for them.
     pub fn look_back(&mut self, now: Instant, flow: FlowId) {
         let Some(slot) = self.flows.find(&flow) else { return };
         self.with_flow(slot, |flow, _| flow.look_back(now));

@@ -1,13 +1,14 @@
 //! The gateway: users' connections as streams between two gateways, over Starhop's hops.
 //!
-//! Each gateway has one *trunk* per peer: a live flow to which it appends *records*, sealed from end to end, and of which
-//! the peer always has a window asked for. A stream is opened, fed and ended by frames in records; so a request travels
-//! with the opening, its answer finds credit waiting, and both cost one round trip together. A record is one packet and is
-//! opened when it comes, so that streams do not wait for each other's losses; hops repair what is lost. Whose bytes
-//! go into the next record is decided when it is due, short exchanges first (`turns`).
+//! Each gateway has one *trunk* per peer: a live flow to which it appends *records*, sealed from end to end, and of
+//! which the peer always has a window asked for. A stream is opened, fed and ended by frames in records; so a
+//! request travels with the opening, its answer finds credit waiting, and both cost one round trip together. A
+//! record is one packet and is opened when it comes, so that streams do not wait for each other's losses; hops
+//! repair losses. The stream whose bytes go into the next record is chosen when the record is due, short exchanges
+//! first (`turns`).
 //!
-//! From the top down: [`Gateway`] is the node. A `session` is what it knows of a peer, `stream` the two halves of a
-//! connection, `inbox` opens records, `store` keeps what was not acknowledged, `frame` is the wire.
+//! From the top down: [`Gateway`] is the node. A `session` is the state of a peer, `stream` the two halves of a
+//! connection, `inbox` opens records, `store` keeps unacknowledged bytes, `frame` is the wire.
 
 mod carry;
 mod frame;
@@ -51,18 +52,18 @@ pub struct StreamId {
     pub session: u32,
     /// Whether this gateway opened it.
     pub ours: bool,
-    /// Its number among those of whoever opened it.
+    /// Its number among those of the gateway that opened it.
     pub number: u64,
 }
 
-/// What a gateway tells its application.
+/// An event for the gateway's application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GatewayEvent {
     /// The peer opened a stream: connect to its target, then call [`Gateway::connected`] or [`Gateway::reset`].
     Opened {
         /// The stream.
         stream: StreamId,
-        /// Where it came from and goes.
+        /// Its source and target.
         opening: Opening,
     },
     /// The target of a stream has accepted.
@@ -84,7 +85,7 @@ pub enum GatewayEvent {
     Reset {
         /// The stream.
         stream: StreamId,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
     /// A peer answers, or no longer does.
@@ -96,9 +97,10 @@ pub enum GatewayEvent {
     },
 }
 
-/// What two gateways share, beforehand or in their own way: names that nobody else can guess, and keys.
+/// The secret that two gateways share, beforehand or in their own way: names that no other node can guess, and
+/// keys.
 pub trait Bond {
-    /// What seals the records of a trunk. One key is one direction of one session.
+    /// The key that seals the records of a trunk. One key is one direction of one session.
     type Key: SealKey;
 
     /// The first half of the names by which hellos are asked: of us, or of the peer.
@@ -111,21 +113,21 @@ pub trait Bond {
     fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, Self::Key);
 }
 
-/// What a gateway is told of a peer.
+/// A gateway's configuration of a peer.
 #[derive(Clone, Debug)]
 pub struct PeerSpec<B> {
-    /// Whom to ask for the peer's bytes: the peer itself, or the first relay on the way.
+    /// The neighbour that is asked for the peer's bytes: the peer itself, or the first relay on the way.
     pub address: SocketAddr,
-    /// What both share.
+    /// The secret that both share.
     pub bond: B,
 }
 
-/// How a gateway behaves.
+/// Settings of a gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GatewaySettings {
     /// Bytes that are asked of a peer ahead: more than the path holds.
     pub window: u64,
-    /// How long a silent peer is waited for before its streams end.
+    /// Silence of a peer after which its streams end.
     pub hold: Duration,
     /// The most streams at once.
     pub max_streams: usize,
@@ -169,7 +171,7 @@ pub struct GatewayStats {
     pub bad_datagrams: u64,
 }
 
-/// A record that is not what was sealed there, or holds what makes no sense.
+/// A record that was changed since it was sealed, or whose contents make no sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct BadRecord;
 
@@ -215,7 +217,7 @@ struct Scratch {
     ended: Vec<StreamId>,
 }
 
-/// What arrived of a flow, until it is looked at.
+/// Arrived bytes of a flow that are not processed yet.
 #[derive(Debug, Default)]
 struct Mail {
     pieces: Vec<ByteRange>,
@@ -309,7 +311,7 @@ impl SealKey for PlainKey {
     }
 }
 
-/// A trunk holds this much that was not sent: two packets, or what leaves within a millisecond.
+/// Unsent bytes that a trunk may hold: two packets, or the bytes that leave within a millisecond.
 const AHEAD: Duration = Duration::from_millis(1);
 
 impl<B: Bond, C: Suite> Gateway<B, C> {
@@ -401,13 +403,13 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
     }
 
-    /// What came of a stream and was not read, in two pieces.
+    /// The unread bytes of a stream, in two pieces.
     pub fn readable(&self, id: StreamId) -> (&[u8], &[u8]) {
         let stream = self.streams.find(&id).and_then(|slot| self.streams.get(slot));
         stream.map_or((&[], &[]), |stream| stream.receive.ready())
     }
 
-    /// Notes that `count` bytes of what is readable were taken. True when these were the last: the far end has finished.
+    /// Notes that `count` readable bytes were taken. True if these were the last: the far end has finished.
     pub fn consume(&mut self, now: Instant, id: StreamId, count: usize) -> bool {
         let rtt = self.rtt(id.peer).unwrap_or_default();
         let Some(stream) = self.stream_mut(id) else { return false };
@@ -510,7 +512,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         Some(stream)
     }
 
-    /// Appends records to a peer's trunk while what waits there is short.
+    /// Appends records to a peer's trunk while few bytes wait there.
     fn pump(&mut self, now: Instant, peer: u16) {
         loop {
             let Some(session) = self.peers.get_mut(usize::from(peer)).and_then(|p| p.session.as_mut()) else {
@@ -549,7 +551,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
     }
 
-    /// Looks at what came of a flow whose sender has more to send or not, and at what the roles have to tell.
+    /// Processes arrived bytes of a flow, with whether its sender has more to send, and the events of the roles.
     fn settle(&mut self, now: Instant, arrived: Option<(FlowId, bool)>) {
         let of_peer = arrived.and_then(|(flow, more)| Some((self.by_flow.get(&flow).copied()?, more)));
         if let Some((peer, is_more_due)) = of_peer {

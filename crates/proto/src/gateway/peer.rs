@@ -230,7 +230,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.on_packets_timeout(now, index);
     }
 
-    /// Opens the records that came from a peer, which had more to send than it was allowed to or not.
+    /// Opens the records from a peer. `is_more_due` says whether the peer had more to send than it was allowed to.
     pub(super) fn take_mail(&mut self, now: Instant, index: u16, is_more_due: bool) {
         let Some(session) = self.peers.get(usize::from(index)).and_then(|peer| peer.session.as_ref()) else {
             return;

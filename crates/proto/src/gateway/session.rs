@@ -13,28 +13,31 @@ use alloc::vec::Vec;
 const BEAT: Duration = Duration::from_millis(250);
 /// Silence after which new streams take another path.
 const DOWN_AFTER: Duration = Duration::from_secs(2);
-/// Silence after which the peer is asked where it is: three signs of life. A peer that had more to send is asked after a
-/// round trip, within these bounds.
+/// Silence after which the peer is asked for its next packet: three signs of life. A peer that had more to send is
+/// asked after a round trip, within these bounds.
 const URGE_AFTER: Duration = Duration::from_millis(750);
 const URGE_SOONEST: Duration = Duration::from_millis(50);
-/// A pause of a peer that had more to send may have cost requests from so long on, and half a round trip.
+/// Requests may have been lost in a pause of at least this length, and of half a round trip, of a peer that had
+/// more to send.
 const SHORTEST_OUTAGE: Duration = Duration::from_millis(20);
-/// Between two such questions: this share of the silence so far, so that it becomes no longer than that by asking, and at
-/// most four of 64 bytes a second.
+/// Interval between two such questions: the silence so far, divided by this. So the questions prolong a silence by
+/// at most this share, and there are at most four of 64 bytes a second.
 const URGE_SHARE: u64 = 8;
 const URGE_SLOWEST: Duration = Duration::from_millis(250);
-/// After the last bytes that there were to send a sign of life follows: it shows when they were lost. So long after them
-/// that they are not lost together, and in a share of the round trip that their repair takes.
+/// A sign of life follows the last bytes that there were to send, and shows their loss. The pause before it is the
+/// round trip divided by this, within the bounds below: long enough that both are not lost together, short beside
+/// the round trip of a repair.
 const TAIL_SHARE: u64 = 8;
 const TAIL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
-/// What has been missing for so long, and for four round trips, may have been given up.
+/// Bytes that have been missing for this time, and for four round trips, may have been given up.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
-/// What a session began with is asked for once more after this time: longer than the round trip over two satellites.
+/// The first requests of a session are repeated once after this time: longer than the round trip over two
+/// satellites.
 const RENEW_AFTER: Duration = Duration::from_millis(1_500);
-/// After a silence of this length the peer may have forgotten what it was asked for.
+/// After a silence of this length the peer may have forgotten our requests.
 const FORGETFUL_AFTER: Duration = Duration::from_secs(10);
 
-/// Two gateways that know of each other: the streams between them and what is to be said about them.
+/// Two gateways that know of each other: the streams between them and the frames about them.
 pub(super) struct Session<K> {
     peer: u16,
     /// Which of the sessions with the peer this is.
@@ -47,7 +50,8 @@ pub(super) struct Session<K> {
     pub(super) turns: Turns,
     control: VecDeque<Frame<'static>>,
     next_number: u64,
-    /// The peer's trunk is asked for. Before the peer has begun the session, too, that would be in vain.
+    /// This node asks for the peer's trunk. Before the peer has begun the session, too, a request would have no
+    /// answer.
     pub(super) is_asking: bool,
     /// Numbers of streams that the peer opened, ever.
     opened: RangeSet,
@@ -60,7 +64,7 @@ pub(super) struct Trunk<K> {
     pub(super) key: K,
 }
 
-/// When the peer was heard, and when it is to hear of us.
+/// The times at which the peer was heard, and at which it is to hear from us.
 #[derive(Debug)]
 struct Pulse {
     began: Instant,
@@ -71,23 +75,23 @@ struct Pulse {
     next_urge: Instant,
     /// The peer had more to send than it was allowed to when it was heard last.
     is_more_due: bool,
-    /// It was asked where it is since it was heard.
+    /// The peer was asked for its next packet since it was heard last.
     is_urged: bool,
     renewals: u32,
     /// The peer's clock in its last sign of life, and when that came.
     their_time: Option<(u64, Instant)>,
     rtt: Duration,
     told_received: u64,
-    /// How much had come in order when that was looked at last, and when it had grown since the time before.
+    /// The end of the bytes in order at the last check, and the time of the check that last saw it grow.
     progress: (u64, Instant),
 }
 
-/// What the passing of time asks for.
+/// The action that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Due {
     /// Ask for the next packet.
     Urge,
-    /// Look after what has been missing for long.
+    /// Ask again for bytes that have been missing for long.
     LookBack,
     /// Ask for everything that has not come.
     Renew,
@@ -105,7 +109,7 @@ pub(super) enum Silence {
 }
 
 impl Pulse {
-    /// How long a silence is none.
+    /// The longest pause that is not a silence.
     fn patience(&self) -> Duration {
         if self.is_more_due { self.rtt.max(URGE_SOONEST).min(URGE_AFTER) } else { URGE_AFTER }
     }
@@ -158,7 +162,7 @@ impl<K> Session<K> {
         self.pulse.rtt
     }
 
-    /// When [`Session::on_timeout`] has something to do.
+    /// Time of the next [`Session::on_timeout`].
     pub(super) fn next_timeout(&self) -> Instant {
         self.pulse.next_beat.min(self.pulse.next_urge)
     }
@@ -195,7 +199,8 @@ impl<K> Session<K> {
         Some(Due::Urge)
     }
 
-    /// Whether bytes come, and have not for long come in order. Signs of life are among them.
+    /// Whether the bytes in order have not grown for long although the peer is heard. Its signs of life are among
+    /// the bytes.
     fn is_stuck(&mut self, now: Instant) -> bool {
         let (end, rtt) = (self.inbox.in_order_end(), self.pulse.rtt);
         let (before, since) = self.pulse.progress;
@@ -221,7 +226,8 @@ impl<K> Session<K> {
         self.inbox.in_order_end() - self.pulse.told_received
     }
 
-    /// Something came from the peer, which has more to send or not. After a silence it may not know all that it was asked for.
+    /// A packet came from the peer; `is_more_due` says whether more is to follow. Returns the silence before it, in
+    /// which requests to the peer may have been lost.
     pub(super) fn on_heard(&mut self, now: Instant, is_more_due: bool) -> Option<Silence> {
         let pulse = &mut self.pulse;
         let was_more_due = core::mem::replace(&mut pulse.is_more_due, is_more_due);
@@ -236,7 +242,7 @@ impl<K> Session<K> {
         }
     }
 
-    /// The last bytes that there were to send have left: a sign of life is to follow. True when that is sooner than
+    /// The last bytes that there were to send have left: a sign of life is to follow. True if that is sooner than
     /// [`Session::next_timeout`] was.
     pub(super) fn on_tail(&mut self, now: Instant) -> bool {
         let pause = self.pulse.rtt.scaled(1, TAIL_SHARE).max(TAIL.0).min(TAIL.1);
@@ -292,13 +298,13 @@ impl<K> Session<K> {
         !self.control.is_empty() || !self.turns.is_empty()
     }
 
-    /// Whether that is more than a sign of life.
+    /// Whether there is more to send than a sign of life.
     pub(super) fn has_news(&self) -> bool {
         !self.turns.is_empty() || self.control.iter().any(|frame| !matches!(frame, Frame::Beat { .. }))
     }
 
-    /// Fills a record of at most `room` bytes, its overhead included: first what is about streams, then their bytes. Adds
-    /// to `news` who may write again, and which streams ended here.
+    /// Fills a record of at most `room` bytes, its overhead included: first frames about streams, then their bytes.
+    /// Adds to `news` the streams that may write again, and the streams that ended here.
     pub(super) fn fill(
         &mut self,
         streams: &mut Table<StreamId, Stream>,

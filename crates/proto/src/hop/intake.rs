@@ -6,7 +6,7 @@ use crate::time::{Duration, Instant};
 use crate::wire::Ranges;
 use alloc::vec::Vec;
 
-/// What an Interest should ask for.
+/// The request of an Interest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
     /// The bytes.
@@ -15,31 +15,31 @@ pub struct Ask {
     pub repair: bool,
 }
 
-/// How fast the longest wait is forgotten, per packet.
+/// Decay of the longest waiting time, per packet.
 const FORGET: (u64, u64) = (15, 16);
 
-/// Shorter pauses are a Producer's, not an outage.
+/// Shorter pauses come from the Producer and are no outages.
 const MIN_SILENCE: Duration = Duration::from_millis(100);
 
-/// The receiving side of one flow: what was asked of the upstream and has not arrived, and what of that is lost.
+/// The receiving side of one flow: the bytes that were asked for upstream and have not arrived, and their losses.
 #[derive(Debug)]
 pub struct Intake {
     expected: RangeSet,
-    /// What was ever asked of this upstream, which answers overlapping requests once: to have it again, we
-    /// must say that it was lost.
+    /// Every range that was asked of this upstream, which answers overlapping requests once: to get a range again,
+    /// the request must say that it was lost.
     asked: RangeSet,
-    /// How often another upstream was turned to, modulo 2^16.
+    /// Number of changes to another upstream, modulo 2^16.
     turn: u16,
     loss: LossDetector,
     /// Number of the hop's packet that last carried bytes beyond those seen.
     last_in_order: Option<u64>,
     last_arrival: Instant,
-    /// How long bytes wait for their turn, the longest lately.
+    /// Longest recent waiting time of bytes for their turn.
     waited: Duration,
     payload: u64,
     span: u64,
     mechanisms: Mechanisms,
-    /// What is asked for may not exist yet: that it does not come says nothing.
+    /// Requested bytes may not exist yet: their absence means nothing.
     is_live: bool,
 }
 
@@ -67,7 +67,7 @@ impl Intake {
         Self { is_live: true, ..Self::new(now, config, 0) }
     }
 
-    /// What was asked for and has not arrived.
+    /// Bytes that were asked for and have not arrived.
     pub fn expected(&self) -> &RangeSet {
         &self.expected
     }
@@ -77,23 +77,23 @@ impl Intake {
         self.loss.next()
     }
 
-    /// When something of this flow last arrived.
+    /// Time of the last arrival in this flow.
     pub fn last_arrival(&self) -> Instant {
         self.last_arrival
     }
 
-    /// Whether `range` needs nobody's help: it is in order and still to come, or its loss is being repaired.
+    /// Whether `range` needs no repair: it is in order and still to come, or its loss is being repaired.
     pub fn is_on_its_way(&self, range: ByteRange, now: Instant, patience: Duration) -> bool {
         let patience = patience + self.patience_for_turn();
         let still_to_come = range.start >= self.loss.next() && now.since(self.last_arrival) < patience;
         self.expected.contains(range) && (still_to_come || self.loss.is_tracking(range))
     }
 
-    /// Asks for fresh bytes. The Interest also repeats what was asked just before and has not arrived, up to
-    /// the span, so that its predecessor may be lost.
+    /// Asks for fresh bytes. The Interest also repeats the last requests that have not been answered, up to the
+    /// span, so that its predecessor may be lost.
     pub fn ask(&mut self, range: ByteRange) -> Ask {
         if self.asked.overlaps(range) {
-            // Its bytes lie below those seen, so a loss of theirs shows downstream first, which asks again.
+            // These bytes lie below those seen, so the downstream notices their loss first and asks again.
             self.expected.insert(range);
             let mut ranges = Ranges::default();
             ranges.push(range);
@@ -112,12 +112,12 @@ impl Intake {
         Ask { ranges, repair: false }
     }
 
-    /// Somebody else has asked for `range` in our place, and it will come.
+    /// Another path has asked for `range` in our place, and it will come.
     pub fn adopt(&mut self, range: ByteRange) {
         self.expected.insert(range);
     }
 
-    /// Asks again for bytes that somebody misses.
+    /// Asks again for missing bytes.
     pub fn ask_again(&mut self, now: Instant, range: ByteRange) -> Ask {
         self.expected.insert(range);
         self.loss.on_asked(now, range);
@@ -126,19 +126,19 @@ impl Intake {
         Ask { ranges, repair: true }
     }
 
-    /// For how much longer than its path takes an answer is waited for, because it waits for its turn: twice as long as
-    /// lately.
+    /// Extra time for an answer that waits for its turn, beyond the time of its path: twice the recent waiting
+    /// time.
     pub fn patience_for_turn(&self) -> Duration {
         if self.mechanisms.share { self.waited.scaled(2, 1) } else { Duration::ZERO }
     }
 
-    /// For how much longer than before the next packet is waited for: twice as long as turns of the flow lie apart.
+    /// Extra time for the next packet, beyond the last one's: twice the distance of the flow's turns.
     pub fn patience_for_next(&self) -> Duration {
         let packets = self.expected.byte_count().div_ceil(self.payload).max(1);
         self.patience_for_turn().scaled(2, packets)
     }
 
-    /// Whether a path speaks again with what arrives now that was silent, as far as it can be known.
+    /// Whether the present arrival ends a silence of the path, as far as can be known.
     fn wakes(&self, seen: &Seen) -> bool {
         let silence = seen.now.since(self.last_arrival).saturating_sub(self.patience_for_turn());
         self.mechanisms.wake_up && silence > seen.hop_rtt.scaled(3, 1).max(MIN_SILENCE)
@@ -154,8 +154,9 @@ impl Intake {
         missing: impl FnOnce(u64, u64) -> u64,
         repairs: &mut Vec<ByteRange>,
     ) -> u64 {
-        // Counted from the last packet in the flow's order: what is lost between two of these may lack from
-        // it, whatever repairs arrived in between. With none to count from, a hole may well be ours.
+        // Counted from the last packet in the flow's order: any packet lost between these two may belong to the
+        // flow, even if repairs arrived in between. With no packet to count from, a hole may well be this hop's
+        // loss.
         seen.missing_on_hop = match self.last_in_order {
             Some(last) if self.mechanisms.loss_attribution => missing(last, number),
             _ => 1,
@@ -172,13 +173,14 @@ impl Intake {
         self.loss.on_seen(seen, &self.expected, self.payload, repairs)
     }
 
-    /// The path was silent: what of the old requests does not come now was lost with it. Of a live flow much of that may not
-    /// exist yet; but the hop knows how many packets it lost, and nothing arrived behind those.
+    /// The path was silent: bytes of old requests that do not come now were lost in the silence. Many such bytes of
+    /// a live flow may not exist yet; but the hop knows the number of packets that it lost, and nothing arrived
+    /// behind these.
     fn suspect(&mut self, seen: &Seen) {
         if !self.is_live {
             return self.loss.suspect(seen.now, self.expected.iter());
         }
-        // A hole of before may have been asked for in vain, even until its tries were used up.
+        // Repeated requests for an older hole may have been lost too, even all tries.
         self.loss.forgive(seen.now);
         self.suspect_missing(seen.now);
         let next = self.loss.next();
@@ -188,13 +190,13 @@ impl Intake {
         }
     }
 
-    /// Suspects what is missing below what has come and not taken care of.
+    /// Suspects bytes that are missing below the newest arrival and not tracked yet.
     pub fn suspect_missing(&mut self, now: Instant) {
         let come = ByteRange::new(0, self.loss.next());
         self.loss.suspect(now, self.expected.intersect(come));
     }
 
-    /// Bytes arrived from a node that answered before the present one: nothing can be told from their order.
+    /// Bytes arrived from a node that answered before the present one: their order shows nothing.
     pub fn on_former(&mut self, range: ByteRange) {
         self.expected.remove(range);
     }
@@ -215,12 +217,12 @@ impl Intake {
         self.loss.on_unexplained_loss(now, repairs);
     }
 
-    /// When [`Intake::on_timeout`] has something to ask.
+    /// Time of the next [`Intake::on_timeout`].
     pub fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
         self.loss.next_timeout(hop_rtt)
     }
 
-    /// Adds to `repairs` what has to be asked for again by now.
+    /// Adds to `repairs` the bytes that have to be asked for again by now.
     pub fn on_timeout(&mut self, now: Instant, hop_rtt: Duration, repairs: &mut Vec<ByteRange>) {
         self.loss.on_timeout(now, hop_rtt, repairs);
     }
@@ -237,7 +239,7 @@ impl Intake {
         self.loss.forget_beyond(length);
     }
 
-    /// Another upstream is asked from now on, for all that is expected.
+    /// Another upstream is asked from now on, for all expected bytes.
     pub fn on_new_path(&mut self, now: Instant) {
         self.next_turn();
         self.asked = self.expected.clone();
@@ -246,7 +248,7 @@ impl Intake {
         self.loss.rewind(self.expected.first().map_or(u64::MAX, |first| first.start));
     }
 
-    /// What was asked of upstreams until now is void.
+    /// All requests so far are void.
     fn next_turn(&mut self) {
         if self.mechanisms.epochs {
             self.turn = self.turn.wrapping_add(1);
@@ -258,7 +260,7 @@ impl Intake {
         self.turn
     }
 
-    /// Nobody wants what was asked for any more.
+    /// The requested bytes are not wanted any more.
     pub fn forget(&mut self) {
         self.next_turn();
         self.expected.clear();

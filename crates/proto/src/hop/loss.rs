@@ -1,9 +1,9 @@
-//! What is missing from a flow on one hop, who has to repair it, and when to ask again.
+//! Missing ranges of a flow on one hop: the node that has to repair each, and the time of the next request.
 //!
-//! LEOTP's Sequence Hole Retransmission (algorithm 1) with two additions. A repair that is lost is found lost
-//! and asked for again: a packet that the Responder sent after it had received our request must come after
-//! the repair, so `reorder` such packets condemn it. And where the hop's counter has no gap, a hole is not
-//! this hop's loss: somebody upstream is repairing it, with no Void Packet Header needed to say so.
+//! LEOTP's Sequence Hole Retransmission (algorithm 1) with two additions. First, a lost repair is found and asked
+//! for again: a packet that the Responder sent after it had received our request must come after the repair, so
+//! `reorder` such packets condemn it. Second, if the hop's counter has no gap, a hole is not this hop's loss: a
+//! node upstream is repairing it, and no Void Packet Header is needed to say so.
 
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Perhaps only late: `later` packets have passed it. Until a time parity may make it good.
+    /// Perhaps only late: `later` packets have passed it. Before `until` parity may repair it.
     Suspected { later: u32, until: Instant },
     /// Asked for again, `tries` times.
     Asked { later: u32, tries: u32 },
@@ -33,27 +33,27 @@ impl State {
 struct Hole {
     range: ByteRange,
     state: State,
-    /// When the state was entered.
+    /// Time at which the state was entered.
     since: Instant,
 }
 
-/// When a hole is a loss, and how often to ask.
+/// The conditions under which a hole is a loss, and the number of requests for it.
 #[derive(Clone, Copy, Debug)]
 pub struct LossRules {
     /// Time that confirms a hole.
     pub reorder_time: Duration,
-    /// Requests per hole; one is what the papers do.
+    /// Requests per hole; the papers send one.
     pub tries: u32,
 }
 
 /// One arrival, as the detector needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// When it arrived.
+    /// Time of its arrival.
     pub now: Instant,
     /// Its bytes; empty for a mark.
     pub range: ByteRange,
-    /// The sender had, when it sent this, received what we sent before this time of our clock.
+    /// When the sender sent this, it had received all that we sent before this time of our clock.
     pub answers_until: Instant,
     /// Packets of this hop that are missing since the flow's last arrival: zero means that a hole is not ours.
     pub missing_on_hop: u64,
@@ -61,16 +61,17 @@ pub struct Seen {
     pub hop_rtt: Duration,
     /// Later packets that make a missing one a loss.
     pub reorder: u32,
-    /// How long parity may still make a missing packet good.
+    /// Time for which parity may still repair a missing packet.
     pub patience: Duration,
-    /// How long its bytes waited for their turn since they were asked for.
+    /// Time that its bytes waited for their turn since they were asked for.
     pub waited: Duration,
 }
 
 /// The most holes kept; beyond it the oldest are left to the Consumer's timeout.
 const MAX_HOLES: usize = 256;
-/// A hole that is repaired upstream is asked about after this many hopRTTs, at least [`UPSTREAM_MIN`]; the
-/// upstream's hop may be much longer than ours, so the time doubles with each answer that it is on its way.
+/// A hole that is repaired upstream is asked about after this many hopRTTs, at least [`UPSTREAM_MIN`]. The
+/// upstream's hop may be much longer than ours, so the time doubles each time that upstream answers that the bytes
+/// are on their way.
 const UPSTREAM_RTTS: u64 = 3;
 const UPSTREAM_MIN: Duration = Duration::from_millis(50);
 const UPSTREAM_DOUBLINGS: u32 = 4;
@@ -95,13 +96,14 @@ impl LossDetector {
         self.next
     }
 
-    /// Whether some of `range` is known to be missing and taken care of.
+    /// Whether some of `range` is known to be missing and is being repaired.
     pub fn is_tracking(&self, range: ByteRange) -> bool {
         self.holes.iter().any(|hole| hole.range.overlaps(range))
     }
 
-    /// A packet or a mark arrived. `expected` is what was asked for and has not arrived, without this packet;
-    /// what must be asked for again is added to `repairs`. Returns how many missing packets new holes explain.
+    /// A packet or a mark arrived. `expected` has the requested bytes that have not arrived, without this packet;
+    /// ranges that must be asked for again are added to `repairs`. Returns the number of missing packets that new
+    /// holes explain.
     pub fn on_seen(
         &mut self,
         seen: Seen,
@@ -142,8 +144,8 @@ impl LossDetector {
         self.next = self.next.max(range.end);
     }
 
-    /// Packets were lost on this hop that no hole explains: they may have been late arrivals from further
-    /// upstream, so ask for all of those that have been waited for longer than a packet is under way.
+    /// Packets were lost on this hop that no hole explains. They may have been late arrivals from further upstream,
+    /// so this asks for all holes that are older than the flight of a packet.
     pub fn on_unexplained_loss(&mut self, now: Instant, repairs: &mut Vec<ByteRange>) {
         for hole in self.holes.iter_mut().filter(|hole| matches!(hole.state, State::Upstream { .. })) {
             repairs.push(hole.range);
@@ -165,25 +167,25 @@ impl LossDetector {
             .retain_mut(|hole| deadline(hole, &rules, hop_rtt) > now || ask(hole, now, &rules, repairs));
     }
 
-    /// When the next hole's time comes.
+    /// Deadline of the next hole.
     pub fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
         self.holes.iter().map(|hole| deadline(hole, &self.rules, hop_rtt)).min()
     }
 
-    /// Suspects what of `missing` is not taken care of.
+    /// Suspects the parts of `missing` that are not tracked yet.
     pub fn suspect(&mut self, now: Instant, missing: impl Iterator<Item = ByteRange>) {
         let state = State::Suspected { later: 0, until: now };
         missing.for_each(|range| _ = self.track_rest(range, state, now, u64::MAX));
     }
 
-    /// The path was silent: what was asked for again meanwhile was lost, too, and is asked for anew.
+    /// The path was silent: repeated requests were lost too, and their bytes are asked for anew.
     pub fn forgive(&mut self, now: Instant) {
         for hole in self.holes.iter_mut().filter(|hole| matches!(hole.state, State::Asked { .. })) {
             (hole.state, hole.since) = (State::Suspected { later: 0, until: now }, now);
         }
     }
 
-    /// Tracks what of `range` is not taken care of; returns how many packets of `payload` that is.
+    /// Tracks the parts of `range` that are not tracked yet; returns their number of packets of `payload` bytes.
     fn track_rest(&mut self, range: ByteRange, state: State, since: Instant, payload: u64) -> u64 {
         let (mut at, mut packets) = (range.start, 0);
         while let Some(piece) = self.untracked(ByteRange::new(at, range.end)) {
@@ -194,7 +196,7 @@ impl LossDetector {
         packets
     }
 
-    /// Everything from `next` on comes once more, from somewhere else.
+    /// Everything from `next` on comes once more, from another node.
     pub fn rewind(&mut self, next: u64) {
         self.holes.clear();
         self.next = self.next.min(next);
@@ -216,7 +218,7 @@ impl LossDetector {
         self.fill(Instant::ZERO, ByteRange::new(length, u64::MAX));
     }
 
-    /// Bytes arrived. What lies behind them in the same hole is next: its time starts anew.
+    /// Bytes arrived. The bytes behind them in the same hole are next: their time starts anew.
     fn fill(&mut self, now: Instant, range: ByteRange) {
         let mut at = 0;
         while at < self.holes.len() {
@@ -269,7 +271,7 @@ impl LossDetector {
                     *later >= seen.reorder && *until <= seen.now
                 }
                 State::Asked { later, .. } => {
-                    // Repairs go first and in turn: only what is sent in order shows that ours is through.
+                    // Repairs go first and in turn: only a packet sent in order shows that our repair has passed.
                     *later += u32::from(is_in_order && seen.answers_until > hole.since);
                     *later >= seen.reorder
                 }

@@ -20,8 +20,8 @@ const MIN_BURST_PACKETS: u64 = 2;
 /// If the rate makes this more than the least burst, batches for segmentation offload can form.
 const BURST_TIME: Duration = Duration::from_micros(250);
 
-/// The most that a late wake-up is made good for: a turn of another process on a busy core (Linux gives 3 ms, or 4 where its clock
-/// ticks 250 times a second). It is the queue that this makes for a moment at the bottleneck.
+/// The longest delay of a wake-up that is made good: a turn of another process on a busy core (Linux gives 3 ms, or
+/// 4 if its clock ticks 250 times a second). The bottleneck then has a queue of this time for a moment.
 const MOST_LATE: Duration = Duration::from_millis(4);
 
 impl Pacer {
@@ -68,8 +68,8 @@ impl Pacer {
         self.conforms_at = self.conforms_at.max(now) + self.rate.time_for(bytes);
     }
 
-    /// As [`Pacer::on_sent`], of bytes that waited for nothing but their time: where `now` is later than that, the node was woken
-    /// late, and what that cost is made good. A node in virtual time never is.
+    /// As [`Pacer::on_sent`], of bytes that waited only for their time: if `now` is later, the node was woken late,
+    /// and the lost time is made good. A node in virtual time is never woken late.
     pub fn on_sent_of_backlog(&mut self, now: Instant, bytes: u64) {
         self.on_sent(self.conforms_at.max(now.before(MOST_LATE)).min(now), bytes);
     }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_a_late_wake_up_cost_is_made_good_within_bounds() {
-        // In each 20 ms no more than 4 ms are made good, and what may leave ahead of its time.
+        // In each 20 ms at most 4 ms are made good, in addition to the bytes that may leave ahead of their time.
         let sent = sent_when_woken_every(Duration::from_millis(20));
         assert!((2_500_000..2_800_000).contains(&sent), "{sent}");
     }

@@ -30,7 +30,7 @@ pub struct Responder {
     /// The names that it asked for and that are not known here.
     pub(super) openings: Openings,
     pacer: Pacer,
-    /// Whether more waited when a packet left last: the next one waits for nothing but its time.
+    /// Whether more packets waited when the last one left: the next one waits only for its time.
     had_backlog: bool,
     echo: Echo,
     encoder: Encoder,

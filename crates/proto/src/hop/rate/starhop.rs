@@ -127,11 +127,11 @@ pub struct Starhop {
     block_sent: u32,
     block_lost: u32,
     calm_until: Instant,
-    /// When the last packet arrived.
+    /// Arrival of the last packet.
     last_at: Instant,
 }
 
-/// How long arrivals are counted before they are judged.
+/// Interval over which arrivals are counted before they are judged.
 fn interval_of(rtt: &HopRtt) -> Duration {
     rtt.min().scaled(1, 2).max(Duration::from_millis(1)).min(Duration::from_millis(50))
 }
@@ -291,7 +291,8 @@ impl Starhop {
         Some((grants().reduce(f64::min)?, grants().reduce(f64::max)?))
     }
 
-    /// Where losses end a silence of an interval's length, the path was gone: that is an outage, and no congestion.
+    /// Counts losses for the loss rate. Losses after a silence of an interval's length do not count: the path was
+    /// gone, which is an outage, not congestion.
     fn watch_loss(&mut self, delivery: &Delivery, received: impl FnOnce() -> Option<f64>, rtt: &HopRtt) {
         let silence = delivery.now.since(core::mem::replace(&mut self.last_at, delivery.now));
         if delivery.lost > 0 && silence >= interval_of(rtt) {

@@ -19,7 +19,7 @@ const SILENCE: Duration = Duration::from_millis(1000);
 const RETRY: Duration = Duration::from_millis(50);
 /// So many changes in a row that fail, each tried a few times, and the watchdog gives up: more than five seconds.
 const MOST_FAILURES: u32 = 30;
-/// How long installing may take.
+/// Longest time for installing the rules.
 const INSTALL: Duration = Duration::from_secs(5);
 
 /// A sign of life: divert packets.
@@ -64,14 +64,14 @@ impl Watchdog {
     /// Gives a sign of life.
     ///
     /// # Errors
-    /// When the watchdog is gone.
+    /// The watchdog is gone.
     pub(crate) fn beat(&mut self, divert: bool) -> io::Result<()> {
         let sign = if divert { DIVERT } else { LET_PASS };
         let told = self.heart.as_mut().map(|heart| heart.write_all(&[sign]));
         told.and_then(Result::ok).ok_or_else(|| io::Error::other(self.obituary()))
     }
 
-    /// How the watchdog came to its end, and what that means.
+    /// A message about the end of the watchdog, and its consequence.
     fn obituary(&mut self) -> String {
         // A pipe closes a moment before its process can be waited for.
         std::thread::sleep(RETRY);
@@ -98,7 +98,7 @@ impl Drop for Watchdog {
 /// The watchdog itself: runs until the relay is gone.
 ///
 /// # Errors
-/// When the firewall cannot be changed.
+/// The firewall cannot be changed.
 pub fn watch(port: u16) -> io::Result<()> {
     hold_open(&Firewall::relay(port))
 }
@@ -114,7 +114,7 @@ pub fn watch_gateway(port: u16, rules: &str) -> io::Result<()> {
 fn hold_open(firewall: &Firewall) -> io::Result<()> {
     let mut guard = Guard::new(firewall.clone())?;
     let done = guard.run();
-    // Whoever holds the rules now lets go of them at some time, and nobody else removes what is ours.
+    // Another program that locks the rules now will release them at some time, and only this watchdog removes ours.
     let tries = if guard.has_diverted { MOST_FAILURES } else { 1 };
     let removed = (0..tries).find_map(|_| patiently(|| firewall.remove()).ok());
     done.and(removed.ok_or_else(|| io::Error::other("the firewall's table of this relay cannot be removed")))
@@ -132,26 +132,26 @@ fn patiently(change: impl Fn() -> io::Result<()>) -> io::Result<()> {
     change()
 }
 
-/// What the watchdog knows of its relay and of the firewall.
+/// The watchdog's knowledge of its relay and of the firewall.
 #[derive(Debug)]
 struct Guard {
     firewall: Firewall,
     news: News,
     last_sign: Instant,
     is_diverting: bool,
-    /// Somebody changed rules: ours may be gone.
+    /// Another program changed rules: ours may be gone.
     is_in_doubt: bool,
     has_diverted: bool,
     failures: u32,
 }
 
-/// What the watchdog waits for.
+/// The events that the watchdog waits for.
 enum Heard {
     /// The relay lives, and wants packets diverted or not.
     Sign(bool),
     /// The relay gave no sign for too long.
     Silence,
-    /// Somebody changed firewall or routing rules.
+    /// Another program changed firewall or routing rules.
     News,
     /// The relay is gone.
     End,
@@ -207,8 +207,8 @@ impl Guard {
         Ok(signs[..count].last().map_or(Heard::End, |sign| Heard::Sign(*sign == DIVERT)))
     }
 
-    /// Diverts packets or lets them pass, as is wanted. What fails now is tried again with the next sign of life, or at
-    /// once where none comes.
+    /// Diverts packets or lets them pass, as `wanted`. A failed change is tried again with the next sign of life,
+    /// or at once if no sign comes.
     fn set(&mut self, wanted: bool) -> io::Result<()> {
         if wanted == self.is_diverting {
             return Ok(());
@@ -216,7 +216,7 @@ impl Guard {
         let done = patiently(|| if wanted { self.firewall.install() } else { self.firewall.remove() });
         if !self.has_diverted {
             let said = done.as_ref().map_or_else(io::Error::to_string, |()| "diverting".to_owned());
-            // The relay hears it, or is gone, which the next read tells.
+            // The relay reads it, or is gone, as the next read shows.
             let _ = writeln!(io::stdout(), "{}", said.replace('\n', " "));
             done?;
             (self.has_diverted, self.is_diverting) = (true, wanted);

@@ -1,4 +1,4 @@
-//! The Consumer: asks for flows, writes what arrives into a [`Sink`] each, and times out as the last resort.
+//! The Consumer: asks for flows, writes arriving bytes into a [`Sink`] each, and times out as the last resort.
 //!
 //! All flows of a Consumer share its hops: one estimate, one counter and one rate per neighbour.
 
@@ -30,13 +30,13 @@ use core::net::SocketAddr;
 pub use flow::Flow;
 use opening::Opening;
 
-/// Where received bytes go: a file, a reassembly buffer, a recorder.
+/// Destination of received bytes: a file, a reassembly buffer, a recorder.
 pub trait Sink {
     /// Takes bytes that were not received before. Called in order of arrival, not of offset.
     fn write(&mut self, now: Instant, range: ByteRange, bytes: &[u8]);
 }
 
-/// What a Consumer is to fetch.
+/// A flow for a Consumer to fetch.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The flow.
@@ -49,7 +49,7 @@ pub struct Request {
     pub have: RangeSet,
 }
 
-/// What a Consumer tells its application.
+/// An event for the Consumer's application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConsumerEvent {
     /// Every byte up to the end arrived.
@@ -119,7 +119,7 @@ impl FlowStats {
 pub struct ConsumerStats {
     /// Sums over all flows, closed ones included.
     pub flows: FlowStats,
-    /// Datagrams that were refused, did not parse, or came from somebody who was not asked.
+    /// Datagrams that were refused, did not parse, or came from a node that was not asked.
     pub bad_datagrams: u64,
 }
 
@@ -127,7 +127,7 @@ pub struct ConsumerStats {
 pub struct Consumer<S, C = Plain> {
     suite: C,
     flows: Table<FlowId, Flow<S>>,
-    /// When each flow has something to ask again.
+    /// Time of each flow's next timeout.
     timeouts: Deadlines,
     /// Flows with bytes known to be missing, in slot order.
     with_holes: Vec<Slot>,
@@ -202,9 +202,10 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         true
     }
 
-    /// Begins to fetch a live flow, whose bytes may come at any time: `window` bytes are always asked for ahead of those
-    /// that are here. Nothing of it times out; [`Consumer::urge`] and [`Consumer::renew`] are for who knows that
-    /// something should have come. False, and no change, when it is being fetched already.
+    /// Begins to fetch a live flow, whose bytes may come at any time: `window` bytes are always asked for ahead of
+    /// the bytes that are here. Nothing of a live flow times out; an application that knows that bytes should have
+    /// come calls [`Consumer::urge`] and [`Consumer::renew`]. False, and no change, if the flow is being fetched
+    /// already.
     pub fn open_live(
         &mut self,
         now: Instant,
@@ -223,8 +224,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.with_flow(slot, |flow, shared| flow.probe(now, shared));
     }
 
-    /// Repeats what was asked of a live flow: requests may have been lost, or have come before upstream knew the flow. What
-    /// it knows of them is not answered twice.
+    /// Repeats the requests of a live flow: they may have been lost, or have come before upstream knew the flow. An
+    /// upstream that has them does not answer twice.
     pub fn remind(&mut self, flow: FlowId) {
         let flow = self.flows.find(&flow).and_then(|slot| self.flows.get(slot));
         if let Some(flow) = flow.filter(|flow| !flow.is_over()) {
@@ -252,7 +253,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.with_flow(slot, |flow, shared| flow.skip(now, end, shared));
     }
 
-    /// Ends the fetching of a flow and returns its sink. What was asked for and has not come is called off.
+    /// Ends the fetching of a flow and returns its sink. Unanswered requests are called off.
     pub fn close(&mut self, flow: FlowId) -> Option<S> {
         let slot = self.flows.find(&flow)?;
         let mut closed = self.flows.remove(slot)?;
@@ -284,8 +285,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         });
     }
 
-    /// The bytes of `range` of a flow that arrived are wrong: they count as missing and are asked for again, of the
-    /// upstream that is set now. A flow that had finished goes on.
+    /// The bytes of `range` of a flow are wrong: they count as missing and are asked for again, of the flow's
+    /// present upstream. A flow that had finished goes on.
     pub fn reject(&mut self, now: Instant, flow: FlowId, range: ByteRange) {
         let Some(slot) = self.flows.find(&flow) else { return };
         self.with_flow(slot, |flow, shared| flow.reject(now, range, shared));
@@ -296,13 +297,13 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.shared.uplinks.survey()
     }
 
-    /// Takes a packet that somebody else has opened: a node of several roles opens a datagram once.
+    /// Takes a packet that its caller has opened: a node of several roles opens a datagram once.
     pub fn handle_packet(&mut self, now: Instant, peer: &Peer, packet: &Packet<'_>) {
         match packet {
             Packet::Data(header, payload) => self.on_data(now, peer, *header, payload),
             Packet::Notice(notice) => self.on_notice(now, peer, *notice),
             Packet::Parity(parity, sum) => self.on_parity(now, peer, parity, sum),
-            // Nobody asks a Consumer.
+            // A Consumer gets no requests.
             Packet::Interest(_) => self.bad_datagrams += 1,
         }
     }
@@ -358,8 +359,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         }
     }
 
-    /// The hop by which a flow arrives at `face`: nearly always the one that the flow is asked of. Only who was asked may
-    /// answer.
+    /// The hop by which a flow arrives at `face`: nearly always the hop on which the flow was asked for. Only a
+    /// neighbour that was asked may answer.
     fn uplink_from(&self, slot: Option<Slot>, id: FlowId, face: Face) -> Option<Slot> {
         let usual = slot.and_then(|slot| self.flows.get(slot)).map(|flow| flow.uplink);
         self.shared.uplinks.answering(usual, face, id)
@@ -371,7 +372,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             self.bad_datagrams += 1;
             return;
         };
-        // The hop counts what comes for flows that are closed, too.
+        // The hop counts packets of closed flows, too.
         let heard = self.shared.uplinks.on_packet(now, link, peer, Received::data(&header, payload));
         self.take_data(now, slot, header, payload, heard);
         self.take_restored(now, link);
@@ -390,7 +391,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.take_restored(now, link);
     }
 
-    /// Takes the packets that parity has made good as if they had come.
+    /// Handles packets that parity has restored like arrived ones.
     fn take_restored(&mut self, now: Instant, link: Slot) {
         while let Some(Restored { number, packet }) = self.shared.uplinks.poll_restored(now, link) {
             let Ok(Packet::Data(header, payload)) = Packet::parse(&packet) else { continue };
@@ -451,7 +452,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         }
     }
 
-    /// The upstream wants `token` in every Interest from now on. What was asked until now may be forgotten there.
+    /// The upstream wants `token` in every Interest from now on. It may have forgotten earlier requests.
     fn prove(&mut self, link: Slot, flow: FlowId, token: u32) {
         if !self.shared.uplinks.get_mut(link).is_some_and(|requester| requester.prove(token)) {
             return;
@@ -467,7 +468,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         slot.filter(|slot| self.flows.get(*slot).is_some_and(|flow| !flow.is_over()))
     }
 
-    /// What a packet told about its hop concerns its flow first, and then the others that are asked for there.
+    /// News about the hop concerns the packet's flow first, and then the other flows that are asked for there.
     fn on_heard(&mut self, now: Instant, slot: Option<Slot>, heard: &Heard) {
         if heard.is_former {
             let flow = slot.and_then(|slot| self.flows.get_mut(slot));
@@ -509,7 +510,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
 
     fn emit_request(&mut self, now: Instant, request: HopRequest, out: &mut Vec<u8>) -> Option<Transmit> {
         let Self { flows, shared, suite, .. } = self;
-        // What was asked for a flow that is closed by now is asked for no more.
+        // Requests of a flow that is closed by now are dropped.
         let flow = flows.find(&request.flow).and_then(|slot| flows.get_mut(slot))?;
         let of_flow = (flow.turn(), Rate::UNLIMITED);
         let sent = emit_interest(&mut shared.uplinks, suite, now, request, of_flow, out)?;
@@ -517,7 +518,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         Some(sent)
     }
 
-    /// Tells an upstream that nothing of a flow is wanted any more.
+    /// Tells an upstream that a flow is not wanted any more.
     fn emit_farewell(&mut self, now: Instant, left: Left, out: &mut Vec<u8>) -> Option<Transmit> {
         let request = HopRequest::feedback(left.link, left.flow);
         let of_flow = (left.turn, Rate::UNLIMITED);

@@ -52,7 +52,7 @@ pub struct RelayStats {
     pub data_in: u64,
     /// Data packets sent.
     pub data_out: u64,
-    /// Data packets that nobody asked for.
+    /// Data packets that were not requested.
     pub unasked: u64,
     /// Bytes of datagrams sent.
     pub sent_bytes: u64,
@@ -81,7 +81,7 @@ pub struct RelayStats {
 /// Whether the relay has room for a packet, or had no need of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Taken {
-    /// The packet was for this relay, and it did what it could with it.
+    /// The packet was for this relay, and was processed.
     Yes,
     /// A limit keeps the relay from serving its sender.
     No,
@@ -125,7 +125,7 @@ impl<C: Suite> Relay<C> {
         Self::with_routes(config, Some(upstream.into()), Names::ById, suite, seed)
     }
 
-    /// A relay that asks for each flow the server that its clients address, in the name of one of them.
+    /// A relay that asks the server that a flow's clients address, in the name of one of them.
     fn of_passing_flows(config: Config, suite: C, seed: u64) -> Self {
         let mut rng = Rng::new(seed).fork(7);
         let names = Names::by_server([rng.next_u64(), rng.next_u64()]);
@@ -215,7 +215,7 @@ impl<C: Suite> Relay<C> {
         let Face { remote, local } = peer.face;
         match Packet::parse(packet) {
             Ok(Packet::Interest(interest)) if interest.flow == HELLO && self.names.are_by_server() => {
-                // The client wants to know of its server, not of those between them.
+                // The client asks for its server's identity, not for that of the relays between them.
                 return Taken::No;
             }
             Ok(Packet::Interest(mut interest)) => {

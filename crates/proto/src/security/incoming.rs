@@ -15,13 +15,13 @@ pub(super) struct Incoming<K> {
     swept: u64,
 }
 
-/// How the table is shared between senders that have proved their address and the rest.
+/// The division of the table between senders that have proved their address and all others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares {
     /// Senders in all.
     pub(super) all: usize,
-    /// Of them newcomers. One more takes the place of the oldest newcomer: nobody keeps others out with packets whose
-    /// answers it cannot receive.
+    /// The newcomers among them. A further newcomer takes the place of the oldest one: a node cannot keep others
+    /// out with packets whose answers it cannot receive.
     pub(super) newcomers: usize,
 }
 
@@ -142,7 +142,7 @@ impl<K: SealKey> Incoming<K> {
         Some(self.senders.find_or_insert(id, fresh))
     }
 
-    /// Forgets senders whose newest epoch nobody would take any more: nothing of theirs can be replayed.
+    /// Forgets senders whose newest epoch is too old to be accepted: nothing of theirs can be replayed.
     fn forget_silent(&mut self, own: u64) {
         let silent: alloc::vec::Vec<Slot> = (self.senders.iter())
             .filter(|(_, sender)| sender.is_settled && sender.newest.number + TOLERANCE_EPOCHS < own)
@@ -196,8 +196,9 @@ fn open_known<'a, R: Keyring>(
     Ok((body(datagram), is_first))
 }
 
-/// A witness who has the keys opens a reply: one who reads a capture, or a link that lost it. A reply is bound to one of
-/// the `askers`. `epoch` is that of the witness. No node may take what a witness opens: nothing stops a replay.
+/// A witness who has the keys opens a reply: a reader of a capture, or of the packets that a link lost. A reply is
+/// bound to one of the `askers`. `epoch` is that of the witness. No node may accept a packet that a witness opens:
+/// nothing stops a replay.
 pub fn witness<'a, R: Keyring>(
     keys: &mut R,
     epoch: u64,

@@ -1,4 +1,4 @@
-//! Packets that came from a peer: put together from their parts, in order where they are to be, and none too late.
+//! Packets from a peer: reassembled from their parts, in order if their flow is ordered, and none too late.
 
 use super::record::{Item, Piece, Stamp};
 use crate::deadlines::Deadlines;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 /// A flow without packets is forgotten after this time, later than by its sender.
 const FLOW_IDLE: Duration = Duration::from_secs(120);
-/// Packets that are to be put together, at most.
+/// The most packets under reassembly.
 const MOST_PARTIAL: usize = 1024;
 
 /// A packet of which parts have come.
@@ -48,7 +48,7 @@ pub(super) struct Deliver {
 }
 
 impl Deliver {
-    /// For at most `flows` flows in order, of which at most `bytes` wait.
+    /// A delivery of at most `flows` ordered flows, of which at most `bytes` wait.
     pub(super) fn new(now: Instant, limits: (usize, usize), seed: u64) -> Self {
         Self {
             newest: None,
@@ -64,16 +64,15 @@ impl Deliver {
         }
     }
 
-    /// Packets that came after their deadline or their turn, and packets of which a part did not come, since this was
-    /// last asked.
+    /// Packets that came after their deadline or their turn, and packets with a missing part, since the last call.
     pub(super) fn take_dropped(&mut self) -> (u64, u64) {
         (core::mem::take(&mut self.late), core::mem::take(&mut self.incomplete))
     }
 
-    /// Takes what records hold, and appends to `out` the packets that may be delivered.
+    /// Takes the contents of records, and appends to `out` the packets that may be delivered.
     ///
     /// # Errors
-    /// [`BadRecord`] when that makes no sense.
+    /// [`BadRecord`] if the contents make no sense.
     pub(super) fn on_items(
         &mut self,
         now: Instant,
@@ -94,7 +93,8 @@ impl Deliver {
         Ok(())
     }
 
-    /// How much later than the newest record this one comes, beyond the time that lies between them: what its repair took.
+    /// Lateness of this record against the newest one, beyond the difference of their stamps: the time of its
+    /// repair.
     fn behind(&mut self, now: Instant, stamp: Stamp) -> Duration {
         let Some((newest, came)) = self.newest else {
             self.newest = Some((stamp, now));
@@ -180,7 +180,7 @@ impl Deliver {
         self.blocked.set(slot, order.blocked_since().map(|since| since + deadline));
     }
 
-    /// When [`Deliver::on_timeout`] has something to do.
+    /// Time of the next [`Deliver::on_timeout`].
     pub(super) fn next_timeout(&self, deadline: Duration) -> Instant {
         let parts = self.began.front().map_or(Instant::NEVER, |(since, _)| *since + deadline);
         self.blocked.next().min(parts)

@@ -28,23 +28,24 @@ use patience::Patience;
 use queue::Queue;
 use record::{Item, Stamp};
 
-/// A deadline that is not set is this part of the round trip between the gateways: a loss that shows at once is repaired
-/// after one, and the half is for it to show.
+/// The default deadline is this multiple of the round trip between the gateways: a loss that shows at once is
+/// repaired after one round trip, and the half is the time for it to show.
 const DEADLINE_RTTS: (u64, u64) = (3, 2);
 /// On short paths a loss takes longer to show than to repair: marks come 5 ms, and confirm 10 ms after it.
 const LEAST_DEADLINE: Duration = Duration::from_millis(20);
 /// An idle flow of packets has a record this often, so that no node on the way forgets it: relays do after 30 s.
 const TICK: Duration = Duration::from_secs(5);
-/// So many holes are left to whoever is between before all is asked for anew, in another turn: relays remember what they
-/// were asked for until it comes, 64 ranges of it.
+/// Relays on the way keep this many abandoned holes before everything is asked for anew, in another turn: they
+/// remember requests until the bytes come, up to 64 ranges.
 const MOST_LEFT: u32 = 32;
-/// Kept beyond what the peer may still ask for.
+/// Time for which records are kept after the peer may still ask for them.
 const KEEP: Duration = Duration::from_millis(500);
 
-/// How users' packets are carried.
+/// Settings of the carriage of users' packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CarrySettings {
-    /// How long a packet may wait to be sent, and for its repair. `None`: 1.5 round trips to the peer, at least 20 ms.
+    /// Longest time that a packet may wait to be sent, and for its repair. `None`: 1.5 round trips to the peer, at
+    /// least 20 ms.
     pub deadline: Option<Duration>,
     /// The most flows at once, with each peer.
     pub max_flows: usize,
@@ -150,7 +151,7 @@ impl<K> Carry<K> {
         waits.min(self.next_tick)
     }
 
-    /// Everything before this may be forgotten: nobody waits for it any more.
+    /// The offset before which all may be forgotten: no peer waits for it any more.
     fn forgettable(&mut self, now: Instant, keep: Duration) -> Option<u64> {
         let mut end = None;
         while let Some((at, made)) = self.kept.front().copied()
@@ -162,7 +163,7 @@ impl<K> Carry<K> {
         end
     }
 
-    /// Notes what was dropped since the last time.
+    /// Counts the packets that were dropped since the last call.
     fn count(&mut self, stats: &mut CarryStats) {
         stats.overdue_packets += self.queue.take_overdue();
         let (late, incomplete) = self.deliver.take_dropped();
@@ -216,7 +217,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
     }
 
-    /// How long a packet of a peer's may be late.
+    /// Longest lateness of a peer's packet.
     pub(super) fn deadline(&self, peer: u16) -> Duration {
         let set = self.settings.carry.and_then(|carry| carry.deadline);
         let rtt = self.rtt(peer).unwrap_or_default();
@@ -260,8 +261,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.consumer.close(carry.into.flow);
     }
 
-    /// Somebody asked for `flow`. A peer that asks for our packets can take them; what nobody waits for any more it does
-    /// not get.
+    /// A request for `flow` arrived. A peer that asks for our packets can take them; it does not get packets that
+    /// are forgotten.
     pub(super) fn on_packets_asked(&mut self, flow: FlowId) {
         let Some(index) = self.by_packets.get(&flow).copied() else { return };
         let Some(carry) = self.peers.get_mut(usize::from(index)).and_then(|peer| peer.carry.as_mut()) else {
@@ -274,7 +275,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
     }
 
-    /// Looks at what came of `flow`, if that is a peer's flow of packets.
+    /// Processes arrived bytes of `flow`, if that is a peer's flow of packets.
     pub(super) fn on_packets_came(&mut self, now: Instant, flow: FlowId) {
         if let Some(index) = self.by_packets.get(&flow).copied() {
             self.take_packets(now, index);
@@ -318,7 +319,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             return;
         };
         let complete = self.consumer.flow(carry.into.flow).map_or(end, |flow| flow.in_order_end());
-        // It cannot have sent what it was not asked for.
+        // The peer cannot have sent bytes that it was not asked for.
         carry.heard_end = carry.heard_end.max(end.min(complete + self.settings.window));
         carry.patience.on_end(now, carry.heard_end, complete);
         self.after_packets(index, deadline);
@@ -336,7 +337,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.due.set(crate::table::Slot(u32::from(index)), Some(next));
     }
 
-    /// Time passed: what was waited for until its deadline is given up.
+    /// Time passed: missing bytes whose deadline has passed are given up.
     pub(super) fn on_packets_timeout(&mut self, now: Instant, index: u16) {
         let deadline = self.deadline(index);
         let keep = deadline + self.rtt(index).unwrap_or_default().scaled(2, 1) + KEEP;
@@ -370,8 +371,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.after_packets(index, deadline);
     }
 
-    /// The peer speaks again after a silence in which it may not have got all that we asked for, or `is_long` enough for it
-    /// to have forgotten.
+    /// The peer speaks again after a silence in which it may have missed requests, or which `is_long` enough for it
+    /// to have forgotten them.
     pub(super) fn on_packets_silence(&mut self, now: Instant, index: u16, is_long: bool) {
         let carry = self.peers.get(usize::from(index)).and_then(|peer| peer.carry.as_ref());
         let Some(flow) = carry.map(|carry| carry.into.flow) else { return };
@@ -382,7 +383,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
     }
 
-    /// Says on the trunk how far our flow of packets is, where that is news.
+    /// Reports on the trunk the end of our flow of packets, if it has changed.
     pub(super) fn tell_packets(&mut self, index: u16) {
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
         let (Some(carry), Some(session)) = (peer.carry.as_mut(), peer.session.as_mut()) else { return };
@@ -393,7 +394,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
     }
 
-    /// Appends records of packets while what waits to be sent is short.
+    /// Appends records of packets while few bytes wait to be sent.
     pub(super) fn pump_packets(&mut self, now: Instant, index: u16) {
         let deadline = self.deadline(index);
         let Some(carry) = self.peers.get_mut(usize::from(index)).and_then(|peer| peer.carry.as_mut()) else {

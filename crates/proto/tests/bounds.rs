@@ -492,3 +492,26 @@ fn a_relay_passes_on_that_its_upstream_has_no_room() {
     assert_eq!(told(&sent), [1, 2].map(|from| (addr(from), expected)));
     assert_eq!(relay.stats().flows, 0);
 }
+
+/// Flows that nobody waits for any more make room for others, long before they are forgotten as idle.
+#[test]
+fn flows_that_are_done_with_make_room_for_others() {
+    let mut relay = relay(config(|s| s.state_bytes = 1 << 20));
+    let (mut now, mut refused) = (START, 0);
+    for n in 0..2000 {
+        now += ms(30);
+        relay.handle_timeout(now);
+        let sent = give(&mut relay, now, 1, |out| interest(flow(n), &[ByteRange::new(0, 10)]).emit(out));
+        refused += told(&sent).len();
+        give(&mut relay, now, UPSTREAM, |out| {
+            let (echo, flags) = (WireTime::from_micros(1), DataFlags { end: true, ..DataFlags::default() });
+            let waited = Waited::default();
+            DataHeader { counter: 1, flow: flow(n), offset: 0, echo, flags, waited }.emit(out);
+            out.extend((0..10).map(content));
+        });
+        take(&mut relay, now + ms(5));
+    }
+    // 33 a second, of which 128 have room at once.
+    assert_eq!(refused, 0, "{:?}", relay.stats());
+    assert!(relay.stats().flows < 200, "{:?}", relay.stats());
+}

@@ -142,12 +142,28 @@ pub struct Consumer<S, C = Plain> {
 struct Shared {
     config: Config,
     uplinks: Uplinks,
+    /// Flows that each hop is asked for, by its slot.
+    users: Vec<u32>,
     outbox: Outbox,
     opening: Opening,
     events: VecDeque<ConsumerEvent>,
     rng: Rng,
     /// Filled and emptied with every packet, kept for its memory.
     repairs: Vec<ByteRange>,
+}
+
+impl Shared {
+    /// One more flow is asked of a hop.
+    fn use_link(&mut self, link: Slot) {
+        let index = link.0 as usize;
+        self.users.resize(self.users.len().max(index + 1), 0);
+        self.users[index] += 1;
+    }
+
+    /// One flow less is.
+    fn leave_link(&mut self, link: Slot) {
+        self.users[link.0 as usize] -= 1;
+    }
 }
 
 /// A flow that is not wanted any more, and the turn in which nothing of it is asked for.
@@ -172,6 +188,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             shared: Shared {
                 rng: rng.fork(9),
                 uplinks: Uplinks::new(&config, rng),
+                users: Vec::new(),
                 outbox: Outbox::default(),
                 opening: Opening::default(),
                 events: VecDeque::new(),
@@ -195,6 +212,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         }
         let Self { flows, shared, .. } = self;
         let uplink = shared.uplinks.link(request.upstream.into(), id);
+        shared.use_link(uplink);
         let opening = if live.is_some() { 0 } else { shared.opening.begin() };
         let slot = flows
             .find_or_insert(id, || Flow::new(now, &shared.config, uplink, (request, live), opening, sink));
@@ -262,6 +280,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         closed.end_opening(&mut self.shared);
         self.closed.add(closed.stats());
         let link = closed.uplink;
+        self.shared.leave_link(link);
         if self.shared.config.per_flow_control {
             self.shared.uplinks.remove(link);
         } else if closed.is_waiting() {
@@ -274,12 +293,14 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     pub fn set_upstream(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
         let Some(slot) = self.flows.find(&flow) else { return };
         let uplink = self.shared.uplinks.link(upstream.into(), flow);
-        let is_used = self.flows.iter().any(|(_, flow)| flow.uplink == uplink);
+        let is_used = self.shared.users.get(uplink.0 as usize).is_some_and(|users| *users > 0);
         if let Some(requester) = self.shared.uplinks.get_mut(uplink).filter(|_| !is_used) {
             requester.resume();
         }
         self.with_flow(slot, |flow, shared| {
             if flow.uplink != uplink {
+                shared.leave_link(flow.uplink);
+                shared.use_link(uplink);
                 flow.turn_to(now, uplink, shared);
             }
         });

@@ -1,8 +1,15 @@
 //! The dense counter of a hop: which packets of a neighbour arrived, and which were lost on the way from it.
 
+use alloc::boxed::Box;
+
 /// Number of the newest packets that are remembered.
 const WINDOW: u64 = 1024;
 const WORDS: usize = WINDOW as usize / 64;
+/// Of those before, the sum of the missing ones is remembered at every so many: between two packets of one flow lie those
+/// of all others.
+const STRIDE: u64 = 64;
+const MARKS: usize = 1024;
+const HISTORY: u64 = STRIDE * MARKS as u64;
 
 /// The meaning of the counter of one arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +39,9 @@ pub struct Arrivals {
     reorder_limit: u64,
     /// Packets missing before the next arrival were not lost on this hop.
     resumes: bool,
+    /// How many are missing of those older than the window, and were at every stride. Both wrap.
+    gone: u32,
+    marks: Box<[u32; MARKS]>,
 }
 
 impl Arrivals {
@@ -45,6 +55,8 @@ impl Arrivals {
             reorder: u64::from(reorder),
             reorder_limit: u64::from(limit).min(WINDOW / 2),
             resumes: false,
+            gone: 0,
+            marks: Box::new([0; MARKS]),
         }
     }
 
@@ -81,12 +93,30 @@ impl Arrivals {
         self.reorder as u32
     }
 
-    /// Number of packets between `after` and `before`, both excluded, that have not arrived. Packets further back
-    /// than the window count as missing.
+    /// Number of packets between `after` and `before`, both excluded, that have not arrived. Further back than the window it
+    /// may be too high, by packets missing just before `after`. Packets further back than the history count as missing.
     pub fn missing_between(&self, after: u64, before: u64) -> u64 {
-        let from = (after + 1).max(self.next.saturating_sub(WINDOW));
-        let forgotten = from - (after + 1);
-        forgotten + (from..before).filter(|&number| !self.has(number)).count() as u64
+        let (first, window) = (after + 1, self.next.saturating_sub(WINDOW));
+        let before_window = if first >= window {
+            0
+        } else if first + HISTORY > window + STRIDE {
+            u64::from(self.gone.wrapping_sub(self.marks[mark(first)]))
+        } else {
+            window - first
+        };
+        before_window + self.missing_in_window(first.max(window), before)
+    }
+
+    /// As [`Arrivals::missing_between`], from `from` on, which lies in the window: a word at a time.
+    fn missing_in_window(&self, from: u64, before: u64) -> u64 {
+        let (mut at, mut missing) = (from, 0);
+        while at < before {
+            let end = before.min((at / 64 + 1) * 64);
+            let mask = (u64::MAX >> (64 - (end - at))) << (at % 64);
+            missing += u64::from((!self.seen[(at / 64) as usize % WORDS] & mask).count_ones());
+            at = end;
+        }
+        missing
     }
 
     /// Counts all packets as lost that are still missing and not counted: their reordering time has passed.
@@ -129,14 +159,20 @@ impl Arrivals {
         self.seen = [u64::MAX; WORDS];
         self.next += 1;
         self.judged = self.next;
+        *self.marks = [self.gone; MARKS];
         Arrival { number: self.next - 1, advance: 1, lost: 0, runs: 0, is_duplicate: false }
     }
 
     fn advance(&mut self, number: u64) -> Arrival {
         let advance = (number + 1 - self.next) as u32;
-        // The skipped packets are lost for good, except for those in the newest window.
-        for jumped in self.next.max(number.saturating_sub(WINDOW))..number {
-            self.clear(jumped);
+        for newer in self.next..=number {
+            // It takes the place of the oldest of the window.
+            let oldest = newer.saturating_sub(WINDOW);
+            if oldest.is_multiple_of(STRIDE) {
+                self.marks[mark(oldest)] = self.gone;
+            }
+            self.gone = self.gone.wrapping_add(u32::from(!self.has(oldest)));
+            self.clear(newer);
         }
         self.next = number + 1;
         self.mark(number);
@@ -155,6 +191,11 @@ impl Arrivals {
     fn clear(&mut self, number: u64) {
         self.seen[(number / 64) as usize % WORDS] &= !(1 << (number % 64));
     }
+}
+
+/// Where the sum of what is missing before `number` stands, or before up to a stride less.
+fn mark(number: u64) -> usize {
+    (number / STRIDE) as usize % MARKS
 }
 
 #[cfg(test)]
@@ -183,6 +224,32 @@ mod tests {
         let runs = [10, 14, 15, 17, 18, 19].map(|counter| arrivals.on_arrival(counter));
         let sum = |of: fn(&Arrival) -> u32| runs.iter().map(of).sum::<u32>();
         assert_eq!((sum(|arrival| arrival.lost), sum(|arrival| arrival.runs)), (4, 2));
+    }
+
+    /// Between two packets of one flow lie those of ten thousand others.
+    #[test]
+    fn what_is_missing_is_known_far_further_back_than_the_window() {
+        let mut arrivals = Arrivals::new(2, 4);
+        let lost = |n: u64| n == 7_000 || n == 30_001;
+        let kept: Vec<u64> = (0..60_000).filter(|n| !lost(*n)).collect();
+        let first = arrivals.on_arrival(100).number;
+        for n in &kept[1..] {
+            let number = arrivals.on_arrival((n + 100) as u16).number;
+            assert_eq!(number - first, *n);
+            let missing = |after: u64| arrivals.missing_between(first + after, number);
+            let between = |after: u64| u64::from(after < 7_000 && *n > 7_000) + u64::from(*n > 30_001);
+            if n % 997 == 0 {
+                for after in [0, 5_000, 6_900].into_iter().filter(|after| after < n) {
+                    assert_eq!(missing(after), between(after), "between {after} and {n}");
+                }
+            }
+            if *n > 31_000 && n % 997 == 0 {
+                assert_eq!(missing(30_100), 0, "between 30100 and {n}");
+            }
+        }
+        arrivals.resume();
+        let later = arrivals.on_arrival(9).number;
+        assert!(arrivals.missing_between(first, later) > 0, "nothing is known of the time between");
     }
 
     #[test]

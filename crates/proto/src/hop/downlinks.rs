@@ -241,6 +241,17 @@ impl Downlinks {
         true
     }
 
+    /// Whether memory is used so far that flows which nobody asks anything of should not be kept for long. One neighbour
+    /// can have half of all.
+    pub fn is_pressed(&self) -> bool {
+        self.ledger.used() > self.ledger.budget() / 4
+    }
+
+    /// Whether nothing waits in a queue.
+    pub fn is_drained(&self, link: Slot, queue: Slot) -> bool {
+        self.queued_bytes(link, queue) == 0
+    }
+
     /// Bytes of memory for neighbours and their flows: in use, and all.
     pub fn memory(&self) -> (u64, u64) {
         (self.ledger.used(), self.ledger.budget())

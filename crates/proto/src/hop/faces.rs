@@ -1,6 +1,7 @@
 use crate::peer::{Face, Incarnation, Peer};
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// An incarnation that another one has replaced at its face is forgotten after this time. A path that alternates between
@@ -11,8 +12,8 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// for another incarnation have no receiver there.
 pub(super) struct Faces {
     by_face: Table<Face, Speakers>,
-    /// Hops whose incarnation was replaced, and when.
-    replaced: Vec<(Instant, Slot)>,
+    /// Hops whose incarnation was replaced, and when, the first of them first.
+    replaced: VecDeque<(Instant, Slot)>,
 }
 
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub(super) struct Change {
 impl Faces {
     /// No face has spoken.
     pub(super) fn new(seed: u64) -> Self {
-        Self { by_face: Table::new(seed), replaced: Vec::new() }
+        Self { by_face: Table::new(seed), replaced: VecDeque::new() }
     }
 
     /// A peer was heard on `link`. Returns the change if another peer spoke last at its face.
@@ -61,13 +62,16 @@ impl Faces {
 
     /// A hop that was replaced long enough ago to be forgotten.
     pub(super) fn take_replaced(&mut self, now: Instant) -> Option<Slot> {
-        let place = self.replaced.iter().position(|(since, _)| now.since(*since) >= MEMORY)?;
-        Some(self.replaced.swap_remove(place).1)
+        let (since, _) = *self.replaced.front()?;
+        if now.since(since) < MEMORY {
+            return None;
+        }
+        self.replaced.pop_front().map(|(_, link)| link)
     }
 
     /// Time at which [`Faces::take_replaced`] has something.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.replaced.iter().map(|(since, _)| *since + MEMORY).min()
+        self.replaced.front().map(|(since, _)| *since + MEMORY)
     }
 
     /// The hop of a peer is forgotten.

@@ -42,6 +42,13 @@ pub use transfer::{Ending, Transfer};
 pub use uplinks::{Heard, Received, Uplinks, Whole};
 
 use crate::name::FlowId;
+use crate::time::Duration;
+
+/// Where memory is short, a flow that nobody waits for is forgotten after so long. Repetitions of the last requests have come
+/// by then.
+pub const QUIET: Duration = Duration::from_secs(2);
+/// How often it is looked for such flows then.
+pub const PRESSED_SWEEP: Duration = Duration::from_secs(1);
 
 /// Names one controlled hop: a neighbour, and the flow if control is per flow (LEOTP as published). An upstream is
 /// named by its [`Face`](crate::peer::Face), because it is asked before it has spoken; a downstream neighbour by

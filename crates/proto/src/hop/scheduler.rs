@@ -1,5 +1,8 @@
-//! Who sends next on a link: repairs before new data, flows in turn (deficit round robin, Shreedhar and
-//! Varghese 1995), each flow within its own rate.
+//! Who sends next on a link: repairs before new data; then flows that had nothing to send for a round, so that a request of
+//! one packet does not wait behind bulk (as FQ-CoDel, RFC 8290); then the others in turn (deficit round robin, Shreedhar
+//! and Varghese 1995). Each flow keeps within its own rate.
+//!
+//! Nothing here costs more with more flows, but for the heap of those that wait for a time.
 
 use super::pacer::Pacer;
 use super::transfer::Tally;
@@ -81,8 +84,35 @@ struct Queue {
     /// left alone while packets flow, and looks here when it fires.
     marks_left: u8,
     mark_at: Instant,
-    in_ring: bool,
+    place: Place,
+    /// Its own rate has held it since it was in a list last: it is not sparse.
+    was_held: bool,
     tally: Tally,
+}
+
+/// Where a queue waits for its turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// Nowhere: it has nothing to send, or its own rate holds it.
+    Out,
+    /// Among those that had nothing to send for a round.
+    Sparse,
+    /// In turn. It stays for a round after its last packet, so that who sends one packet after the other is not sparse.
+    InTurn,
+}
+
+/// Entries of closed queues that may stand in a list before it is gone through.
+const MOST_STALE: usize = 64;
+
+/// What comes of a queue's turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Visit {
+    /// It sends a packet.
+    Sends,
+    /// It is its turn again after the others.
+    Passes,
+    /// It has nothing to send, or may not.
+    Leaves,
 }
 
 /// How long a queue is empty before its first and before its second mark.
@@ -93,10 +123,20 @@ const MARK_AFTER: [Duration; 2] = [Duration::from_millis(25), Duration::from_mil
 pub struct Scheduler {
     queues: Vec<Option<Queue>>,
     free: Vec<Slot>,
-    /// Queues that may send now, in turn.
-    ring: VecDeque<Slot>,
+    /// How many of the three lists below name each slot. One that is closed is free when they have dropped it.
+    listed: Vec<u8>,
+    open: usize,
     /// Queues that have repairs; they go first.
     repair_ring: VecDeque<Slot>,
+    /// Queues that had nothing to send for a round; they go next, once.
+    sparse: VecDeque<Slot>,
+    /// Queues in turn.
+    ring: VecDeque<Slot>,
+    /// Queues with repairs, and queues in `sparse` and `ring` with something to send.
+    repairing: usize,
+    sendable: usize,
+    /// Queues that have sent the end of their flow, and when.
+    ended: VecDeque<(Instant, Slot)>,
     /// Queues held by their own rate, and empty queues that owe a mark.
     waiting: Deadlines,
     /// How many queues have something to send.
@@ -116,8 +156,14 @@ impl Scheduler {
         Self {
             queues: Vec::new(),
             free: Vec::new(),
-            ring: VecDeque::new(),
+            listed: Vec::new(),
+            open: 0,
             repair_ring: VecDeque::new(),
+            sparse: VecDeque::new(),
+            ring: VecDeque::new(),
+            repairing: 0,
+            sendable: 0,
+            ended: VecDeque::new(),
             waiting: Deadlines::default(),
             busy: 0,
             bytes: 0,
@@ -146,14 +192,17 @@ impl Scheduler {
             sent_end: 0,
             marks_left: 0,
             mark_at: Instant::NEVER,
-            in_ring: false,
+            place: Place::Out,
+            was_held: false,
             tally: Tally::default(),
         };
         let slot = self.free.pop().unwrap_or(Slot(self.queues.len() as u32));
         if slot.0 as usize == self.queues.len() {
             self.queues.push(None);
+            self.listed.push(0);
         }
         self.queues[slot.0 as usize] = Some(queue);
+        self.open += 1;
         slot
     }
 
@@ -161,14 +210,30 @@ impl Scheduler {
     pub fn close(&mut self, slot: Slot) -> bool {
         let queue = self.queues.get_mut(slot.0 as usize).and_then(Option::take);
         if let Some(queue) = &queue {
+            self.open -= 1;
             self.busy -= usize::from(!queue.queued.is_empty());
             self.bytes -= queue.queued.byte_count();
-            self.ring.retain(|&s| s != slot);
-            self.repair_ring.retain(|&s| s != slot);
+            self.repairing -= usize::from(!queue.repairs.is_empty());
+            self.sendable -= usize::from(queue.place != Place::Out && !queue.fresh.is_empty());
             self.waiting.set(slot, None);
-            self.free.push(slot);
+            if self.listed[slot.0 as usize] == 0 {
+                self.free.push(slot);
+            }
+            if self.ended.len() > 2 * self.open + MOST_STALE {
+                let Self { ended, queues, .. } = self;
+                ended.retain(|(_, slot)| queues[slot.0 as usize].as_ref().is_some_and(|q| q.tally.has_end()));
+            }
         }
         queue.is_some()
+    }
+
+    /// A list names `slot` no longer.
+    fn unlist(&mut self, slot: Slot) {
+        let listed = &mut self.listed[slot.0 as usize];
+        *listed -= 1;
+        if *listed == 0 && self.queues[slot.0 as usize].is_none() {
+            self.free.push(slot);
+        }
     }
 
     /// The flow of a queue and what was sent of it.
@@ -178,16 +243,32 @@ impl Scheduler {
 
     /// The chunk that a queue gave last holds the end of its flow.
     pub fn note_end(&mut self, slot: Slot) {
-        if let Some(queue) = self.queue_mut(slot) {
+        if let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::as_mut) {
+            if !queue.tally.has_end() {
+                self.ended.push_back((queue.tally.last_sent(), slot));
+            }
             queue.tally.on_end();
         }
     }
 
     /// Takes the account of a queue that is empty and has sent the end of its flow `quiet` ago; it begins anew.
     pub fn take_over(&mut self, now: Instant, quiet: Duration) -> Option<(FlowId, Tally)> {
-        let mut queues = self.queues.iter_mut().flatten();
-        let over = queues.find(|queue| queue.queued.is_empty() && queue.tally.is_over(now, quiet))?;
-        Some((over.flow, core::mem::take(&mut over.tally)))
+        for _ in 0..self.ended.len() {
+            let (at, slot) = *self.ended.front()?;
+            if now.since(at) < quiet {
+                return None;
+            }
+            self.ended.pop_front();
+            let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::as_mut) else { continue };
+            if queue.queued.is_empty() && queue.tally.is_over(now, quiet) {
+                return Some((queue.flow, core::mem::take(&mut queue.tally)));
+            }
+            if queue.tally.has_end() {
+                // It has sent something again since, or will.
+                self.ended.push_back((now, slot));
+            }
+        }
+        None
     }
 
     /// Bytes of a chunk, at most.
@@ -212,7 +293,7 @@ impl Scheduler {
 
     /// Queues that are open.
     pub fn open_queues(&self) -> usize {
-        self.queues.len() - self.free.len()
+        self.open
     }
 
     /// The rate of a queue.
@@ -227,7 +308,7 @@ impl Scheduler {
 
     /// Whether anything but marks is waiting that may leave at `now`.
     pub fn has_backlog(&self) -> bool {
-        !self.ring.is_empty() || !self.repair_ring.is_empty()
+        self.sendable > 0 || self.repairing > 0
     }
 
     /// Offset after the highest byte that a queue has sent or holds.
@@ -246,21 +327,35 @@ impl Scheduler {
     pub fn set_queue_rate(&mut self, now: Instant, slot: Slot, rate: Rate) {
         let Some(queue) = self.queue_mut(slot) else { return };
         queue.pacer.set_rate(now, rate);
-        if !queue.fresh.is_empty() && !queue.in_ring {
-            self.admit(now, slot);
+        if !queue.fresh.is_empty() && queue.place == Place::Out {
+            self.admit(now, slot, false);
         }
     }
 
-    /// A queue that has something new to send joins the ring, or waits for its own rate.
-    fn admit(&mut self, now: Instant, slot: Slot) {
+    /// A queue that has something to send joins a list, or waits for its own rate. `is_new` says that it had nothing before.
+    fn admit(&mut self, now: Instant, slot: Slot, is_new: bool) {
+        let payload = self.payload;
         let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return };
+        if queue.place != Place::Out {
+            self.sendable += usize::from(is_new);
+            return;
+        }
         let ready = queue.pacer.ready_at();
         if ready > now {
             self.waiting.set(slot, Some(ready));
-        } else if !queue.in_ring {
-            queue.in_ring = true;
+            return;
+        }
+        self.sendable += 1;
+        self.listed[slot.0 as usize] += 1;
+        if is_new && !queue.was_held {
+            queue.place = Place::Sparse;
+            queue.deficit = payload;
+            self.sparse.push_back(slot);
+        } else {
+            queue.place = Place::InTurn;
             self.ring.push_back(slot);
         }
+        queue.was_held = false;
     }
 
     /// Whether a queue could have sent before now, if it had held anything.
@@ -283,6 +378,8 @@ impl Scheduler {
         queue.marks_left = 0;
         if is_repair && self.repairs_first {
             if queue.repairs.is_empty() {
+                self.repairing += 1;
+                self.listed[slot.0 as usize] += 1;
                 self.repair_ring.push_back(slot);
             }
             queue.repairs.push_back(Piece { range, since: now.before(told.time), is_dry: false });
@@ -303,7 +400,7 @@ impl Scheduler {
             _ => queue.fresh.push_back(piece),
         }
         if was_empty {
-            self.admit(now, slot);
+            self.admit(now, slot, true);
         }
     }
 
@@ -331,7 +428,7 @@ impl Scheduler {
     fn wake(&mut self, now: Instant, slot: Slot) -> Option<Turn> {
         let queue = self.queues[slot.0 as usize].as_mut()?;
         if !queue.fresh.is_empty() {
-            self.admit(now, slot);
+            self.admit(now, slot, false);
             return None;
         }
         if queue.mark_at > now {
@@ -348,8 +445,7 @@ impl Scheduler {
     }
 
     fn poll_repair(&mut self, now: Instant) -> Option<Chunk> {
-        let slot = *self.repair_ring.front()?;
-        let payload = self.payload;
+        let (slot, payload) = (self.first_repairing()?, self.payload);
         let queue = self.queues[slot.0 as usize].as_mut()?;
         let Piece { range, since, .. } = take_front(&mut queue.repairs, payload)?;
         queue.queued.remove(range);
@@ -368,7 +464,9 @@ impl Scheduler {
             waited: Waited { time: now.since(since), is_dry: false },
         };
         if queue.repairs.is_empty() {
+            self.repairing -= 1;
             self.repair_ring.pop_front();
+            self.unlist(slot);
         } else {
             self.repair_ring.rotate_left(1);
         }
@@ -376,52 +474,119 @@ impl Scheduler {
         Some(chunk)
     }
 
-    fn poll_fresh(&mut self, now: Instant) -> Option<Chunk> {
+    /// The queue whose repair is next.
+    fn first_repairing(&mut self) -> Option<Slot> {
         loop {
-            let slot = *self.ring.front()?;
-            let payload = self.payload;
-            let queue = self.queues[slot.0 as usize].as_mut()?;
-            let ready = queue.pacer.ready_at();
-            if ready > now {
-                queue.in_ring = false;
-                self.ring.pop_front();
-                self.waiting.set(slot, Some(ready));
-                continue;
+            let slot = *self.repair_ring.front()?;
+            if self.queue(slot).is_some_and(|queue| !queue.repairs.is_empty()) {
+                return Some(slot);
             }
-            let next = queue.fresh.front().map_or(0, |next| next.range.len().min(payload));
-            if queue.deficit < next {
-                // A full packet per round: the smallest quantum with which every visit can send (O(1)).
-                queue.deficit += payload;
-                if self.ring.len() > 1 {
-                    self.ring.rotate_left(1);
-                    continue;
+            self.repair_ring.pop_front();
+            self.unlist(slot);
+        }
+    }
+
+    fn poll_fresh(&mut self, now: Instant) -> Option<Chunk> {
+        while self.sendable > 0 {
+            let is_sparse = !self.sparse.is_empty();
+            let slot = *if is_sparse { self.sparse.front()? } else { self.ring.front()? };
+            match self.visit(now, slot) {
+                Visit::Sends => return self.send_fresh(now, slot),
+                Visit::Passes if is_sparse => self.put_in_turn(slot),
+                Visit::Passes => self.ring.rotate_left(1),
+                Visit::Leaves => {
+                    if is_sparse {
+                        self.sparse.pop_front()
+                    } else {
+                        self.ring.pop_front()
+                    };
+                    self.unlist(slot);
                 }
             }
-            let piece = take_front(&mut queue.fresh, payload)?;
-            let (range, waited) = (piece.range, piece.waited(now));
-            queue.deficit -= range.len();
-            queue.queued.remove(range);
-            self.bytes -= range.len();
-            queue.pacer.on_sent(now, range.len());
-            let is_repair = range.start < queue.sent_end;
-            queue.tally.on_sent(now, range.len(), is_repair);
-            let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
-            queue.sent_end = queue.sent_end.max(range.end);
-            let (flow, owner) = (queue.flow, queue.owner);
-            let ready = queue.pacer.ready_at();
-            if queue.fresh.is_empty() {
-                queue.deficit = 0;
-                queue.in_ring = false;
-                self.ring.pop_front();
-            } else if ready > now {
-                // A queue held by its own rate is no backlog of the link.
-                queue.in_ring = false;
-                self.ring.pop_front();
-                self.waiting.set(slot, Some(ready));
-            }
-            self.after_send(now, slot);
-            return Some(Chunk { queue: slot, owner, flow, range, is_repair, skipped, waited });
         }
+        None
+    }
+
+    /// The first of `sparse` has had its packet.
+    fn put_in_turn(&mut self, slot: Slot) {
+        self.sparse.pop_front();
+        self.ring.push_back(slot);
+        if let Some(queue) = self.queue_mut(slot) {
+            queue.place = Place::InTurn;
+        }
+    }
+
+    /// It is the turn of a queue that a list names first.
+    fn visit(&mut self, now: Instant, slot: Slot) -> Visit {
+        let (payload, is_alone) = (self.payload, self.ring.len() + self.sparse.len() == 1);
+        let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return Visit::Leaves };
+        let Some(next) = queue.fresh.front().map(|next| next.range.len().min(payload)) else {
+            // It had nothing to send for a round.
+            (queue.place, queue.deficit) = (Place::Out, 0);
+            return Visit::Leaves;
+        };
+        let ready = queue.pacer.ready_at();
+        if ready > now {
+            // A queue held by its own rate is no backlog of the link.
+            (queue.place, queue.was_held) = (Place::Out, true);
+            self.sendable -= 1;
+            self.waiting.set(slot, Some(ready));
+            return Visit::Leaves;
+        }
+        if queue.deficit < next {
+            // A full packet per round: the smallest quantum with which every visit can send (O(1)).
+            queue.deficit += payload;
+            return if is_alone { Visit::Sends } else { Visit::Passes };
+        }
+        Visit::Sends
+    }
+
+    /// Takes a packet off a queue that a list names first.
+    fn send_fresh(&mut self, now: Instant, slot: Slot) -> Option<Chunk> {
+        let payload = self.payload;
+        let queue = self.queues[slot.0 as usize].as_mut()?;
+        let piece = take_front(&mut queue.fresh, payload)?;
+        let (range, waited) = (piece.range, piece.waited(now));
+        queue.deficit = queue.deficit.saturating_sub(range.len());
+        queue.queued.remove(range);
+        self.bytes -= range.len();
+        queue.pacer.on_sent(now, range.len());
+        let is_repair = range.start < queue.sent_end;
+        queue.tally.on_sent(now, range.len(), is_repair);
+        let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
+        queue.sent_end = queue.sent_end.max(range.end);
+        let (flow, owner) = (queue.flow, queue.owner);
+        let (is_sparse, is_empty) = (queue.place == Place::Sparse, queue.fresh.is_empty());
+        self.sendable -= usize::from(is_empty);
+        if is_sparse && is_empty {
+            self.put_in_turn(slot);
+        } else if is_empty {
+            self.ring.rotate_left(1);
+        } else {
+            // A queue that its own rate holds from now on is no backlog of the link.
+            self.leave_if_held(now, slot);
+        }
+        self.after_send(now, slot);
+        Some(Chunk { queue: slot, owner, flow, range, is_repair, skipped, waited })
+    }
+
+    /// The queue that a list names first leaves it where its own rate holds it.
+    fn leave_if_held(&mut self, now: Instant, slot: Slot) {
+        let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return };
+        let ready = queue.pacer.ready_at();
+        if ready <= now {
+            return;
+        }
+        let place = core::mem::replace(&mut queue.place, Place::Out);
+        queue.was_held = true;
+        self.sendable -= 1;
+        self.waiting.set(slot, Some(ready));
+        if place == Place::Sparse {
+            self.sparse.pop_front()
+        } else {
+            self.ring.pop_front()
+        };
+        self.unlist(slot);
     }
 
     fn after_send(&mut self, now: Instant, slot: Slot) {
@@ -551,6 +716,64 @@ mod tests {
         let sent = chunks(&mut scheduler, NOW);
         assert_eq!(sent[0].skipped, ByteRange::default());
         assert_eq!(sent[1].skipped, ByteRange::new(500, 900));
+    }
+
+    #[test]
+    fn a_packet_of_a_flow_that_was_quiet_goes_before_the_bulk_of_others() {
+        let (mut scheduler, a, b) = two_flows();
+        let quiet = scheduler.open(FlowId([3; 16]), Slot(9));
+        let bulk = |at: u64| ByteRange::at(at, 20_000);
+        scheduler.push(NOW, a, bulk(0), false, Waited::default());
+        scheduler.push(NOW, b, bulk(0), false, Waited::default());
+        (0..6).for_each(|_| _ = scheduler.poll(NOW));
+        scheduler.push(NOW, quiet, ByteRange::new(0, 100), false, Waited::default());
+        let Some(Turn::Send(first)) = scheduler.poll(NOW) else { panic!("there is much to send") };
+        assert_eq!(first.queue, quiet);
+        // Its next packet comes at once: now it is one of those in turn.
+        scheduler.push(NOW, quiet, ByteRange::new(100, 200), false, Waited::default());
+        let Some(Turn::Send(second)) = scheduler.poll(NOW) else { panic!("there is much to send") };
+        assert_ne!(second.queue, quiet);
+        let rest = chunks(&mut scheduler, NOW);
+        assert!(rest[..3].iter().any(|chunk| chunk.queue == quiet), "within a round");
+    }
+
+    /// Who is fed one packet after the other gets its turn and no more.
+    #[test]
+    fn a_flow_that_always_has_one_packet_has_no_more_than_its_share() {
+        let (mut scheduler, a, b) = two_flows();
+        scheduler.push(NOW, b, ByteRange::new(0, 100_000), false, Waited::default());
+        let mut sent = [0; 2];
+        for n in 0..100 {
+            if scheduler.queued_bytes(a) == 0 {
+                scheduler.push(NOW, a, ByteRange::at(1000 * n, 1000), false, Waited::default());
+            }
+            let Some(Turn::Send(chunk)) = scheduler.poll(NOW) else { break };
+            sent[usize::from(chunk.queue == b)] += 1;
+        }
+        assert!(sent[0] <= sent[1] + 2, "{sent:?}");
+    }
+
+    #[test]
+    fn the_place_of_a_queue_that_was_closed_in_its_turn_is_used_again_and_gives_nothing_of_the_old() {
+        let (mut scheduler, a, b) = two_flows();
+        for round in 0..50u8 {
+            let queue = scheduler.open(FlowId([9 + round; 16]), Slot(2));
+            for slot in [a, b, queue] {
+                scheduler.push(
+                    NOW,
+                    slot,
+                    ByteRange::at(u64::from(round) * 5000, 5000),
+                    false,
+                    Waited::default(),
+                );
+            }
+            scheduler.poll(NOW);
+            scheduler.close(queue);
+            let sent = chunks(&mut scheduler, NOW);
+            assert!(sent.iter().all(|chunk| chunk.queue == a || chunk.queue == b), "{sent:?}");
+            assert_eq!((scheduler.open_queues(), scheduler.total_bytes()), (2, 0));
+        }
+        assert!(scheduler.queues.len() <= 4, "{} places", scheduler.queues.len());
     }
 
     #[test]

@@ -178,6 +178,11 @@ impl Subscriber {
         }
     }
 
+    /// Whether it waits for nothing.
+    pub fn is_quiet(&self, downlinks: &Downlinks) -> bool {
+        self.wanted.is_empty() && downlinks.is_drained(self.link, self.queue)
+    }
+
     /// Whether all of `range` waits to be sent to the neighbour.
     pub fn has_queued(&self, downlinks: &Downlinks, range: ByteRange) -> bool {
         let queued = downlinks.get(self.link).and_then(|responder| responder.scheduler.queued(self.queue));

@@ -93,6 +93,16 @@ impl Tally {
         self.has_end = true;
     }
 
+    /// When its last packet left.
+    pub fn last_sent(&self) -> Instant {
+        self.last_sent
+    }
+
+    /// Whether the end of the flow was sent.
+    pub fn has_end(&self) -> bool {
+        self.has_end
+    }
+
     /// Whether the end of the flow was sent and nothing has followed for `quiet`.
     pub fn is_over(&self, now: Instant, quiet: Duration) -> bool {
         self.has_end && now.since(self.last_sent) >= quiet

@@ -2,7 +2,7 @@
 
 use super::Relay;
 use crate::config::Config;
-use crate::hop::{Control, Ending, Found, Intake, Requester, Responder, Subscriber};
+use crate::hop::{Control, Ending, Found, Intake, PRESSED_SWEEP, QUIET, Requester, Responder, Subscriber};
 use crate::name::FlowId;
 use crate::peer::Face;
 use crate::table::Slot;
@@ -93,7 +93,8 @@ impl<C: Suite> Relay<C> {
         }
         let uplink = self.uplinks.link(self.routes.upstream(id, face), id);
         let name = self.names.translate(id, face.local);
-        self.next_sweep.get_or_insert(now + self.config.flow_idle);
+        let idle = if self.downlinks.is_pressed() { PRESSED_SWEEP } else { self.config.flow_idle };
+        self.next_sweep = Some(self.next_sweep.map_or(now + idle, |at| at.min(now + idle)));
         let config = &self.config;
         self.flows.find_or_insert(id, || Flow::new(now, [id, name], uplink, config))
     }
@@ -198,16 +199,15 @@ impl<C: Suite> Relay<C> {
 
     /// Packets were lost on `link` that no hole explains: the losses were late arrivals, of any of its flows.
     pub(super) fn on_unexplained_loss(&mut self, now: Instant, link: Slot) {
-        let late: Vec<Slot> = (self.flows.iter())
-            .filter(|(_, flow)| flow.uplink == link && flow.intake.has_holes())
-            .map(|(slot, _)| slot)
-            .collect();
-        for flow_slot in late {
-            if let Some(flow) = self.flows.get_mut(flow_slot) {
+        let mut place = 0;
+        while let Some(&flow_slot) = self.with_holes.get(place) {
+            if let Some(flow) = self.flows.get_mut(flow_slot).filter(|flow| flow.uplink == link) {
                 flow.intake.on_unexplained_loss(now, &mut self.scratch.repairs);
+                self.send_repairs(flow_slot);
             }
-            self.send_repairs(flow_slot);
+            // A flow that has no hole, or is gone, leaves the list.
             self.reschedule(flow_slot);
+            place = self.with_holes.partition_point(|listed| *listed <= flow_slot);
         }
     }
 
@@ -321,10 +321,14 @@ impl<C: Suite> Relay<C> {
     /// Forgets flows and neighbours that were silent.
     pub(super) fn sweep(&mut self, now: Instant) {
         let idle = self.config.flow_idle;
-        let silent: Vec<Slot> = (self.flows.iter())
-            .filter(|(_, flow)| now.since(flow.last_used) >= idle)
-            .map(|(slot, _)| slot)
-            .collect();
+        let is_pressed = self.downlinks.is_pressed();
+        let is_over = |flow: &Flow| {
+            let is_quiet = || flow.subscribers.iter().all(|s| s.is_quiet(&self.downlinks));
+            now.since(flow.last_used) >= idle
+                || (is_pressed && now.since(flow.last_used) >= QUIET && is_quiet())
+        };
+        let silent: Vec<Slot> =
+            (self.flows.iter()).filter(|(_, flow)| is_over(flow)).map(|(slot, _)| slot).collect();
         for flow_slot in silent {
             let Some(flow) = self.flows.remove(flow_slot) else { continue };
             self.timeouts.set(flow_slot, None);
@@ -341,6 +345,7 @@ impl<C: Suite> Relay<C> {
             Subscriber::drop_silent(&mut flow.subscribers, &mut self.downlinks, now, span);
         }
         self.downlinks.forget_silent(now, span);
-        self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + idle);
+        let next = if is_pressed { PRESSED_SWEEP } else { idle };
+        self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + next);
     }
 }

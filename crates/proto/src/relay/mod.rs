@@ -98,6 +98,8 @@ pub struct Relay<C = Plain> {
     downlinks: Downlinks,
     cache: Cache,
     outbox: Outbox,
+    /// Flows with bytes known to be missing, in slot order.
+    with_holes: Vec<Slot>,
     /// When each flow's intake has something to ask again.
     timeouts: Deadlines,
     next_sweep: Option<Instant>,
@@ -145,6 +147,7 @@ impl<C: Suite> Relay<C> {
             rng: rng.fork(9),
             downlinks: Downlinks::new(&config, rng),
             outbox: Outbox::default(),
+            with_holes: Vec::new(),
             timeouts: Deadlines::default(),
             next_sweep: None,
             scratch: Scratch::default(),
@@ -276,6 +279,12 @@ impl<C: Suite> Relay<C> {
         let next =
             self.flows.get(flow_slot).and_then(|flow| flow.next_timeout(self.uplinks.hop_rtt(flow.uplink)));
         self.timeouts.set(flow_slot, next);
+        let has_holes = self.flows.get(flow_slot).is_some_and(|flow| flow.intake.has_holes());
+        match self.with_holes.binary_search(&flow_slot) {
+            Ok(place) if !has_holes => _ = self.with_holes.remove(place),
+            Err(place) if has_holes => self.with_holes.insert(place, flow_slot),
+            _ => {}
+        }
     }
 }
 

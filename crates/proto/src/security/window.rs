@@ -1,20 +1,18 @@
+use alloc::vec::Vec;
+
 /// Packets of a sender that are told apart, counted from its newest; an older one is refused. WireGuard has as many.
 pub const WINDOW: u32 = 8192;
 
 const WORDS: usize = WINDOW as usize / 64;
 
-/// Which counters of one sender in one epoch were taken (RFC 4303 section 3.4.3).
-#[derive(Clone, Debug)]
+/// Which counters of one sender in one epoch were taken (RFC 4303 section 3.4.3). It is as large as the counters need that
+/// came: most senders of a crowd say little, and an epoch begins at 0.
+#[derive(Clone, Debug, Default)]
 pub struct ReplayWindow {
     /// One more than the highest counter taken.
     next: u32,
-    taken: [u64; WORDS],
-}
-
-impl Default for ReplayWindow {
-    fn default() -> Self {
-        Self { next: 0, taken: [0; WORDS] }
-    }
+    /// What lies behind was not taken.
+    taken: Vec<u64>,
 }
 
 impl ReplayWindow {
@@ -30,6 +28,10 @@ impl ReplayWindow {
     /// Takes `counter`, which must be fresh and authentic.
     #[inline]
     pub fn take(&mut self, counter: u32) {
+        let words = (counter / 64) as usize + 1;
+        if self.taken.len() < words.min(WORDS) {
+            self.taken.resize(words.next_power_of_two().min(WORDS), 0);
+        }
         if counter >= self.next {
             // The skipped numbers have not been accepted; they are cleared a word at a time if there are many.
             for skipped in self.next.max(counter.saturating_sub(WINDOW))..counter {
@@ -41,7 +43,7 @@ impl ReplayWindow {
     }
 
     fn word(&self, counter: u32) -> u64 {
-        self.taken[index(counter)]
+        self.taken.get(index(counter)).copied().unwrap_or(0)
     }
 }
 

@@ -254,3 +254,25 @@ fn versions_stand_in_the_root_manifest_only() {
     }
     expect_none(&wrong);
 }
+
+/// A comment says its fact with a noun: behind a question word its reader has to look for that noun.
+#[test]
+fn no_comment_opens_with_what_who_or_how() {
+    const OPENINGS: [&str; 6] = ["What", "Whatever", "Who", "Whoever", "Whom", "How"];
+    let mut wrong = Vec::new();
+    for path in sources(&workspace().join("crates")) {
+        for (index, line) in read(&path).lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            let text = comment.trim_start_matches(['/', '!']).trim_start();
+            let first = text.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default();
+            if OPENINGS.contains(&first) {
+                wrong.push(format!(
+                    "{}:{}: open the comment with a noun or a verb, not with `{first}`: {text}",
+                    path.display(),
+                    index + 1
+                ));
+            }
+        }
+    }
+    expect_none(&wrong);
+}

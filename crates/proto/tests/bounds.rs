@@ -493,7 +493,7 @@ fn a_relay_passes_on_that_its_upstream_has_no_room() {
     assert_eq!(relay.stats().flows, 0);
 }
 
-/// Flows that nobody waits for any more make room for others, long before they are forgotten as idle.
+/// Flows that no client waits for any more make room for others, long before they are forgotten as idle.
 #[test]
 fn flows_that_are_done_with_make_room_for_others() {
     let mut relay = relay(config(|s| s.state_bytes = 1 << 20));
@@ -511,7 +511,7 @@ fn flows_that_are_done_with_make_room_for_others() {
         });
         take(&mut relay, now + ms(5));
     }
-    // 33 a second, of which 128 have room at once.
+    // 33 flows begin per second, and 128 have room at once.
     assert_eq!(refused, 0, "{:?}", relay.stats());
     assert!(relay.stats().flows < 200, "{:?}", relay.stats());
 }

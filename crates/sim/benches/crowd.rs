@@ -1,4 +1,5 @@
-//! What a packet costs where many flows share a path, and what they get of it: `cargo bench -p starhop-sim --bench crowd`.
+//! Costs of a packet of many flows that share a path, and the goodput of these flows: `cargo bench -p starhop-sim
+//! --bench crowd`.
 //!
 //! Unlimited flows over three hops of 1 Gbit/s and 10 ms, all begun at once, fetched by one program through two relays. A
 //! number on the command line sets how many seconds are simulated.

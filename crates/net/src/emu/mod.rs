@@ -1,4 +1,5 @@
 //! Links that lose and delay, between network namespaces of this machine.
+//!
 //! A [`Namespace`] is a host of its own: addresses, routes, sockets, processes. An [`Emulator`] joins namespaces by
 //! point-to-point links: TUN devices between which one thread carries packets according to a [`Link`]. [`chain()`]
 //! makes the usual row of hosts. Nothing has a name in the file system, so nothing remains when the process ends,

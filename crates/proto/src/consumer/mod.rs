@@ -142,7 +142,7 @@ pub struct Consumer<S, C = Plain> {
 struct Shared {
     config: Config,
     uplinks: Uplinks,
-    /// Flows that each hop is asked for, by its slot.
+    /// Number of flows that are asked of each hop, by the hop's slot.
     users: Vec<u32>,
     outbox: Outbox,
     opening: Opening,
@@ -160,13 +160,13 @@ impl Shared {
         self.users[index] += 1;
     }
 
-    /// One flow less is.
+    /// One flow less is asked of a hop.
     fn leave_link(&mut self, link: Slot) {
         self.users[link.0 as usize] -= 1;
     }
 }
 
-/// A flow that is not wanted any more, and the turn in which nothing of it is asked for.
+/// A flow that is not wanted any more, and the turn that voids its requests.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     link: Slot,

@@ -5,8 +5,8 @@ use alloc::boxed::Box;
 /// Number of the newest packets that are remembered.
 const WINDOW: u64 = 1024;
 const WORDS: usize = WINDOW as usize / 64;
-/// Of those before, the sum of the missing ones is remembered at every so many: between two packets of one flow lie those
-/// of all others.
+/// Of older packets, the count of missing ones is remembered once per this many packets: between two packets of one
+/// flow lie those of all others.
 const STRIDE: u64 = 64;
 const MARKS: usize = 1024;
 const HISTORY: u64 = STRIDE * MARKS as u64;
@@ -39,7 +39,7 @@ pub struct Arrivals {
     reorder_limit: u64,
     /// Packets missing before the next arrival were not lost on this hop.
     resumes: bool,
-    /// How many are missing of those older than the window, and were at every stride. Both wrap.
+    /// Count of missing packets older than the window, and its value at every stride. Both wrap.
     gone: u32,
     marks: Box<[u32; MARKS]>,
 }
@@ -166,7 +166,7 @@ impl Arrivals {
     fn advance(&mut self, number: u64) -> Arrival {
         let advance = (number + 1 - self.next) as u32;
         for newer in self.next..=number {
-            // It takes the place of the oldest of the window.
+            // The newer packet takes the place of the oldest one in the window.
             let oldest = newer.saturating_sub(WINDOW);
             if oldest.is_multiple_of(STRIDE) {
                 self.marks[mark(oldest)] = self.gone;
@@ -193,7 +193,7 @@ impl Arrivals {
     }
 }
 
-/// Where the sum of what is missing before `number` stands, or before up to a stride less.
+/// Index of the count of packets that are missing before `number`, rounded down to a stride.
 fn mark(number: u64) -> usize {
     (number / STRIDE) as usize % MARKS
 }

@@ -241,8 +241,8 @@ impl Downlinks {
         true
     }
 
-    /// Whether memory is used so far that flows which nobody asks anything of should not be kept for long. One neighbour
-    /// can have half of all.
+    /// Whether so much memory is in use that flows without requests should not be kept for long. One neighbour can
+    /// have half of the memory.
     pub fn is_pressed(&self) -> bool {
         self.ledger.used() > self.ledger.budget() / 4
     }

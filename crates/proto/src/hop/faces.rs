@@ -12,7 +12,7 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// for another incarnation have no receiver there.
 pub(super) struct Faces {
     by_face: Table<Face, Speakers>,
-    /// Hops whose incarnation was replaced, and when, the first of them first.
+    /// Hops whose incarnation was replaced, with the time of that, the earliest first.
     replaced: VecDeque<(Instant, Slot)>,
 }
 

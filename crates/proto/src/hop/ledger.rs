@@ -39,6 +39,7 @@ struct Account {
 }
 
 /// Memory for the state of neighbours and their flows, and the share that each neighbour holds.
+///
 /// No neighbour may hold more than stays free (a dynamic threshold, Choudhury and Hahne 1998, with a factor of
 /// one). One neighbour alone may have half of all, n greedy neighbours an (n + 1)th part each, and as much is
 /// always left for the next one. So a relay that speaks for thousands has room, and one neighbour's flood leaves

@@ -44,10 +44,10 @@ pub use uplinks::{Heard, Received, Uplinks, Whole};
 use crate::name::FlowId;
 use crate::time::Duration;
 
-/// Where memory is short, a flow that nobody waits for is forgotten after so long. Repetitions of the last requests have come
-/// by then.
+/// If memory is short, a flow that no neighbour waits for is forgotten after this time. Repetitions of the last
+/// requests have come by then.
 pub const QUIET: Duration = Duration::from_secs(2);
-/// How often it is looked for such flows then.
+/// Interval between two searches for such flows.
 pub const PRESSED_SWEEP: Duration = Duration::from_secs(1);
 
 /// Names one controlled hop: a neighbour, and the flow if control is per flow (LEOTP as published). An upstream is

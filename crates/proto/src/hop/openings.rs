@@ -15,6 +15,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(50);
 
 /// The number of unknown flows that one neighbour may ask for.
+///
 /// A name that exists costs its bytes, and these are bounded elsewhere. A name that does not exist costs every node
 /// up to the Producer a packet each way, and nothing else limits such requests. So each name that was found lets
 /// one more be asked for at once, as a congestion window grows; and the rate of names that were not found is

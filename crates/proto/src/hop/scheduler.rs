@@ -1,8 +1,8 @@
-//! Who sends next on a link: repairs before new data; then flows that had nothing to send for a round, so that a request of
-//! one packet does not wait behind bulk (as FQ-CoDel, RFC 8290); then the others in turn (deficit round robin, Shreedhar
-//! and Varghese 1995). Each flow keeps within its own rate.
+//! The order of sending on a link: repairs before new data; then flows that had nothing to send for a round, so
+//! that a request of one packet does not wait behind bulk (as FQ-CoDel, RFC 8290); then the others in turn (deficit
+//! round robin, Shreedhar and Varghese 1995). Each flow keeps within its own rate.
 //!
-//! Nothing here costs more with more flows, but for the heap of those that wait for a time.
+//! Costs per packet do not grow with the number of flows, except for the heap of flows that wait for a time.
 
 use super::pacer::Pacer;
 use super::transfer::Tally;
@@ -15,12 +15,12 @@ use crate::wire::Waited;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// What to send next.
+/// The next bytes to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chunk {
     /// The queue it came from.
     pub queue: Slot,
-    /// What the queue's owner calls the flow.
+    /// The owner's slot of the flow.
     pub owner: Slot,
     /// The flow of that queue.
     pub flow: FlowId,
@@ -30,7 +30,7 @@ pub struct Chunk {
     pub is_repair: bool,
     /// Bytes that were skipped ahead of it in the flow's order.
     pub skipped: ByteRange,
-    /// How long they waited since they were asked for, here and at the nodes before.
+    /// Waiting time since they were asked for, here and at the nodes before.
     pub waited: Waited,
 }
 
@@ -38,7 +38,7 @@ pub struct Chunk {
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     range: ByteRange,
-    /// When they were asked for, later by the time that they were on links.
+    /// Time at which they were asked for, later by the time that they were on links.
     since: Instant,
     is_dry: bool,
 }
@@ -52,7 +52,7 @@ impl Piece {
 /// Requests that follow each other this soon are told as one: the told time is no finer.
 const GRAIN: Duration = Duration::from_millis(1);
 
-/// What a scheduler asks for when it is polled.
+/// The action that a scheduler asks for when it is polled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// Send this.
@@ -61,7 +61,7 @@ pub enum Turn {
     Mark {
         /// The flow of the queue.
         flow: FlowId,
-        /// The end of what was sent.
+        /// The end of the sent bytes.
         offset: u64,
     },
     /// Send parity of the hop. No scheduler says so: its [`Responder`](super::Responder) does.
@@ -85,37 +85,38 @@ struct Queue {
     marks_left: u8,
     mark_at: Instant,
     place: Place,
-    /// Its own rate has held it since it was in a list last: it is not sparse.
+    /// Whether the queue's own rate has held it since it was in a list last: then it is not sparse.
     was_held: bool,
     tally: Tally,
 }
 
-/// Where a queue waits for its turn.
+/// The list in which a queue waits for its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
-    /// Nowhere: it has nothing to send, or its own rate holds it.
+    /// No list: the queue has nothing to send, or its own rate holds it.
     Out,
-    /// Among those that had nothing to send for a round.
+    /// The list of queues that had nothing to send for a round.
     Sparse,
-    /// In turn. It stays for a round after its last packet, so that who sends one packet after the other is not sparse.
+    /// The list of queues in turn. A queue stays for a round after its last packet, so that a flow that sends one
+    /// packet after the other is not sparse.
     InTurn,
 }
 
-/// Entries of closed queues that may stand in a list before it is gone through.
+/// The most entries of closed queues in a list before these are removed.
 const MOST_STALE: usize = 64;
 
-/// What comes of a queue's turn.
+/// The result of a queue's turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Visit {
-    /// It sends a packet.
+    /// The queue sends a packet.
     Sends,
-    /// It is its turn again after the others.
+    /// The queue has its next turn after the others.
     Passes,
-    /// It has nothing to send, or may not.
+    /// The queue has nothing to send, or may not send.
     Leaves,
 }
 
-/// How long a queue is empty before its first and before its second mark.
+/// Time for which a queue is empty before its first and before its second mark.
 const MARK_AFTER: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(5)];
 
 /// The queues of one link.
@@ -123,7 +124,8 @@ const MARK_AFTER: [Duration; 2] = [Duration::from_millis(25), Duration::from_mil
 pub struct Scheduler {
     queues: Vec<Option<Queue>>,
     free: Vec<Slot>,
-    /// How many of the three lists below name each slot. One that is closed is free when they have dropped it.
+    /// Number of the three lists below that name each slot. The slot of a closed queue is free when no list names
+    /// it.
     listed: Vec<u8>,
     open: usize,
     /// Queues that have repairs; they go first.
@@ -135,17 +137,17 @@ pub struct Scheduler {
     /// Queues with repairs, and queues in `sparse` and `ring` with something to send.
     repairing: usize,
     sendable: usize,
-    /// Queues that have sent the end of their flow, and when.
+    /// Queues that have sent the end of their flow, each with the time of that.
     ended: VecDeque<(Instant, Slot)>,
     /// Queues held by their own rate, and empty queues that owe a mark.
     waiting: Deadlines,
-    /// How many queues have something to send.
+    /// Number of queues that have something to send.
     busy: usize,
     /// Bytes that wait in all of them.
     bytes: u64,
     payload: u64,
     marks: bool,
-    /// Repairs leave before new data; otherwise behind what waits.
+    /// Repairs leave before new data; otherwise behind the queued bytes.
     repairs_first: bool,
 }
 
@@ -236,7 +238,7 @@ impl Scheduler {
         }
     }
 
-    /// The flow of a queue and what was sent of it.
+    /// The flow of a queue and the tally of its sent bytes.
     pub fn tally(&self, slot: Slot) -> Option<(FlowId, &Tally)> {
         self.queue(slot).map(|queue| (queue.flow, &queue.tally))
     }
@@ -264,7 +266,7 @@ impl Scheduler {
                 return Some((queue.flow, core::mem::take(&mut queue.tally)));
             }
             if queue.tally.has_end() {
-                // It has sent something again since, or will.
+                // The queue has sent something again since, or will.
                 self.ended.push_back((now, slot));
             }
         }
@@ -404,12 +406,12 @@ impl Scheduler {
         }
     }
 
-    /// When there is something to send if no input arrives first.
+    /// Time at which there is something to send, if no input arrives first.
     pub fn next_turn(&self) -> Instant {
         if self.has_backlog() { Instant::ZERO } else { self.waiting.next() }
     }
 
-    /// What to do at `now`, if anything.
+    /// The next action at `now`, if there is any.
     #[inline]
     pub fn poll(&mut self, now: Instant) -> Option<Turn> {
         while let Some((at, slot)) = self.waiting.first() {
@@ -450,7 +452,7 @@ impl Scheduler {
         let Piece { range, since, .. } = take_front(&mut queue.repairs, payload)?;
         queue.queued.remove(range);
         self.bytes -= range.len();
-        // Charged to the flow, but never held by its rate: what is missing downstream goes first.
+        // Charged to the flow, but never held by its rate: bytes that are missing downstream go first.
         queue.pacer.on_sent(now, range.len());
         queue.tally.on_sent(now, range.len(), true);
         queue.sent_end = queue.sent_end.max(range.end);
@@ -516,12 +518,12 @@ impl Scheduler {
         }
     }
 
-    /// It is the turn of a queue that a list names first.
+    /// Decides the turn of the first queue of a list.
     fn visit(&mut self, now: Instant, slot: Slot) -> Visit {
         let (payload, is_alone) = (self.payload, self.ring.len() + self.sparse.len() == 1);
         let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return Visit::Leaves };
         let Some(next) = queue.fresh.front().map(|next| next.range.len().min(payload)) else {
-            // It had nothing to send for a round.
+            // The queue had nothing to send for a round.
             (queue.place, queue.deficit) = (Place::Out, 0);
             return Visit::Leaves;
         };
@@ -541,7 +543,7 @@ impl Scheduler {
         Visit::Sends
     }
 
-    /// Takes a packet off a queue that a list names first.
+    /// Takes a packet off the first queue of a list.
     fn send_fresh(&mut self, now: Instant, slot: Slot) -> Option<Chunk> {
         let payload = self.payload;
         let queue = self.queues[slot.0 as usize].as_mut()?;
@@ -570,7 +572,7 @@ impl Scheduler {
         Some(Chunk { queue: slot, owner, flow, range, is_repair, skipped, waited })
     }
 
-    /// The queue that a list names first leaves it where its own rate holds it.
+    /// The first queue of a list leaves the list if the queue's own rate holds it.
     fn leave_if_held(&mut self, now: Instant, slot: Slot) {
         let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return };
         let ready = queue.pacer.ready_at();
@@ -729,7 +731,7 @@ mod tests {
         scheduler.push(NOW, quiet, ByteRange::new(0, 100), false, Waited::default());
         let Some(Turn::Send(first)) = scheduler.poll(NOW) else { panic!("there is much to send") };
         assert_eq!(first.queue, quiet);
-        // Its next packet comes at once: now it is one of those in turn.
+        // The queue's next packet comes at once: now the queue is in turn.
         scheduler.push(NOW, quiet, ByteRange::new(100, 200), false, Waited::default());
         let Some(Turn::Send(second)) = scheduler.poll(NOW) else { panic!("there is much to send") };
         assert_ne!(second.queue, quiet);
@@ -737,7 +739,7 @@ mod tests {
         assert!(rest[..3].iter().any(|chunk| chunk.queue == quiet), "within a round");
     }
 
-    /// Who is fed one packet after the other gets its turn and no more.
+    /// A queue that is fed one packet after the other gets its turn and no more.
     #[test]
     fn a_flow_that_always_has_one_packet_has_no_more_than_its_share() {
         let (mut scheduler, a, b) = two_flows();

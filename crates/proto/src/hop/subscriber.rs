@@ -178,7 +178,7 @@ impl Subscriber {
         }
     }
 
-    /// Whether it waits for nothing.
+    /// Whether the subscriber waits for nothing.
     pub fn is_quiet(&self, downlinks: &Downlinks) -> bool {
         self.wanted.is_empty() && downlinks.is_drained(self.link, self.queue)
     }

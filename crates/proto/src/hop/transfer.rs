@@ -93,7 +93,7 @@ impl Tally {
         self.has_end = true;
     }
 
-    /// When its last packet left.
+    /// Departure of the last packet.
     pub fn last_sent(&self) -> Instant {
         self.last_sent
     }

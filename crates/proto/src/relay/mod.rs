@@ -100,7 +100,7 @@ pub struct Relay<C = Plain> {
     outbox: Outbox,
     /// Flows with bytes known to be missing, in slot order.
     with_holes: Vec<Slot>,
-    /// When each flow's intake has something to ask again.
+    /// Time of the next timeout of each flow's intake.
     timeouts: Deadlines,
     next_sweep: Option<Instant>,
     rng: Rng,

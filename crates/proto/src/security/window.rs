@@ -5,13 +5,13 @@ pub const WINDOW: u32 = 8192;
 
 const WORDS: usize = WINDOW as usize / 64;
 
-/// Which counters of one sender in one epoch were taken (RFC 4303 section 3.4.3). It is as large as the counters need that
-/// came: most senders of a crowd say little, and an epoch begins at 0.
+/// The counters of one sender in one epoch that were taken (RFC 4303 section 3.4.3). The window is only as large as
+/// these counters need: most senders of a crowd say little, and an epoch begins at 0.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayWindow {
     /// One more than the highest counter taken.
     next: u32,
-    /// What lies behind was not taken.
+    /// Counters beyond the end of this list were not taken.
     taken: Vec<u64>,
 }
 

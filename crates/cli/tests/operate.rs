@@ -412,6 +412,40 @@ fn setup_shows_what_it_changes_does_it_and_takes_it_back() {
 }
 
 #[test]
+fn setup_makes_a_gateway_whose_configuration_is_right() {
+    let place = Place::new();
+    let missing = place.run(&["setup", "gateway", "--name", "site", "--root", "host"]);
+    assert!(missing.0 == 2 && missing.1.contains("--peer <NAME=ADDR>"), "{missing:?}");
+    let wrong =
+        place.run(&["setup", "gateway", "--name", "site", "--peer", "192.0.2.1:4433", "--root", "host"]);
+    assert!(wrong.0 == 2 && wrong.1.contains("hub=192.0.2.1:4433"), "{wrong:?}");
+    let arguments = [
+        "setup",
+        "gateway",
+        "--name",
+        "site",
+        "--peer",
+        "hub=192.0.2.1:4433",
+        "--intercept",
+        "lo",
+        "--root",
+        "host",
+    ];
+    let (code, said) = place.run(&[&arguments[..], &["--apply"]].concat());
+    assert_eq!(code, 0, "{said}");
+    let settings = std::fs::read_to_string(place.path("host/etc/sysctl.d/60-starhop.conf")).expect("a file");
+    assert!(settings.contains("net.ipv4.ip_forward = 1") && settings.contains("rp_filter = 2"), "{settings}");
+    let text = std::fs::read_to_string(place.path("host/etc/starhop/gateway.toml")).expect("a file");
+    let text = text.replace("/etc/starhop/domain.key", "host/etc/starhop/domain.key");
+    std::fs::write(place.path("checked.toml"), text).expect("a file");
+    let (code, said) = place.run(&["gateway", "check", "checked.toml"]);
+    assert!(code == 0 && said.contains("lo"), "it can be run as it is: {said}");
+    let (code, said) = place.run(&["setup", "gateway", "--undo", "--root", "host"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(!place.path("host/etc/starhop/gateway.toml").exists());
+}
+
+#[test]
 fn a_bundle_for_support_holds_nodes_and_findings_and_no_key() {
     let place = Place::new();
     let key = std::fs::read_to_string(place.path("site.key")).expect("a key");

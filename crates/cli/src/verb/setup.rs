@@ -1,4 +1,4 @@
-//! `starhop setup`: makes a host a relay or a server, and takes that back.
+//! `starhop setup`: makes a host a relay, a server or a gateway, and takes that back.
 
 use super::{address, print};
 use anyhow::{Context, bail};
@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Make this host a relay or a server: settings of the kernel, key, configuration, firewall, unit. Shows the
-/// changes, and makes them with --apply.
+/// Make this host a relay, a server or a gateway: settings of the kernel, key, configuration, firewall, unit. Shows
+/// the changes, and makes them with --apply.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  starhop setup relay --upstream 192.0.2.1:4433 --key domain.key\n  starhop setup relay --upstream 192.0.2.1:4433 --key domain.key --apply\n  starhop setup relay --undo\n\nIt needs root and the installed package. How the host was before is kept in /var/lib/starhop.\n\nExit code 0, or 1 when something could not be changed; what had been changed is taken back then."
+    after_help = "Examples:\n  starhop setup relay --upstream 192.0.2.1:4433 --key domain.key\n  starhop setup relay --upstream 192.0.2.1:4433 --key domain.key --apply\n  starhop setup gateway --name site --peer hub=192.0.2.1:4433 --intercept lan0 --key domain.key\n  starhop setup relay --undo\n\nIt needs root and the installed package. How the host was before is kept in /var/lib/starhop.\n\nExit code 0, or 1 when something could not be changed; what had been changed is taken back then."
 )]
 pub(crate) struct Args {
     /// The new role of the host
@@ -24,6 +24,15 @@ pub(crate) struct Args {
     /// The files and directories that a server serves
     #[arg(long, value_name = "DIR|FILE", default_value = "/srv/starhop")]
     path: Vec<PathBuf>,
+    /// The name by which its peers know a gateway
+    #[arg(long, value_name = "NAME", required_if_eq_all([("role", "gateway"), ("undo", "false")]))]
+    name: Option<String>,
+    /// The gateway at the other end; several times for a hub of several sites
+    #[arg(long, value_parser = peer, value_name = "NAME=ADDR", required_if_eq_all([("role", "gateway"), ("undo", "false")]))]
+    peer: Vec<Peer>,
+    /// An interface whose TCP connections a gateway takes; none at a hub
+    #[arg(long, value_name = "DEVICE")]
+    intercept: Vec<String>,
     /// The domain's key, which is copied to /etc/starhop; a new one is made otherwise
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -48,6 +57,23 @@ enum Role {
     Relay,
     /// A server of files
     Serve,
+    /// A gateway of users' own connections
+    Gateway,
+}
+
+/// Another gateway: its name and its address.
+#[derive(Clone, Debug)]
+struct Peer {
+    name: String,
+    address: SocketAddr,
+}
+
+fn peer(text: &str) -> Result<Peer, String> {
+    let (name, at) = text.split_once('=').ok_or("a peer is NAME=ADDR, as hub=192.0.2.1:4433")?;
+    if name.is_empty() {
+        return Err("the peer has no name before `=`".to_owned());
+    }
+    Ok(Peer { name: name.to_owned(), address: address(at)? })
 }
 
 impl Role {
@@ -55,6 +81,7 @@ impl Role {
         match self {
             Self::Relay => "relay",
             Self::Serve => "serve",
+            Self::Gateway => "gateway",
         }
     }
 }
@@ -80,9 +107,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Kernel settings of a gateway. It forwards, and the answers to its clients' addresses arrive where no route to those
+/// addresses leads.
+const ROUTER: &str = "\
+net.ipv4.ip_forward = 1
+net.ipv6.conf.all.forwarding = 1
+net.ipv4.conf.all.rp_filter = 2
+net.ipv4.conf.default.rp_filter = 2
+";
+
 fn plan(args: &Args) -> anyhow::Result<Plan> {
     let role = args.role.name();
-    let sysctl = format!("net.core.rmem_max = {RECEIVE_BUFFER}\nnet.core.wmem_max = {SEND_BUFFER}\n");
+    let mut sysctl = format!("net.core.rmem_max = {RECEIVE_BUFFER}\nnet.core.wmem_max = {SEND_BUFFER}\n");
+    if args.role == Role::Gateway {
+        sysctl.push_str(ROUTER);
+    }
     let mut steps = vec![file("/etc/sysctl.d/60-starhop.conf", sysctl, 0o644)];
     steps.push(file(format!("/etc/starhop/{role}.toml"), configuration(args), 0o640));
     let key = args.root.join("etc/starhop/domain.key");
@@ -126,7 +165,9 @@ fn new_key(given: Option<&Path>, key: &Path) -> anyhow::Result<Step> {
 fn configuration(args: &Args) -> String {
     let list =
         |items: Vec<String>| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ");
+    let (role, port) = (args.role.name(), args.port);
     let own = match args.role {
+        Role::Gateway => return gateway(args),
         Role::Relay => {
             let upstreams = list(args.upstream.iter().map(ToString::to_string).collect());
             format!("upstream = [{upstreams}]\ncache = \"256MiB\"\n")
@@ -135,8 +176,19 @@ fn configuration(args: &Args) -> String {
             format!("paths = [{}]\n", list(args.path.iter().map(|path| path.display().to_string()).collect()))
         }
     };
-    let (role, port) = (args.role.name(), args.port);
     format!("key = \"/etc/starhop/domain.key\"\n\n[{role}]\nlisten = \"[::]:{port}\"\n{own}")
+}
+
+/// The file of a gateway, which has a form of its own.
+fn gateway(args: &Args) -> String {
+    let name = args.name.as_deref().unwrap_or_default();
+    let mut text =
+        format!("name = {name:?}\nlisten = \"[::]:{}\"\nkey = \"/etc/starhop/domain.key\"\n", args.port);
+    text.push_str(&format!("intercept = {:?}\n", args.intercept));
+    for Peer { name, address } in &args.peer {
+        text.push_str(&format!("\n[[peer]]\nname = {name:?}\naddress = \"{address}\"\n"));
+    }
+    text
 }
 
 /// Commands that make the host use the files: owners, kernel settings, the firewall if `ufw` keeps it, and the

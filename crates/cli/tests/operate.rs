@@ -414,8 +414,10 @@ fn setup_shows_what_it_changes_does_it_and_takes_it_back() {
 #[test]
 fn setup_makes_a_gateway_whose_configuration_is_right() {
     let place = Place::new();
-    let missing = place.run(&["setup", "gateway", "--name", "site", "--root", "host"]);
-    assert!(missing.0 == 2 && missing.1.contains("--peer <NAME=ADDR>"), "{missing:?}");
+    for (role, option) in [("gateway", "--name <NAME>"), ("relay", "--upstream <ADDR>")] {
+        let missing = place.run(&["setup", role, "--root", "host"]);
+        assert!(missing.0 == 2 && missing.1.contains(option), "{missing:?}");
+    }
     let wrong =
         place.run(&["setup", "gateway", "--name", "site", "--peer", "192.0.2.1:4433", "--root", "host"]);
     assert!(wrong.0 == 2 && wrong.1.contains("hub=192.0.2.1:4433"), "{wrong:?}");

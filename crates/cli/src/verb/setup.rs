@@ -19,16 +19,16 @@ pub(crate) struct Args {
     /// The new role of the host
     role: Role,
     /// The upstream of a relay; given several times, the first that answers
-    #[arg(long, value_parser = address, value_name = "ADDR", required_if_eq_all([("role", "relay"), ("undo", "false")]))]
+    #[arg(long, value_parser = address, value_name = "ADDR")]
     upstream: Vec<SocketAddr>,
     /// The files and directories that a server serves
     #[arg(long, value_name = "DIR|FILE", default_value = "/srv/starhop")]
     path: Vec<PathBuf>,
     /// The name by which its peers know a gateway
-    #[arg(long, value_name = "NAME", required_if_eq_all([("role", "gateway"), ("undo", "false")]))]
+    #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The gateway at the other end; several times for a hub of several sites
-    #[arg(long, value_parser = peer, value_name = "NAME=ADDR", required_if_eq_all([("role", "gateway"), ("undo", "false")]))]
+    #[arg(long, value_parser = peer, value_name = "NAME=ADDR")]
     peer: Vec<Peer>,
     /// An interface whose TCP connections a gateway takes; none at a hub
     #[arg(long, value_name = "DEVICE")]
@@ -116,7 +116,20 @@ net.ipv4.conf.all.rp_filter = 2
 net.ipv4.conf.default.rp_filter = 2
 ";
 
+/// The options without which a role makes no sense.
+fn check(args: &Args) -> anyhow::Result<()> {
+    let missing = match args.role {
+        Role::Relay if args.upstream.is_empty() => "--upstream <ADDR>, the node that it asks",
+        Role::Gateway if args.name.is_none() => "--name <NAME>, by which its peers know it",
+        Role::Gateway if args.peer.is_empty() => "--peer <NAME=ADDR>, the gateway at the other end",
+        _ => return Ok(()),
+    };
+    let message = format!("the role `{}` needs {missing}\n", args.role.name());
+    Err(clap::Error::raw(clap::error::ErrorKind::MissingRequiredArgument, message).into())
+}
+
 fn plan(args: &Args) -> anyhow::Result<Plan> {
+    check(args)?;
     let role = args.role.name();
     let mut sysctl = format!("net.core.rmem_max = {RECEIVE_BUFFER}\nnet.core.wmem_max = {SEND_BUFFER}\n");
     if args.role == Role::Gateway {

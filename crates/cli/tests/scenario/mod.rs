@@ -3,6 +3,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::cell::Cell;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -149,6 +150,9 @@ impl Scenario {
             println!("the machine was too slow: {}", run.document["accuracy"]);
             run = self.run("emulate", arguments, after, &act);
         }
+        if run.document["accuracy"]["is_good"] != true {
+            WERE_LINKS_LATE.set(true);
+        }
         run
     }
 
@@ -272,23 +276,35 @@ impl Run {
     }
 }
 
+thread_local! {
+    /// The emulator says of its last run, repetitions included, that its own links came late.
+    static WERE_LINKS_LATE: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Measures up to three times: other work on the machine slows real processes down, and a rate is no less real for
-/// having been reached once. (Whether bytes are whole is asserted every time.)
+/// having been reached once. (Whether bytes are whole is asserted every time.) Where the emulator trusts none of the
+/// runs, nothing was measured: the test counts as skipped.
 pub(crate) fn measure(rates: impl Fn() -> Result<(), String>) {
     if let Err(said) = measured(rates) {
         panic!("{said}");
     }
 }
 
-/// As [`measure`], but returns the problem of the last try instead of failing.
+/// As [`measure`], but returns the problem of the last trusted try instead of failing.
 pub(crate) fn measured(rates: impl Fn() -> Result<(), String>) -> Result<(), String> {
-    let mut said = String::new();
+    let mut trusted = None;
     for _ in 0..TRIES {
-        match rates() {
-            Ok(()) => return Ok(()),
-            Err(problem) => said = problem,
-        }
+        WERE_LINKS_LATE.set(false);
+        let Err(said) = rates() else { return Ok(()) };
         println!("again: {}", said.chars().take(100).collect::<String>());
+        if !WERE_LINKS_LATE.get() {
+            trusted = Some(said);
+        }
     }
-    Err(said)
+    if trusted.is_none() {
+        println!(
+            "skipped 1 tests: this machine is too slow, the emulator's own links came late in every try"
+        );
+    }
+    trusted.map_or(Ok(()), Err)
 }

@@ -41,6 +41,9 @@ enum Verb {
         port: u16,
         /// The firewall's rules
         rules: String,
+        /// Packets are carried, too
+        #[arg(long)]
+        carry: bool,
     },
     Get(verb::get::Args),
     Ls(verb::ls::Args),
@@ -98,9 +101,11 @@ fn main() -> ExitCode {
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Gateway(args) => verb::gateway::run(args),
-        Verb::GatewayWatchdog { port, rules } => starhop_net::transparent::watch_gateway(*port, rules)
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(anyhow::Error::from),
+        Verb::GatewayWatchdog { port, rules, carry } => {
+            starhop_net::transparent::watch_gateway(*port, rules, *carry)
+                .map(|()| ExitCode::SUCCESS)
+                .map_err(anyhow::Error::from)
+        }
         Verb::Get(args) => verb::get::run(args),
         Verb::Ls(args) => verb::ls::run(args),
         Verb::Generate(args) => verb::generate::run(args),

@@ -134,7 +134,7 @@ impl World {
     fn settle(&mut self, side: usize) {
         while self.gateways[side].poll_event().is_some() {}
         while let Some((_, packet)) = self.gateways[side].poll_packet() {
-            self.delivered[side].push((self.now, packet));
+            self.delivered[side].push((self.now, packet.bytes));
         }
         loop {
             let mut out = Vec::new();

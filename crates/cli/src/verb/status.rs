@@ -3,7 +3,7 @@
 use super::print;
 use anyhow::{Context, bail};
 use indicatif::{HumanBytes, HumanDuration};
-use starhop_net::operate::{self, Address, Flow, Peer, Site, Status, UserFlow};
+use starhop_net::operate::{self, Address, CarriedPackets, Flow, Peer, Site, Status, UserFlow};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -170,6 +170,14 @@ fn sites(out: &mut String, status: &Status) -> std::fmt::Result {
             out,
             "  site {name} at {address} {state}{rtt}; {connections} connections; users' bytes: {to} there, {from} from there"
         )?;
+        let CarriedPackets { flows, to, from, overdue, late, refused, .. } = site.packets;
+        if to + from + overdue + late + refused > 0 {
+            writeln!(
+                out,
+                "    packets carried: {to} there, {from} from there, {flows} flows; not carried: {overdue} waited too long, \
+                 {late} came too late, {refused} took the plain path for want of room"
+            )?;
+        }
     }
     for UserFlow { from, to, site, intercepted, waiting_bytes } in status.connections.iter().take(SHOWN) {
         let (way, waiting) = (if *intercepted { "over" } else { "from" }, HumanBytes(*waiting_bytes));

@@ -1,10 +1,11 @@
 //! The gateway's configuration file.
 
+use super::policy::{CarryPolicies, CarryPolicy, FOR_THE_LINK, Prefix, protocol, protocol_names};
 use crate::security::{GatewayBond, KeyError, KeyFile, Sources, credential};
-use crate::transparent::firewall::{GATEWAY_MARK, divert};
+use crate::transparent::firewall::{CARRY_MARK, GATEWAY_MARK, divert};
 use serde::Deserialize;
 use starhop_proto::config::{Config, ConfigError, Controller, Profile, Settings};
-use starhop_proto::gateway::GatewaySettings;
+use starhop_proto::gateway::{CarrySettings, GatewaySettings};
 use starhop_proto::security::Algorithm;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
@@ -49,6 +50,13 @@ struct Written {
     link_rate_in_bits: Option<u64>,
     link_rate_out_bits: Option<u64>,
     payload: Option<usize>,
+    /// `None`: where this host has TUN devices.
+    carry: Option<bool>,
+    carry_deadline_ms: Option<u64>,
+    #[serde(default = "default_mtu")]
+    carry_mtu: u32,
+    #[serde(default = "default_flows")]
+    max_flows: usize,
     peer: Vec<WrittenPeer>,
     #[serde(default)]
     policy: Vec<Policy>,
@@ -72,6 +80,8 @@ struct Policy {
     to: Vec<String>,
     #[serde(default)]
     ports: Vec<u16>,
+    protocol: Option<String>,
+    order: Option<bool>,
     dscp: Option<u8>,
     interface: Option<String>,
 }
@@ -80,7 +90,16 @@ struct Policy {
 #[serde(rename_all = "lowercase")]
 enum Action {
     Split,
+    Carry,
     Pass,
+}
+
+fn default_mtu() -> u32 {
+    1500
+}
+
+fn default_flows() -> usize {
+    CarrySettings::default().max_flows
 }
 
 fn default_listen() -> SocketAddr {
@@ -230,6 +249,37 @@ impl GatewayConfig {
         self.written.key.clone().or_else(|| credential("starhop.key").filter(|_| !self.written.insecure))
     }
 
+    /// Whether packets are carried where this host can.
+    pub(super) fn may_carry(&self) -> bool {
+        self.written.carry != Some(false)
+    }
+
+    /// Whether the file demands that packets are carried. Where it does not, a host without TUN devices lets them pass.
+    pub(super) fn must_carry(&self) -> bool {
+        self.written.carry == Some(true)
+            || self.written.policy.iter().any(|policy| policy.action == Action::Carry)
+    }
+
+    /// The longest packet that is carried.
+    pub(super) fn carry_mtu(&self) -> u32 {
+        self.written.carry_mtu
+    }
+
+    /// Which packets are delivered in order.
+    pub(super) fn carry_policies(&self) -> CarryPolicies {
+        let prefixes = |list: &[String]| list.iter().filter_map(|text| Prefix::parse(text).ok()).collect();
+        let of = |policy: &Policy| CarryPolicy {
+            from: prefixes(&policy.from),
+            to: prefixes(&policy.to),
+            ports: policy.ports.clone(),
+            protocols: policy.protocol.as_deref().and_then(protocol).unwrap_or_default().to_vec(),
+            dscp: policy.dscp,
+            order: policy.order,
+        };
+        let carrying = self.written.policy.iter().filter(|policy| policy.action == Action::Carry);
+        CarryPolicies(carrying.map(of).collect())
+    }
+
     /// The gateway's settings.
     pub(super) fn settings(&self) -> GatewaySettings {
         GatewaySettings {
@@ -237,7 +287,11 @@ impl GatewayConfig {
             hold: Duration::from_secs(self.written.hold_seconds),
             max_streams: self.written.max_connections,
             max_waiting: self.written.max_waiting_bytes,
-            carry: None,
+            carry: self.may_carry().then(|| CarrySettings {
+                deadline: self.written.carry_deadline_ms.map(Duration::from_millis),
+                max_flows: self.written.max_flows,
+                ..CarrySettings::default()
+            }),
         }
     }
 
@@ -290,6 +344,16 @@ fn check(written: &Written) -> Result<(), Wrong> {
     if written.link_rate_in_bits == Some(0) || written.link_rate_out_bits == Some(0) {
         return wrong("link_rate_in_bits, link_rate_out_bits", "cannot be 0: nothing would ever be sent");
     }
+    if !(576..=65_535).contains(&written.carry_mtu) {
+        return wrong("carry_mtu", "must lie between 576 and 65535");
+    }
+    if written.carry_deadline_ms == Some(0) {
+        return wrong("carry_deadline_ms", "cannot be 0: nothing would ever be carried");
+    }
+    for (n, policy) in written.policy.iter().enumerate() {
+        check_policy(policy, written.carry)
+            .map_err(|(field, problem)| (format!("policy[{n}].{field}"), problem))?;
+    }
     for (n, peer) in written.peer.iter().enumerate() {
         if peer.name == written.name {
             return Err((format!("peer[{n}].name"), "is this gateway's own name".to_owned()));
@@ -302,25 +366,57 @@ fn check(written: &Written) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// The firewall's rules: the policies in turn, and then that TCP of the interfaces is split.
+fn check_policy(policy: &Policy, carry: Option<bool>) -> Result<(), Wrong> {
+    let wrong = |field: &str, problem: String| Err((field.to_owned(), problem));
+    if let Some(name) = policy.protocol.as_deref().filter(|name| protocol(name).is_none()) {
+        return wrong("protocol", format!("is `{name}`; there are {}", protocol_names()));
+    }
+    if policy.action == Action::Carry && carry == Some(false) {
+        return wrong("action", "is `carry`, and `carry = false` forbids that".to_owned());
+    }
+    if policy.action == Action::Split && policy.protocol.as_deref().is_some_and(|name| name != "tcp") {
+        return wrong("protocol", "must be `tcp` where the action is `split`".to_owned());
+    }
+    let has_ports = matches!(policy.protocol.as_deref(), None | Some("tcp" | "udp" | "sctp" | "dccp"));
+    if !policy.ports.is_empty() && !has_ports {
+        return wrong("ports", "are of no use with a protocol that has none".to_owned());
+    }
+    if policy.order.is_some() && (policy.action != Action::Carry || policy.interface.is_some()) {
+        let problem = "goes with the action `carry`, and not with an interface, which packets do not tell";
+        return wrong("order", problem.to_owned());
+    }
+    Ok(())
+}
+
+/// The firewall's rules: the policies in turn, then that TCP of the interfaces is split, and that the rest is carried.
 fn rules(written: &Written) -> Result<String, Wrong> {
     let mut lines = String::new();
     let Some(interfaces) = interfaces(&written.intercept)? else { return Ok(lines) };
     let mark = GATEWAY_MARK | u32::from(written.port);
+    let carry_mark = CARRY_MARK | u32::from(written.port);
+    let carry = |matches: &str| format!("    {matches} meta mark set {carry_mark} accept\n");
+    let carries = written.carry != Some(false);
+    if carries {
+        lines += FOR_THE_LINK;
+    }
     for (n, policy) in written.policy.iter().enumerate() {
         let on = match &policy.interface {
             Some(name) => interfaces_of(std::slice::from_ref(name), &format!("policy[{n}].interface"))?,
             None => interfaces.clone(),
         };
         for matches in matches(policy, n)? {
-            let matches = format!("{on} meta l4proto tcp{matches}");
+            let matches = format!("{on}{matches}");
             match policy.action {
                 Action::Pass => lines += &format!("    {matches} return\n"),
+                Action::Carry => lines += &carry(&matches),
                 Action::Split => lines.extend(divert(&matches, written.port, mark)),
             }
         }
     }
     lines.extend(divert(&format!("{interfaces} meta l4proto tcp"), written.port, mark));
+    if carries {
+        lines += &carry(&format!("{interfaces} meta l4proto != tcp"));
+    }
     Ok(lines)
 }
 
@@ -342,31 +438,14 @@ fn interfaces_of(names: &[String], field: &str) -> Result<String, Wrong> {
 
 /// The conditions of a policy as rules of the firewall, one for each IP version that it names.
 fn matches(policy: &Policy, n: usize) -> Result<Vec<String>, Wrong> {
-    let mut rest = String::new();
-    if !policy.ports.is_empty() {
-        let ports: Vec<String> = policy.ports.iter().map(u16::to_string).collect();
-        rest += &format!(" tcp dport {{ {} }}", ports.join(", "));
-    }
+    let rest = of_protocol(policy);
     let prefixes = |list: &[String], field: &str, is_v4: bool| -> Result<Option<String>, Wrong> {
         let mut of_version = Vec::new();
-        for prefix in list {
-            let address = prefix.split('/').next().unwrap_or_default();
-            let length = prefix.split_once('/').map_or(Some(0), |(_, bits)| bits.parse::<u8>().ok());
-            let parsed: Option<std::net::IpAddr> = address.parse().ok();
-            let (Some(ip), Some(bits)) = (parsed, length) else {
-                return Err((
-                    format!("policy[{n}].{field}"),
-                    format!("has `{prefix}`, which is no prefix such as 192.0.2.0/24"),
-                ));
-            };
-            if bits > if ip.is_ipv4() { 32 } else { 128 } {
-                return Err((
-                    format!("policy[{n}].{field}"),
-                    format!("has `{prefix}`, whose length is too long"),
-                ));
-            }
-            if ip.is_ipv4() == is_v4 {
-                of_version.push(prefix.clone());
+        for text in list {
+            let prefix = Prefix::parse(text)
+                .map_err(|problem| (format!("policy[{n}].{field}"), format!("has `{text}`, {problem}")))?;
+            if prefix.is_ipv4() == is_v4 {
+                of_version.push(text.clone());
             }
         }
         Ok(Some(of_version.join(", ")).filter(|joined| !joined.is_empty()))
@@ -390,6 +469,25 @@ fn matches(policy: &Policy, n: usize) -> Result<Vec<String>, Wrong> {
     Ok(all)
 }
 
+/// The matches of a policy for a packet's protocol and ports.
+fn of_protocol(policy: &Policy) -> String {
+    let numbers = match (policy.action, policy.protocol.as_deref().and_then(protocol)) {
+        (Action::Split, _) => Some(&[6][..]),
+        (_, Some(numbers)) => Some(numbers),
+        (_, None) if policy.ports.is_empty() => None,
+        (_, None) => Some(&[6, 17][..]),
+    };
+    let list = |numbers: Vec<String>| format!("{{ {} }}", numbers.join(", "));
+    let mut rest = String::new();
+    if let Some(numbers) = numbers {
+        rest += &format!(" meta l4proto {}", list(numbers.iter().map(u8::to_string).collect()));
+    }
+    if !policy.ports.is_empty() {
+        rest += &format!(" th dport {}", list(policy.ports.iter().map(u16::to_string).collect()));
+    }
+    rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -405,7 +503,12 @@ mod tests {
     fn a_short_file_is_enough() {
         let config = GatewayConfig::parse(GOOD, Path::new("gateway.toml")).unwrap();
         assert_eq!((config.listen().port(), config.port(), config.intercepts()), (4433, 4434, true));
-        assert_eq!(config.rules.lines().count(), 2);
+        let lines: Vec<&str> = config.rules.lines().skip(FOR_THE_LINK.lines().count()).collect();
+        assert_eq!(lines.len(), 3, "TCP is split, and the rest carried");
+        assert!(lines[2].contains("meta l4proto != tcp meta mark set"), "{}", lines[2]);
+        let without =
+            GatewayConfig::parse(&GOOD.replace("insecure", "carry = false\ninsecure"), Path::new("x"));
+        assert_eq!(without.unwrap().rules.lines().count(), 2);
     }
 
     #[test]
@@ -419,9 +522,10 @@ mod tests {
         let text = GOOD.to_owned()
             + "[[policy]]\naction = \"pass\"\nto = [\"10.0.0.0/8\", \"fd00::/8\"]\nports = [22, 25]\n";
         let rules = GatewayConfig::parse(&text, Path::new("gateway.toml")).unwrap().rules;
-        let lines: Vec<&str> = rules.lines().collect();
-        assert_eq!(lines.len(), 4);
-        assert!(lines[0].contains("ip daddr { 10.0.0.0/8 } tcp dport { 22, 25 } return"), "{}", lines[0]);
+        let lines: Vec<&str> = rules.lines().skip(FOR_THE_LINK.lines().count()).collect();
+        assert_eq!(lines.len(), 5);
+        let expected = "ip daddr { 10.0.0.0/8 } meta l4proto { 6, 17 } th dport { 22, 25 } return";
+        assert!(lines[0].contains(expected), "{}", lines[0]);
         assert!(lines[1].contains("ip6 daddr { fd00::/8 }"), "{}", lines[1]);
     }
 
@@ -437,5 +541,10 @@ mod tests {
         assert!(policy("to = [\"10.0.0.0/40\"]").contains("`policy[0].to`"));
         assert!(policy("dscp = 64").contains("`policy[0].dscp`"));
         assert!(policy("action2 = 1").contains("line 9"));
+        assert!(policy("protocol = \"tpc\"").contains("there are tcp, udp, icmp"));
+        assert!(policy("protocol = \"esp\"\nports = [1]").contains("`policy[0].ports`"));
+        assert!(policy("order = true").contains("`policy[0].order`"));
+        let carry = GOOD.replace("insecure", "carry = false\ninsecure") + "[[policy]]\naction = \"carry\"\n";
+        assert!(problem(&carry).contains("`carry = false` forbids"));
     }
 }

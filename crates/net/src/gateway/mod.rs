@@ -6,9 +6,11 @@
 
 mod config;
 mod connection;
+mod policy;
 mod shared;
 mod sockets;
 mod status;
+mod tunnel;
 
 pub use config::{GatewayConfig, GatewayConfigError};
 
@@ -24,7 +26,9 @@ use crate::transparent::firewall::Firewall;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
 use connection::{Connection, Ended, prepare, reason_of};
 use shared::{Shared, SharedNode};
-use starhop_proto::gateway::{Gateway, GatewayEvent, GatewayStats, Opening, PeerSpec, StreamId};
+use starhop_proto::gateway::{
+    Gateway, GatewayEvent, GatewaySettings, GatewayStats, Opening, PeerSpec, StreamId,
+};
 use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
@@ -33,6 +37,7 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
+use tunnel::Tunnel;
 
 /// Longest time that a new connection waits for its client's first bytes, so that they travel with the opening.
 const FIRST_BYTES: Duration = Duration::from_millis(2);
@@ -138,6 +143,8 @@ struct Site {
     watchdog: Watchdog,
     /// Open while the peer answers.
     listeners: Option<[TcpListener; 2]>,
+    /// Where packets are carried.
+    tunnel: Option<Tunnel>,
     tell: Tell,
     record: Rc<RefCell<Record>>,
 }
@@ -156,15 +163,19 @@ impl Site {
         };
         let peers = config.peers()?.into_iter().map(known).collect();
         let (settings, protocol) = (config.settings(), config.protocol()?);
+        let tunnel = tunnel(&config)?;
+        let settings = GatewaySettings { carry: settings.carry.filter(|_| tunnel.is_some()), ..settings };
         let gateway = Gateway::new(clock::now(), protocol, settings, peers, suite, clock::seed());
         let shared = Rc::new(Shared::new(gateway));
         let driver = Driver::new(SharedNode(shared.clone()), endpoint)?;
         let signals = Signals::new()?;
-        let firewall = Firewall::gateway(config.port(), config.rules());
-        let watchdog = Watchdog::start(&watchdog.0, &watchdog.1, firewall)?;
+        let firewall = Firewall::gateway(config.port(), config.rules(), tunnel.is_some());
+        let mut arguments = watchdog.1.clone();
+        arguments.extend(tunnel.is_some().then(|| "--carry".to_owned()));
+        let watchdog = Watchdog::start(&watchdog.0, &arguments, firewall)?;
         let record = Rc::new(RefCell::new(Record::default()));
         let (config, tell) = (Rc::new(config), counted(tell, &record));
-        Ok(Self { config, shared, driver, signals, watchdog, listeners: None, tell, record })
+        Ok(Self { config, shared, driver, signals, watchdog, listeners: None, tunnel, tell, record })
     }
 
     async fn run(&mut self, desk: &mut Desk) -> io::Result<()> {
@@ -175,7 +186,7 @@ impl Site {
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         (self.tell)(&Told::Ready);
         loop {
-            let Self { config, driver, listeners, shared, signals, watchdog, record, .. } = self;
+            let Self { config, driver, listeners, shared, signals, watchdog, tunnel, record, .. } = self;
             let accepted = tokio::select! {
                 biased;
                 () = signals.recv() => return Ok(()),
@@ -187,10 +198,13 @@ impl Site {
                 done = driver.turn() => { done?; None }
                 accepted = accept(listeners.as_ref()) => Some(accepted),
                 () = shared.changed.notified() => None,
+                done = packets(tunnel.as_ref()) => { done?; None }
                 () = notifier.beat() => None,
                 _ = hangup.recv() => { shared.look(|_, gateway| reload(gateway.suite_mut())); None }
                 inquiry = desk.next() => {
-                    inquiry.answer(status::status(config, shared, driver.stats(), &record.borrow()));
+                    let mut status = status::status(config, shared, driver.stats(), &record.borrow());
+                    status.refuse("packets_by_kernel", tunnel.as_ref().map_or(0, Tunnel::refused));
+                    inquiry.answer(status);
                     None
                 }
             };
@@ -202,6 +216,12 @@ impl Site {
             }
             while let Some(event) = self.driver.poll_event() {
                 self.on_event(event)?;
+            }
+            if let Some(tunnel) = &mut self.tunnel {
+                self.shared.look(|now, gateway| {
+                    tunnel.give(now, gateway);
+                    tunnel.take(now, gateway)
+                })?;
             }
         }
     }
@@ -314,6 +334,32 @@ async fn accept(listeners: Option<&[TcpListener; 2]>) -> io::Result<(TcpStream, 
             accepted = v4.accept() => accepted,
             accepted = v6.accept() => accepted,
         },
+        None => std::future::pending().await,
+    }
+}
+
+/// The devices of carried packets, if they are to be carried and this host can.
+fn tunnel(config: &GatewayConfig) -> io::Result<Option<Tunnel>> {
+    if !config.may_carry() {
+        return Ok(None);
+    }
+    match Tunnel::open(clock::now(), config) {
+        Ok(tunnel) => Ok(Some(tunnel)),
+        Err(error) if config.must_carry() => Err(io::Error::new(
+            error.kind(),
+            format!("packets cannot be carried: no TUN device here ({error}); `carry = false` does without"),
+        )),
+        Err(error) => {
+            tracing::warn!("packets are not carried, but pass: no TUN device here ({error})");
+            Ok(None)
+        }
+    }
+}
+
+/// Returns when there are packets to be carried.
+async fn packets(tunnel: Option<&Tunnel>) -> io::Result<()> {
+    match tunnel {
+        Some(tunnel) => tunnel.readable().await,
         None => std::future::pending().await,
     }
 }

@@ -4,8 +4,8 @@ use super::{GatewayConfig, Shared};
 use crate::clock;
 use crate::driver::DriverStats;
 use crate::operate::transfers::Record;
-use crate::operate::{Accounts, Peer, Site, Status, UserFlow};
-use starhop_proto::gateway::StreamView;
+use crate::operate::{Accounts, CarriedPackets, Peer, Site, Status, UserFlow};
+use starhop_proto::gateway::{PeerView, StreamView};
 
 /// Users' connections in a status, at most.
 const MOST_CONNECTIONS: usize = 100;
@@ -35,6 +35,7 @@ pub(super) fn status(
                 sessions: view.sessions,
                 user_bytes_to: view.account.to_peer,
                 user_bytes_from: view.account.from_peer,
+                packets: packets(&view),
             })
             .collect();
         status.connections = gateway
@@ -61,4 +62,20 @@ pub(super) fn status(
         status.uptime_s = clock::now().since(record.started()).as_secs_f64();
         status
     })
+}
+
+fn packets(view: &PeerView) -> CarriedPackets {
+    let carried = view.carried;
+    CarriedPackets {
+        flows: view.packet_flows,
+        to: carried.sent_packets,
+        bytes_to: carried.sent_bytes,
+        from: carried.delivered_packets,
+        bytes_from: carried.delivered_bytes,
+        overdue: carried.overdue_packets,
+        late: carried.late_packets,
+        incomplete: carried.incomplete_packets,
+        given_up_bytes: carried.given_up_bytes,
+        refused: carried.refused_packets,
+    }
 }

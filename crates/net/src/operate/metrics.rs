@@ -4,7 +4,7 @@
 //! is an address; the busiest peers of each side have series of their own, and the rest is summed up as `other`, so
 //! that strangers cannot make series without end.
 
-use super::status::{Peer, Side, Site, Status};
+use super::status::{CarriedPackets, Peer, Side, Site, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -257,7 +257,36 @@ impl Snapshot {
         let bytes = sites.iter().flat_map(|site| {
             [(directed(site, "to"), site.user_bytes_to), (directed(site, "from"), site.user_bytes_from)]
         });
-        writer.counters("gateway_user_bytes", "Users' bytes, by direction", bytes)
+        writer.counters("gateway_user_bytes", "Users' bytes, by direction", bytes)?;
+        self.carried(writer)
+    }
+
+    /// Users' packets that a gateway carried as they are.
+    fn carried(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        let sites = &self.status.sites;
+        let label = |site: &Site, key: &'static str, word: &str| {
+            [("site", site.name.clone()), (key, word.to_owned())]
+        };
+        let flows = sites.iter().map(|site| ([("site", site.name.clone())], site.packets.flows as f64));
+        writer.gauges("gateway_packet_flows", "Users' flows of carried packets now", flows)?;
+        let packets = sites.iter().flat_map(|site| {
+            [("to", site.packets.to), ("from", site.packets.from)]
+                .map(|(way, count)| (label(site, "direction", way), count))
+        });
+        writer.counters("gateway_packets", "Users' carried packets, by direction", packets)?;
+        let bytes = sites.iter().flat_map(|site| {
+            [("to", site.packets.bytes_to), ("from", site.packets.bytes_from)]
+                .map(|(way, count)| (label(site, "direction", way), count))
+        });
+        writer.counters("gateway_packet_bytes", "Bytes in carried packets, by direction", bytes)?;
+        let dropped = sites.iter().flat_map(|site| {
+            let CarriedPackets { overdue, late, incomplete, refused, .. } = site.packets;
+            [("overdue", overdue), ("late", late), ("incomplete", incomplete), ("plain", refused)]
+                .map(|(reason, count)| (label(site, "reason", reason), count))
+        });
+        writer.counters("gateway_packets_not_carried", "Users' packets not carried, by reason", dropped)?;
+        let given_up = sites.iter().map(|site| ([("site", site.name.clone())], site.packets.given_up_bytes));
+        writer.counters("gateway_packet_given_up_bytes", "Bytes lost and not repaired in time", given_up)
     }
 
     fn process(&self, writer: &mut Writer<'_>) -> fmt::Result {

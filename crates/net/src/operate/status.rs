@@ -144,6 +144,34 @@ pub struct Site {
     pub user_bytes_to: u64,
     /// Users' bytes that came from there.
     pub user_bytes_from: u64,
+    /// Users' packets that were carried as they are.
+    #[serde(default)]
+    pub packets: CarriedPackets,
+}
+
+/// Users' packets that a gateway exchanged with a peer, as they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CarriedPackets {
+    /// Users' flows towards the peer now.
+    pub flows: usize,
+    /// Packets that went there.
+    pub to: u64,
+    /// Bytes in them.
+    pub bytes_to: u64,
+    /// Packets that came from there.
+    pub from: u64,
+    /// Bytes in them.
+    pub bytes_from: u64,
+    /// Packets dropped before they were sent, because they had waited until their deadline.
+    pub overdue: u64,
+    /// Packets that came from there too late.
+    pub late: u64,
+    /// Packets from there of which a part did not come.
+    pub incomplete: u64,
+    /// Bytes from there that were lost and not repaired in time.
+    pub given_up_bytes: u64,
+    /// Packets that took the plain path, because there was no room.
+    pub refused: u64,
 }
 
 /// A user's connection that a gateway carries.

@@ -11,6 +11,20 @@ const MARK: u32 = 0x5348_0000;
 /// As [`MARK`], for gateways: "SG", and the port.
 pub(crate) const GATEWAY_MARK: u32 = 0x5347_0000;
 
+/// As [`MARK`], for the packets that gateways carry: "SC", and the port.
+pub(crate) const CARRY_MARK: u32 = 0x5343_0000;
+
+/// The device that gives packets to carry to the gateway of the TCP port `port`, and takes the packets that its peers
+/// carried.
+pub(crate) fn carry_device(port: u16) -> String {
+    format!("starhop{port}")
+}
+
+/// The device that takes the packets that the gateway was given and did not carry.
+pub(crate) fn pass_device(port: u16) -> String {
+    format!("starhop{port}p")
+}
+
 /// Rules that divert packets matching `matches` to the local port `port`, one for each IP version.
 pub(crate) fn divert(matches: &str, port: u16, mark: u32) -> [String; 2] {
     INTERCEPTED.map(|address| {
@@ -27,7 +41,11 @@ pub(crate) fn divert(matches: &str, port: u16, mark: u32) -> [String; 2] {
 pub(crate) struct Firewall {
     table: String,
     mark: u32,
+    /// Sets and chains of the table beside the chain that diverts.
+    beside: String,
     rules: String,
+    /// The mark of carried packets, and the device that takes them.
+    carry: Option<(u32, String)>,
 }
 
 impl Firewall {
@@ -41,22 +59,33 @@ impl Firewall {
             let divert = divert(&format!("udp {side} {port} @th,64,4 4-15"), port, MARK | u32::from(port));
             rules.extend(divert);
         }
-        Self { table: format!("inet starhop_relay_{port}"), mark: MARK | u32::from(port), rules }
+        let (table, mark) = (format!("inet starhop_relay_{port}"), MARK | u32::from(port));
+        Self { table, mark, beside: String::new(), rules, carry: None }
     }
 
     /// The firewall of a gateway that listens on the TCP port `port`: the lines of `rules`, behind one that brings back
-    /// the answers to whom it speaks to in its clients' names.
-    pub(crate) fn gateway(port: u16, rules: &str) -> Self {
+    /// the answers to whom it speaks to in its clients' names, and, where it `carries`, others that carry back the
+    /// answers to packets that its peers carried.
+    pub(crate) fn gateway(port: u16, rules: &str, carries: bool) -> Self {
         let mark = GATEWAY_MARK | u32::from(port);
         let answers = format!("    meta l4proto tcp socket transparent 1 meta mark set {mark} accept\n");
-        let rules = answers + "    fib daddr type local return\n" + rules;
-        Self { table: format!("inet starhop_gateway_{port}"), mark, rules }
+        let local = "    fib daddr type local return\n";
+        let carry = carries.then(|| (CARRY_MARK | u32::from(port), carry_device(port)));
+        let (mut beside, mut first, mut second) = (String::new(), String::new(), String::new());
+        if let Some((mark, device)) = &carry {
+            beside = carried_flows();
+            let pass = pass_device(port);
+            first = format!("    iifname \"{pass}\" accept\n    iifname \"{device}\" jump learn\n");
+            second = answers_to_carried(*mark);
+        }
+        let rules = first + &answers + local + &second + rules;
+        Self { table: format!("inet starhop_gateway_{port}"), mark, beside, rules, carry }
     }
 
     fn script(&self) -> String {
-        let Self { table, rules, .. } = self;
+        let Self { table, beside, rules, .. } = self;
         format!(
-            "table {table} {{\n  chain divert {{\n    type filter hook prerouting priority mangle; policy accept;\n\
+            "table {table} {{\n{beside}  chain divert {{\n    type filter hook prerouting priority mangle; policy accept;\n\
              {rules}  }}\n}}\n"
         )
     }
@@ -65,6 +94,9 @@ impl Firewall {
     pub(super) fn install(&self) -> io::Result<()> {
         self.remove()?;
         rules::add(self.mark)?;
+        if let Some((mark, device)) = &self.carry {
+            rules::add_device(*mark, device)?;
+        }
         nft(&self.script())
     }
 
@@ -83,7 +115,8 @@ impl Firewall {
         }
         let count = |text: &str| text.matches("mark set").count();
         let is_whole = count(&String::from_utf8_lossy(&output.stdout)) == count(&self.script());
-        Ok(is_whole && rules::are_there(self.mark)?)
+        let carries = self.carry.as_ref().map_or(Ok(true), |(mark, _)| rules::are_there(*mark));
+        Ok(is_whole && rules::are_there(self.mark)? && carries?)
     }
 
     /// Lets packets pass. What is not there need not be removed.
@@ -91,8 +124,52 @@ impl Firewall {
         let table = &self.table;
         // Adding a table that exists changes nothing, and makes the deletion succeed.
         nft(&format!("add table {table}\ndelete table {table}\n"))?;
+        if let Some((mark, _)) = &self.carry {
+            rules::remove(*mark)?;
+        }
         rules::remove(self.mark)
     }
+}
+
+/// Protocols with ports where TCP has them.
+const WITH_PORTS: &str = "{ tcp, udp, udplite, sctp, dccp }";
+
+/// The sets of flows that peers carried here lately, and the chain that fills them. Fragments, and protocols without
+/// ports, are told by the pair of their addresses.
+fn carried_flows() -> String {
+    let (mut sets, mut learn) = (String::new(), String::new());
+    for (family, version) in [("ip", "ipv4"), ("ip6", "ipv6")] {
+        let of = |name: &str, fields: &str| {
+            format!(
+                "  set {name}_{family} {{ type {version}_addr . {version}_addr . inet_proto{fields}; \
+                 flags dynamic,timeout; timeout 5m; size 65535; }}\n"
+            )
+        };
+        sets += &of("pairs", "");
+        sets += &of("flows", " . inet_service . inet_service");
+        let pair = format!("{family} saddr . {family} daddr . meta l4proto");
+        learn += &format!("    meta nfproto {version} update @pairs_{family} {{ {pair} }}\n");
+        learn += &format!(
+            "    meta nfproto {version} meta l4proto {WITH_PORTS} \
+             update @flows_{family} {{ {pair} . th sport . th dport }}\n"
+        );
+    }
+    format!("{sets}  chain learn {{\n{learn}    accept\n  }}\n")
+}
+
+/// Rules that mark the answers to flows that peers carried here.
+fn answers_to_carried(mark: u32) -> String {
+    let of = |(family, fragment, whole): (&str, &str, &str)| {
+        let pair = format!("{family} daddr . {family} saddr . meta l4proto");
+        let carry = format!("meta mark set {mark} accept");
+        format!(
+            "    {fragment} {pair} @pairs_{family} {carry}\n    \
+             meta l4proto != {WITH_PORTS} {pair} @pairs_{family} {carry}\n    \
+             {whole} meta l4proto {WITH_PORTS} {pair} . th dport . th sport @flows_{family} {carry}\n"
+        )
+    };
+    let v4 = ("ip", "ip frag-off & 0x3fff != 0", "ip frag-off & 0x3fff == 0");
+    [v4, ("ip6", "exthdr frag exists", "exthdr frag missing")].map(of).concat()
 }
 
 fn nft(script: &str) -> io::Result<()> {

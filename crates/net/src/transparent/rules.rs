@@ -28,6 +28,25 @@ pub(super) fn add(mark: u32) -> io::Result<()> {
     })
 }
 
+/// Gives packets that carry `mark` to a device, by a rule and a routing table of the same number. Without the device the
+/// table is empty, and packets go on as without a mark.
+pub(super) fn add_device(mark: u32, device: &str) -> io::Result<()> {
+    let index = nix::net::if_::if_nametoindex(device)?;
+    run(async move |handle| {
+        for rule in rules(&handle, mark) {
+            let mut request = handle.rule().add().v4();
+            *request.message_mut() = rule;
+            request.execute().await?;
+        }
+        let v4 = RouteMessageBuilder::<Ipv4Addr>::new().table_id(mark).output_interface(index);
+        let v6 = RouteMessageBuilder::<Ipv6Addr>::new().table_id(mark).output_interface(index);
+        for route in [v4.scope(RouteScope::Link).build(), v6.build()] {
+            handle.route().add(route).replace().execute().await?;
+        }
+        Ok(())
+    })
+}
+
 /// Whether the rules of both IP versions are there.
 pub(super) fn are_there(mark: u32) -> io::Result<bool> {
     run(async move |handle| {

@@ -103,12 +103,12 @@ pub fn watch(port: u16) -> io::Result<()> {
     hold_open(&Firewall::relay(port))
 }
 
-/// As [`watch`], for the firewall of a gateway.
+/// As [`watch`], for the firewall of a gateway, which `carries` packets or does not.
 ///
 /// # Errors
 /// When the firewall cannot be changed.
-pub fn watch_gateway(port: u16, rules: &str) -> io::Result<()> {
-    hold_open(&Firewall::gateway(port, rules))
+pub fn watch_gateway(port: u16, rules: &str, carries: bool) -> io::Result<()> {
+    hold_open(&Firewall::gateway(port, rules, carries))
 }
 
 fn hold_open(firewall: &Firewall) -> io::Result<()> {

@@ -20,7 +20,7 @@ mod stream;
 mod survey;
 mod turns;
 
-pub use carry::{CarrySettings, CarryStats, FlowKey, NotCarried};
+pub use carry::{CarriedPacket, CarrySettings, CarryStats, FlowKey, NotCarried};
 pub use frame::{Opening, Reason};
 pub use survey::{Account, PeerView, StreamView};
 

@@ -1,6 +1,6 @@
 //! A gateway's dealings with one peer: hello, the session's life, and the frames of its records.
 
-use super::carry::{Carry, CarryStats};
+use super::carry::{CarriedPacket, Carry, CarryStats};
 use super::frame::{Frame, Opening, WireId};
 use super::session::{Due, Session, Silence, Trunk};
 use super::store::{HELLO_LEN, hello_flow};
@@ -30,7 +30,7 @@ pub(super) struct Peer<B: Bond> {
     pub(super) account: Account,
     pub(super) carry: Option<Carry<B::Key>>,
     /// Packets that came and were not taken yet.
-    pub(super) packets: VecDeque<Vec<u8>>,
+    pub(super) packets: VecDeque<CarriedPacket>,
     pub(super) carried: CarryStats,
     /// Whether the application was told that it answers.
     is_told_up: bool,
@@ -64,7 +64,7 @@ impl<B: Bond> Peer<B> {
     pub(super) fn note_delivered(&mut self, before: usize) {
         for packet in self.packets.iter().skip(before) {
             self.carried.delivered_packets += 1;
-            self.carried.delivered_bytes += packet.len() as u64;
+            self.carried.delivered_bytes += packet.bytes.len() as u64;
         }
     }
 

@@ -1,5 +1,6 @@
 //! Packets from a peer: reassembled from their parts, in order if their flow is ordered, and none too late.
 
+use super::CarriedPacket;
 use super::record::{Item, Piece, Stamp};
 use crate::deadlines::Deadlines;
 use crate::gateway::BadRecord;
@@ -78,7 +79,7 @@ impl Deliver {
         now: Instant,
         deadline: Duration,
         mut bytes: &[u8],
-        out: &mut VecDeque<Vec<u8>>,
+        out: &mut VecDeque<CarriedPacket>,
     ) -> Result<(), BadRecord> {
         let mut is_late = false;
         while !bytes.is_empty() {
@@ -107,9 +108,15 @@ impl Deliver {
         now.since(came) + newest.since(stamp).unwrap_or_default()
     }
 
-    fn on_piece(&mut self, now: Instant, deadline: Duration, piece: Piece<'_>, out: &mut VecDeque<Vec<u8>>) {
+    fn on_piece(
+        &mut self,
+        now: Instant,
+        deadline: Duration,
+        piece: Piece<'_>,
+        out: &mut VecDeque<CarriedPacket>,
+    ) {
         let Piece { flow, number, is_ordered, part, bytes } = piece;
-        let packet = match part {
+        let bytes = match part {
             None => bytes.to_vec(),
             Some(part) => match self.put_together(now, (flow, number), part, bytes) {
                 Some(packet) => packet,
@@ -117,9 +124,9 @@ impl Deliver {
             },
         };
         if is_ordered {
-            self.in_order(now, deadline, (flow, number), packet, out);
+            self.in_order(now, deadline, (flow, number), bytes, out);
         } else {
-            out.push_back(packet);
+            out.push_back(CarriedPacket { is_ordered, bytes });
         }
     }
 
@@ -157,13 +164,13 @@ impl Deliver {
         deadline: Duration,
         (flow, number): (u64, u64),
         packet: Vec<u8>,
-        out: &mut VecDeque<Vec<u8>>,
+        out: &mut VecDeque<CarriedPacket>,
     ) {
         let is_new = self.flows.find(&flow).is_none();
         let is_full =
             (is_new && self.flows.len() >= self.limits.0) || self.held_bytes + packet.len() > self.limits.1;
         if is_full {
-            out.push_back(packet);
+            out.push_back(CarriedPacket { is_ordered: true, bytes: packet });
             return;
         }
         let slot =
@@ -187,7 +194,7 @@ impl Deliver {
     }
 
     /// Packets that were waited for do not come any more: those behind them are delivered.
-    pub(super) fn on_timeout(&mut self, now: Instant, deadline: Duration, out: &mut VecDeque<Vec<u8>>) {
+    pub(super) fn on_timeout(&mut self, now: Instant, deadline: Duration, out: &mut VecDeque<CarriedPacket>) {
         while let Some((since, key)) = self.began.front().copied()
             && (now.since(since) >= deadline || !self.partial.contains_key(&key))
         {
@@ -214,11 +221,11 @@ impl Deliver {
 
 impl Order {
     /// Moves what is next to `out`; returns its bytes.
-    fn release(&mut self, out: &mut VecDeque<Vec<u8>>) -> usize {
+    fn release(&mut self, out: &mut VecDeque<CarriedPacket>) -> usize {
         let mut bytes = 0;
         while let Some((_, packet)) = self.waiting.remove(&self.next) {
             bytes += packet.len();
-            out.push_back(packet);
+            out.push_back(CarriedPacket { is_ordered: true, bytes: packet });
             self.next += 1;
         }
         bytes
@@ -242,7 +249,7 @@ mod tests {
 
     struct Rig {
         deliver: Deliver,
-        out: VecDeque<Vec<u8>>,
+        out: VecDeque<CarriedPacket>,
     }
 
     impl Rig {
@@ -256,12 +263,12 @@ mod tests {
             Item::Time(Stamp(sent)).emit(&mut bytes);
             pieces.iter().for_each(|piece| Item::Piece(*piece).emit(&mut bytes));
             self.deliver.on_items(at(ms), DEADLINE, &bytes, &mut self.out).unwrap();
-            self.out.drain(..).map(|packet| packet[0]).collect()
+            self.out.drain(..).map(|packet| packet.bytes[0]).collect()
         }
 
         fn time(&mut self, ms: u64) -> Vec<u8> {
             self.deliver.on_timeout(at(ms), DEADLINE, &mut self.out);
-            self.out.drain(..).map(|packet| packet[0]).collect()
+            self.out.drain(..).map(|packet| packet.bytes[0]).collect()
         }
     }
 

@@ -69,6 +69,15 @@ pub enum NotCarried {
     Full,
 }
 
+/// A user's packet that came from a peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CarriedPacket {
+    /// Its flow is delivered in order, and so are its answers to be.
+    pub is_ordered: bool,
+    /// The IP packet.
+    pub bytes: Vec<u8>,
+}
+
 /// Packets exchanged with a peer since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CarryStats {
@@ -206,7 +215,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     }
 
     /// The next packet that came from a peer, with the peer's place in the list of peers.
-    pub fn poll_packet(&mut self) -> Option<(u16, Vec<u8>)> {
+    pub fn poll_packet(&mut self) -> Option<(u16, CarriedPacket)> {
         loop {
             let peer = *self.with_packets.front()?;
             let packets = self.peers.get_mut(usize::from(peer)).map(|peer| &mut peer.packets);

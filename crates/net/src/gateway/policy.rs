@@ -1,0 +1,149 @@
+//! Which packets are carried, and which of them in order.
+
+use starhop_proto::gateway::FlowKey;
+use std::net::IpAddr;
+
+/// Packets that no gateway takes from where they are: they are for a link, for many, or for a host that has no address yet.
+pub(super) const FOR_THE_LINK: &str = "    fib daddr type { broadcast, multicast, anycast } return
+    ip saddr { 0.0.0.0, 169.254.0.0/16 } return
+    ip daddr { 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 } return
+    ip6 saddr { ::, fe80::/10 } return
+    ip6 daddr { fe80::/10, ff00::/8 } return
+    udp dport { 67, 68, 546, 547 } return
+";
+
+/// Addresses that begin alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Prefix {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Prefix {
+    /// Reads `192.0.2.0/24`, or an address alone. The error says what is wrong.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let wrong = "which is no prefix such as 192.0.2.0/24";
+        let (address, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
+        let address: IpAddr = address.parse().map_err(|_| wrong)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), str::parse::<u8>).map_err(|_| wrong)?;
+        if bits > most { Err("whose length is too long") } else { Ok(Self { address, bits }) }
+    }
+
+    pub(super) fn is_ipv4(self) -> bool {
+        self.address.is_ipv4()
+    }
+
+    fn contains(self, address: IpAddr) -> bool {
+        let differing = match (self.address, address) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,
+            (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),
+            _ => return false,
+        };
+        differing.leading_zeros() >= u32::from(self.bits)
+    }
+}
+
+/// The protocols that policies can name.
+const PROTOCOLS: [(&str, &[u8]); 9] = [
+    ("tcp", &[6]),
+    ("udp", &[17]),
+    ("icmp", &[1, 58]),
+    ("gre", &[47]),
+    ("esp", &[50]),
+    ("ah", &[51]),
+    ("sctp", &[132]),
+    ("dccp", &[33]),
+    ("ipip", &[4]),
+];
+
+/// The numbers of a protocol that a policy names.
+pub(super) fn protocol(name: &str) -> Option<&'static [u8]> {
+    PROTOCOLS.iter().find(|(known, _)| *known == name).map(|(_, numbers)| *numbers)
+}
+
+/// The names of the protocols.
+pub(super) fn protocol_names() -> String {
+    PROTOCOLS.map(|(name, _)| name).join(", ")
+}
+
+/// A policy that carries, as far as the packets themselves tell whether it matches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CarryPolicy {
+    pub(super) from: Vec<Prefix>,
+    pub(super) to: Vec<Prefix>,
+    pub(super) ports: Vec<u16>,
+    pub(super) protocols: Vec<u8>,
+    pub(super) dscp: Option<u8>,
+    pub(super) order: Option<bool>,
+}
+
+impl CarryPolicy {
+    fn matches(&self, key: &FlowKey, dscp: u8) -> bool {
+        let is_among = |list: &[Prefix], ip| list.is_empty() || list.iter().any(|one| one.contains(ip));
+        let has_port = key.ports.is_some_and(|(_, to)| self.ports.contains(&to));
+        is_among(&self.from, key.from)
+            && is_among(&self.to, key.to)
+            && (self.ports.is_empty() || has_port)
+            && (self.protocols.is_empty() || self.protocols.contains(&key.protocol))
+            && self.dscp.is_none_or(|wanted| wanted == dscp)
+    }
+}
+
+/// The policies that carry, in their order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CarryPolicies(pub(super) Vec<CarryPolicy>);
+
+impl CarryPolicies {
+    /// Whether the packets of a flow that begins with `packet` are to be delivered in order. Where no policy says so, those
+    /// of TCP are: it takes what overtakes for lost, and slows down.
+    pub(super) fn is_ordered(&self, key: &FlowKey, packet: &[u8]) -> bool {
+        let class = match *packet {
+            [first, second, ..] if first >> 4 == 6 => (first << 4) | (second >> 4),
+            [_, second, ..] => second,
+            _ => 0,
+        };
+        let policy = self.0.iter().find(|policy| policy.matches(key, class >> 2));
+        policy.and_then(|policy| policy.order).unwrap_or_else(|| key.is_tcp())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(from: &str, to: &str, protocol: u8, port: u16) -> FlowKey {
+        let [from, to] = [from, to].map(|ip| ip.parse().unwrap());
+        FlowKey { from, to, protocol, ports: Some((40_000, port)) }
+    }
+
+    #[test]
+    fn a_prefix_holds_what_begins_as_it_does() {
+        let prefix = Prefix::parse("10.1.0.0/16").unwrap();
+        assert!(prefix.contains([10, 1, 2, 3].into()) && !prefix.contains([10, 2, 0, 0].into()));
+        let prefix = Prefix::parse("fd00::/8").unwrap();
+        assert!(prefix.contains("fd77::1".parse().unwrap()) && !prefix.contains([10, 1, 2, 3].into()));
+        assert!(Prefix::parse("0.0.0.0/0").unwrap().contains([1, 2, 3, 4].into()));
+        assert!(Prefix::parse("10.0.0.0/33").is_err() && Prefix::parse("ten").is_err());
+    }
+
+    #[test]
+    fn tcp_is_delivered_in_order_and_the_rest_as_it_comes_unless_a_policy_says_otherwise() {
+        let quic = CarryPolicy {
+            ports: vec![443],
+            protocols: vec![17],
+            to: vec![Prefix::parse("192.0.2.0/24").unwrap()],
+            order: Some(true),
+            ..CarryPolicy::default()
+        };
+        let marked = CarryPolicy { dscp: Some(46), order: Some(false), ..CarryPolicy::default() };
+        let policies = CarryPolicies(vec![quic, marked]);
+        let v4 = |dscp: u8| [0x45, dscp << 2];
+        assert!(policies.is_ordered(&key("10.0.0.1", "192.0.2.9", 17, 443), &v4(0)));
+        assert!(!policies.is_ordered(&key("10.0.0.1", "192.0.3.9", 17, 443), &v4(0)));
+        assert!(policies.is_ordered(&key("10.0.0.1", "192.0.3.9", 6, 80), &v4(0)));
+        assert!(!policies.is_ordered(&key("10.0.0.1", "192.0.3.9", 6, 80), &v4(46)));
+        let v6 = [0x60 | (46 >> 2), (46 & 3) << 6];
+        assert!(!policies.is_ordered(&key("fd00::1", "fd00::2", 6, 80), &v6));
+    }
+}

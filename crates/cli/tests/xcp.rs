@@ -105,7 +105,8 @@ fn rates(flows: &[Flow], over: Span) -> Vec<f64> {
     flows.iter().zip(before).map(|(flow, before)| (flow.bytes() - before) as f64 * 8e-6 / seconds).collect()
 }
 
-/// Round trip of a small packet from the router to the client and back, beyond the propagation, ms.
+/// Round trip of a small packet from the router to the client and back, beyond the propagation, ms: the median of
+/// five, because a host that runs other programs holds a single one up for longer than the queue does.
 fn waiting(chain: &Chain) -> f64 {
     let probe = || -> std::io::Result<f64> {
         let start = Instant::now();
@@ -114,7 +115,10 @@ fn waiting(chain: &Chain) -> f64 {
         let _ = TcpStream::connect(("10.77.1.2", 9));
         Ok(start.elapsed().as_secs_f64() * 1e3 - 100.0)
     };
-    chain.hosts[1].run(probe).expect("a thread").expect("a round trip")
+    let five = move || (0..5).map(|_| probe()).collect::<std::io::Result<Vec<f64>>>();
+    let mut waits = chain.hosts[1].run(five).expect("a thread").expect("round trips");
+    waits.sort_by(f64::total_cmp);
+    waits[2]
 }
 
 fn a_flow_fills_the_link_and_leaves_no_queue() {

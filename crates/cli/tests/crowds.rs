@@ -72,7 +72,8 @@ fn whole(results: &[Value], len: usize) -> usize {
 
 /// Every file is a program's session of its own with the relay: a neighbour that comes, asks for two flows, and is quiet.
 fn small_files(count: usize) {
-    let site = Site::new(&[NEAR; 2]);
+    let mut site = Site::new(&[NEAR; 2]);
+    site.levels = Some("warn");
     let names = offer(&site, count, SMALL);
     let _server = site.serve();
     let (relay, events) = site.relay_with_events(1);
@@ -106,7 +107,8 @@ fn small_files(count: usize) {
 
 /// Programs that fetch a file each at the same time, through two relays.
 fn crowd(count: usize, len: usize) {
-    let site = Site::new(&[SHARED; 3]);
+    let mut site = Site::new(&[SHARED; 3]);
+    site.levels = Some("warn");
     let names = offer(&site, count, len);
     let _server = site.serve();
     let _relays = [1, 2].map(|host| site.relay(host));

@@ -37,6 +37,9 @@ const KEY: &str = "site.key";
 
 pub(crate) struct Site {
     pub(crate) chain: Chain,
+    /// Levels of the log of its processes, in place of the default. Nobody reads their standard error while they run: a
+    /// pipe full of lines stops them.
+    pub(crate) levels: Option<&'static str>,
     directory: TempDir,
 }
 
@@ -46,7 +49,7 @@ impl Site {
         std::fs::create_dir(directory.path().join("served")).expect("a directory to serve");
         let key = KeyFile::new(Kind::Domain, "site", None, 1_790_000_000).expect("a key");
         key.create(&directory.path().join(KEY)).expect("a key file");
-        Self { chain: chain(hops, 1).expect("a chain"), directory }
+        Self { chain: chain(hops, 1).expect("a chain"), levels: None, directory }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -82,6 +85,7 @@ impl Site {
     pub(crate) fn plain_command(&self, verb: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_starhop"));
         command.arg(verb).current_dir(self.directory.path()).env("STARHOP_KEY", KEY);
+        command.envs(self.levels.map(|levels| ("STARHOP_LOG", levels)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -4,6 +4,7 @@ use super::ledger::{Ledger, cost};
 use super::parity::MOST_ENCODERS;
 use super::responder::Responder;
 use super::scheduler::Turn;
+use super::subscriber::Subscriber;
 use super::transfer::{Ended, Ending, Transfer};
 use crate::config::Config;
 use crate::deadlines::Deadlines;
@@ -89,6 +90,12 @@ pub struct Due {
     /// Whether more could leave if the rate allowed it.
     pub backlog: bool,
 }
+
+/// If memory is short, a flow that no neighbour waits for is forgotten after this time. Repetitions of the last
+/// requests have come by then.
+const QUIET: Duration = Duration::from_secs(2);
+/// Interval between two searches for such flows.
+const PRESSED_SWEEP: Duration = Duration::from_secs(1);
 
 impl Downlinks {
     /// No hops yet.
@@ -245,6 +252,25 @@ impl Downlinks {
     /// have half of the memory.
     pub fn is_pressed(&self) -> bool {
         self.ledger.used() > self.ledger.budget() / 4
+    }
+
+    /// Time between two looks for flows and neighbours to forget.
+    pub fn sweep_interval(&self) -> Duration {
+        if self.is_pressed() { PRESSED_SWEEP } else { self.config.flow_idle }
+    }
+
+    /// The next of these looks once a flow begins at `now`.
+    pub fn next_sweep(&self, now: Instant, planned: Option<Instant>) -> Instant {
+        let at = now + self.sweep_interval();
+        planned.map_or(at, |planned| planned.min(at))
+    }
+
+    /// Whether a flow that was last used at `last_used` is to be forgotten: it is idle, or memory is short and none of
+    /// its subscribers waits for anything.
+    pub fn is_over(&self, now: Instant, last_used: Instant, subscribers: &[Subscriber]) -> bool {
+        let idle = now.since(last_used);
+        let is_quiet = || subscribers.iter().all(|subscriber| subscriber.is_quiet(self));
+        idle >= self.config.flow_idle || (self.is_pressed() && idle >= QUIET && is_quiet())
     }
 
     /// Whether nothing waits in a queue.

@@ -42,13 +42,6 @@ pub use transfer::{Ending, Transfer};
 pub use uplinks::{Heard, Received, Uplinks, Whole};
 
 use crate::name::FlowId;
-use crate::time::Duration;
-
-/// If memory is short, a flow that no neighbour waits for is forgotten after this time. Repetitions of the last
-/// requests have come by then.
-pub const QUIET: Duration = Duration::from_secs(2);
-/// Interval between two searches for such flows.
-pub const PRESSED_SWEEP: Duration = Duration::from_secs(1);
 
 /// Names one controlled hop: a neighbour, and the flow if control is per flow (LEOTP as published). An upstream is
 /// named by its [`Face`](crate::peer::Face), because it is asked before it has spoken; a downstream neighbour by

@@ -3,8 +3,8 @@
 use crate::config::Config;
 use crate::hop::scheduler::{Chunk, Turn};
 use crate::hop::{
-    About, Asked, Asking, Control, Downlinks, Downstream, Due, Ending, FlowView, HELLO, Outbox,
-    PRESSED_SWEEP, QUIET, Subscriber, Transfer, emit_answer, emit_parity, finish,
+    About, Asked, Asking, Control, Downlinks, Downstream, Due, Ending, FlowView, HELLO, Outbox, Subscriber,
+    Transfer, emit_answer, emit_parity, finish,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -264,8 +264,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         (length, available, is_volatile): (Option<u64>, u64, bool),
     ) {
         let interest = asking.interest;
-        let idle = if self.downlinks.is_pressed() { PRESSED_SWEEP } else { self.config.flow_idle };
-        self.next_sweep = Some(self.next_sweep.map_or(now + idle, |at| at.min(now + idle)));
+        self.next_sweep = Some(self.downlinks.next_sweep(now, self.next_sweep));
         let make = || Flow {
             length,
             sent_end: 0,
@@ -459,13 +458,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
 
     /// Forgets flows and neighbours that were silent.
     fn sweep(&mut self, now: Instant) {
-        let idle = self.config.flow_idle;
-        let is_pressed = self.downlinks.is_pressed();
-        let is_over = |flow: &Flow| {
-            let is_quiet = || flow.subscribers.iter().all(|s| s.is_quiet(&self.downlinks));
-            now.since(flow.last_used) >= idle
-                || (is_pressed && now.since(flow.last_used) >= QUIET && is_quiet())
-        };
+        let interval = self.downlinks.sweep_interval();
+        let is_over = |flow: &Flow| self.downlinks.is_over(now, flow.last_used, &flow.subscribers);
         let silent: Vec<Slot> =
             (self.flows.iter()).filter(|(_, flow)| is_over(flow)).map(|(slot, _)| slot).collect();
         for slot in silent {
@@ -473,13 +467,12 @@ impl<S: Source, C: Suite> Producer<S, C> {
                 subscriber.close(&mut self.downlinks, Ending::Silent);
             }
         }
-        let span = idle.scaled(2, 1);
+        let span = self.config.flow_idle.scaled(2, 1);
         for (_, flow) in self.flows.iter_mut() {
             Subscriber::drop_silent(&mut flow.subscribers, &mut self.downlinks, now, span);
         }
         self.downlinks.forget_silent(now, span);
-        let next = if is_pressed { PRESSED_SWEEP } else { idle };
-        self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + next);
+        self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + interval);
     }
 }
 

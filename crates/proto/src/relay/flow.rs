@@ -2,7 +2,7 @@
 
 use super::Relay;
 use crate::config::Config;
-use crate::hop::{Control, Ending, Found, Intake, PRESSED_SWEEP, QUIET, Requester, Responder, Subscriber};
+use crate::hop::{Control, Ending, Found, Intake, Requester, Responder, Subscriber};
 use crate::name::FlowId;
 use crate::peer::Face;
 use crate::table::Slot;
@@ -93,8 +93,7 @@ impl<C: Suite> Relay<C> {
         }
         let uplink = self.uplinks.link(self.routes.upstream(id, face), id);
         let name = self.names.translate(id, face.local);
-        let idle = if self.downlinks.is_pressed() { PRESSED_SWEEP } else { self.config.flow_idle };
-        self.next_sweep = Some(self.next_sweep.map_or(now + idle, |at| at.min(now + idle)));
+        self.next_sweep = Some(self.downlinks.next_sweep(now, self.next_sweep));
         let config = &self.config;
         self.flows.find_or_insert(id, || Flow::new(now, [id, name], uplink, config))
     }
@@ -320,13 +319,8 @@ impl<C: Suite> Relay<C> {
 
     /// Forgets flows and neighbours that were silent.
     pub(super) fn sweep(&mut self, now: Instant) {
-        let idle = self.config.flow_idle;
-        let is_pressed = self.downlinks.is_pressed();
-        let is_over = |flow: &Flow| {
-            let is_quiet = || flow.subscribers.iter().all(|s| s.is_quiet(&self.downlinks));
-            now.since(flow.last_used) >= idle
-                || (is_pressed && now.since(flow.last_used) >= QUIET && is_quiet())
-        };
+        let interval = self.downlinks.sweep_interval();
+        let is_over = |flow: &Flow| self.downlinks.is_over(now, flow.last_used, &flow.subscribers);
         let silent: Vec<Slot> =
             (self.flows.iter()).filter(|(_, flow)| is_over(flow)).map(|(slot, _)| slot).collect();
         for flow_slot in silent {
@@ -340,12 +334,11 @@ impl<C: Suite> Relay<C> {
                 self.uplinks.remove(flow.uplink);
             }
         }
-        let span = idle.scaled(2, 1);
+        let span = self.config.flow_idle.scaled(2, 1);
         for (_, flow) in self.flows.iter_mut() {
             Subscriber::drop_silent(&mut flow.subscribers, &mut self.downlinks, now, span);
         }
         self.downlinks.forget_silent(now, span);
-        let next = if is_pressed { PRESSED_SWEEP } else { idle };
-        self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + next);
+        self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + interval);
     }
 }

@@ -4,6 +4,7 @@
 mod harness;
 mod kernel;
 
+use harness::timing;
 use kernel::{Loader, SERVER, fetch, serve};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
@@ -121,72 +122,88 @@ fn waiting(chain: &Chain) -> f64 {
     waits[2]
 }
 
+/// The problem of a rate or of a wait, if there is one.
+fn unless(is_right: bool, said: impl FnOnce() -> String) -> Result<(), String> {
+    if is_right { Ok(()) } else { Err(said()) }
+}
+
 fn a_flow_fills_the_link_and_leaves_no_queue() {
     for (control, kernel_name) in [("xcp", "xcp"), ("cubic-xcp", "cubic_xcp"), ("fast-xcp", "fast_xcp")] {
-        let chain = chain(&[GROUND, SATELLITE], 1).expect("a chain");
-        let _loaded = Loader::start(&[control]);
-        let router = Router::start(&chain);
-        let flow = Flow::start(&chain, kernel_name);
-        std::thread::sleep(Span::from_secs(4));
-        let rate = rates(&[flow], Span::from_secs(5))[0];
-        let (queue, told) = (waiting(&chain), router.told());
-        println!("     {control}: {rate:.2} Mbit/s, {queue:.0} ms wait; {told}");
-        assert!(rate > 9.0, "{control}: {rate} Mbit/s");
-        // The queue holds 360 ms.
-        assert!(queue < 25.0, "{control}: {queue} ms");
-        assert!(told["with_header"].as_u64() > Some(1_000), "{told}");
+        timing::measure(|| {
+            let chain = chain(&[GROUND, SATELLITE], 1).expect("a chain");
+            let _loaded = Loader::start(&[control]);
+            let router = Router::start(&chain);
+            let flow = Flow::start(&chain, kernel_name);
+            std::thread::sleep(Span::from_secs(4));
+            let rate = rates(&[flow], Span::from_secs(5))[0];
+            let (queue, told) = (waiting(&chain), router.told());
+            println!("     {control}: {rate:.2} Mbit/s, {queue:.0} ms wait; {told}");
+            assert!(told["with_header"].as_u64() > Some(1_000), "{told}");
+            // The queue holds 360 ms.
+            unless(rate > 9.0 && queue < 25.0, || format!("{control}: {rate} Mbit/s, {queue} ms"))
+        });
     }
 }
 
 fn flows_get_equal_shares() {
-    let chain = chain(&[GROUND, SATELLITE], 2).expect("a chain");
     let _loaded = Loader::start(&["cubic-xcp"]);
-    let router = Router::start(&chain);
-    let mut flows = Vec::new();
-    for _ in 0..4 {
-        flows.push(Flow::start(&chain, "cubic_xcp"));
-        std::thread::sleep(Span::from_secs(2));
-    }
-    let shares = rates(&flows, Span::from_secs(8));
-    let total: f64 = shares.iter().sum();
-    let jain = total * total / (4.0 * shares.iter().map(|share| share * share).sum::<f64>());
-    println!("     {shares:.2?} Mbit/s, Jain {jain:.4}, {:.0} ms wait; {}", waiting(&chain), router.told());
-    assert!(jain > 0.97 && total > 8.8, "{shares:?}");
+    timing::measure(|| {
+        let chain = chain(&[GROUND, SATELLITE], 2).expect("a chain");
+        let router = Router::start(&chain);
+        let mut flows = Vec::new();
+        for _ in 0..4 {
+            flows.push(Flow::start(&chain, "cubic_xcp"));
+            std::thread::sleep(Span::from_secs(2));
+        }
+        let shares = rates(&flows, Span::from_secs(8));
+        let total: f64 = shares.iter().sum();
+        let jain = total * total / (4.0 * shares.iter().map(|share| share * share).sum::<f64>());
+        println!(
+            "     {shares:.2?} Mbit/s, Jain {jain:.4}, {:.0} ms wait; {}",
+            waiting(&chain),
+            router.told()
+        );
+        unless(jain > 0.97 && total > 8.8, || format!("{shares:?}"))
+    });
 }
 
 fn without_a_router_a_flow_is_its_end_to_end_half() {
-    let mut found = Vec::new();
     let _loaded = Loader::start(&["cubic-xcp"]);
-    for control in ["cubic", "cubic_xcp"] {
-        let chain = chain(&[GROUND, SATELLITE], 3).expect("a chain");
-        let flow = Flow::start(&chain, control);
-        std::thread::sleep(Span::from_secs(4));
-        let rate = rates(&[flow], Span::from_secs(5))[0];
-        found.push((rate, waiting(&chain)));
-    }
-    println!("     (Mbit/s, ms wait) cubic {:.1?}, cubic-xcp {:.1?}", found[0], found[1]);
-    // Both fill the queue, which XCP never does.
-    assert!(found.iter().all(|&(rate, wait)| rate > 9.0 && wait > 60.0), "{found:?}");
+    timing::measure(|| {
+        let mut found = Vec::new();
+        for control in ["cubic", "cubic_xcp"] {
+            let chain = chain(&[GROUND, SATELLITE], 3).expect("a chain");
+            let flow = Flow::start(&chain, control);
+            std::thread::sleep(Span::from_secs(4));
+            let rate = rates(&[flow], Span::from_secs(5))[0];
+            found.push((rate, waiting(&chain)));
+        }
+        println!("     (Mbit/s, ms wait) cubic {:.1?}, cubic-xcp {:.1?}", found[0], found[1]);
+        // Both fill the queue, which XCP never does.
+        unless(found.iter().all(|&(rate, wait)| rate > 9.0 && wait > 60.0), || format!("{found:?}"))
+    });
 }
 
 fn a_peer_without_the_option_gets_its_bytes() {
-    let chain = chain(&[GROUND, SATELLITE], 4).expect("a chain");
-    let listener =
-        chain.hosts[0].run(|| TcpListener::bind("0.0.0.0:0")).expect("a thread").expect("a socket");
-    let port = listener.local_addr().expect("an address").port();
-    let client = fetch(&chain.hosts[2], port);
-    let (mut server, _) = listener.accept().expect("a connection");
-    // The option's program was not there when they met: the client's socket does not look for it.
-    let _loaded = Loader::start(&["cubic-xcp"]);
-    let _router = Router::start(&chain);
-    setsockopt(&server, sockopt::TcpCongestion, &OsString::from("cubic_xcp")).expect("to choose it");
-    std::thread::spawn(move || while server.write_all(&[7; 64 << 10]).is_ok() {});
-    let flow = Flow::read(client);
-    std::thread::sleep(Span::from_secs(8));
-    let rate = rates(&[flow], Span::from_secs(5))[0];
-    println!("     {rate:.2} Mbit/s from {SERVER}");
-    // CUBIC after its first overflow.
-    assert!(rate > 8.0, "{rate} Mbit/s");
+    timing::measure(|| {
+        let chain = chain(&[GROUND, SATELLITE], 4).expect("a chain");
+        let listener =
+            chain.hosts[0].run(|| TcpListener::bind("0.0.0.0:0")).expect("a thread").expect("a socket");
+        let port = listener.local_addr().expect("an address").port();
+        let client = fetch(&chain.hosts[2], port);
+        let (mut server, _) = listener.accept().expect("a connection");
+        // The option's program was not there when they met: the client's socket does not look for it.
+        let _loaded = Loader::start(&["cubic-xcp"]);
+        let _router = Router::start(&chain);
+        setsockopt(&server, sockopt::TcpCongestion, &OsString::from("cubic_xcp")).expect("to choose it");
+        std::thread::spawn(move || while server.write_all(&[7; 64 << 10]).is_ok() {});
+        let flow = Flow::read(client);
+        std::thread::sleep(Span::from_secs(8));
+        let rate = rates(&[flow], Span::from_secs(5))[0];
+        println!("     {rate:.2} Mbit/s from {SERVER}");
+        // CUBIC after its first overflow.
+        unless(rate > 8.0, || format!("{rate} Mbit/s"))
+    });
 }
 
 /// A server behind Ethernet with every offload, and a gateway with a real queue of 1 MB at 50 Mbit/s before 20 ms.
@@ -231,36 +248,39 @@ impl Offloaded {
 }
 
 fn segmentation_offload_and_a_real_queue_are_right() {
-    let mut found = Vec::new();
-    for control in ["cubic", "cubic_xcp"] {
-        let path = Offloaded::new();
-        let _loaded = Loader::start(&["cubic-xcp"]);
-        let router = Router::start_on(&path.hosts[1], &["--rate", "50Mbit"]);
-        let (_, port) = serve(&path.hosts[0], control, usize::MAX);
-        let flow = [Flow::read(fetch(&path.hosts[2], port))];
-        std::thread::sleep(Span::from_secs(4));
-        let (before, start) = (router.told()["packets"].as_u64(), flow[0].bytes());
-        let mut waiting: Vec<u64> = Vec::new();
-        let rate = std::thread::scope(|scope| {
-            let rate = scope.spawn(|| rates(&flow, Span::from_secs(3))[0]);
-            while !rate.is_finished() {
-                waiting.push(path.backlog());
-                std::thread::sleep(Span::from_millis(30));
-            }
-            rate.join().expect("a thread")
-        });
-        let (after, end) = (router.told()["packets"].as_u64(), flow[0].bytes());
-        let size = (end - start) / (after.unwrap_or(0) - before.unwrap_or(0)).max(1);
-        waiting.sort_unstable();
-        let median = waiting[waiting.len() / 2];
-        println!(
-            "     {control}: {rate:.1} Mbit/s, {median} bytes wait, {size} bytes of payload per packet at the router"
-        );
-        found.push((rate, median, size));
-    }
-    let (cubic, xcp) = (found[0], found[1]);
-    assert!(cubic.0 > 44.0 && xcp.0 > 44.0, "{found:?}");
-    // Packets of several segments pass the router, and their headers count for each.
-    assert!(xcp.2 > 2_000, "{found:?}");
-    assert!(xcp.1 * 4 < cubic.1, "{found:?}");
+    timing::measure(|| {
+        let found = [offloaded("cubic"), offloaded("cubic_xcp")];
+        let (cubic, xcp) = (found[0], found[1]);
+        // Packets of several segments pass the router, and their headers count for each.
+        assert!(xcp.2 > 2_000, "{found:?}");
+        unless(cubic.0 > 44.0 && xcp.0 > 44.0 && xcp.1 * 4 < cubic.1, || format!("{found:?}"))
+    });
+}
+
+/// Rate in Mbit/s, the median of the bytes that wait, and the payload of a packet at the router.
+fn offloaded(control: &str) -> (f64, u64, u64) {
+    let path = Offloaded::new();
+    let _loaded = Loader::start(&["cubic-xcp"]);
+    let router = Router::start_on(&path.hosts[1], &["--rate", "50Mbit"]);
+    let (_, port) = serve(&path.hosts[0], control, usize::MAX);
+    let flow = [Flow::read(fetch(&path.hosts[2], port))];
+    std::thread::sleep(Span::from_secs(4));
+    let (before, start) = (router.told()["packets"].as_u64(), flow[0].bytes());
+    let mut waiting: Vec<u64> = Vec::new();
+    let rate = std::thread::scope(|scope| {
+        let rate = scope.spawn(|| rates(&flow, Span::from_secs(3))[0]);
+        while !rate.is_finished() {
+            waiting.push(path.backlog());
+            std::thread::sleep(Span::from_millis(30));
+        }
+        rate.join().expect("a thread")
+    });
+    let (after, end) = (router.told()["packets"].as_u64(), flow[0].bytes());
+    let size = (end - start) / (after.unwrap_or(0) - before.unwrap_or(0)).max(1);
+    waiting.sort_unstable();
+    let median = waiting[waiting.len() / 2];
+    println!(
+        "     {control}: {rate:.1} Mbit/s, {median} bytes wait, {size} bytes of payload per packet at the router"
+    );
+    (rate, median, size)
 }

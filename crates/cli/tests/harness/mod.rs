@@ -1,5 +1,7 @@
 //! The main function of tests that need namespaces of their own, one after the other.
 
+pub(crate) mod timing;
+
 use starhop_net::emu::{EmuError, enter};
 use std::time::Instant;
 

@@ -1,18 +1,15 @@
 //! Scenarios in the making, and their results.
 
+use super::harness::timing;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use std::cell::Cell;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 use tempfile::TempDir;
-
-/// Runs of a machine that was too slow, by the emulator's own measure, are repeated this often.
-const TRIES: usize = 3;
 
 /// A scenario file to be.
 #[derive(Clone)]
@@ -126,14 +123,9 @@ impl Scenario {
         self.run("sim", &["--seed", &seed.to_string()], Duration::ZERO, |_| {})
     }
 
-    /// Runs it for real; again where the machine was too slow for it.
+    /// Runs it for real.
     pub(crate) fn emulate(&self, arguments: &[&str]) -> Run {
         self.emulate_with(arguments, Duration::ZERO, |_| {})
-    }
-
-    /// Runs it for real, however slow the machine.
-    pub(crate) fn emulate_once(&self) -> Run {
-        self.run("emulate", &[], Duration::ZERO, |_| {})
     }
 
     /// Runs it for real, and does something to its relays, in the order of the path, once its flow runs for `after`.
@@ -142,16 +134,10 @@ impl Scenario {
     }
 
     fn emulate_with(&self, arguments: &[&str], after: Duration, act: impl Fn(&[u32])) -> Run {
-        let mut run = self.run("emulate", arguments, after, &act);
-        for _ in 1..TRIES {
-            if run.document["accuracy"]["is_good"] == true {
-                break;
-            }
-            println!("the machine was too slow: {}", run.document["accuracy"]);
-            run = self.run("emulate", arguments, after, &act);
-        }
-        if run.document["accuracy"]["is_good"] != true {
-            WERE_LINKS_LATE.set(true);
+        let run = self.run("emulate", arguments, after, &act);
+        let accuracy = &run.document["accuracy"];
+        if accuracy["is_good"] != true {
+            timing::doubt(format!("the emulator's links came late, by its own measure: {accuracy}"));
         }
         run
     }
@@ -274,37 +260,4 @@ impl Run {
         let said = || format!("what happened at {at} s: {old} Mbit/s before, {new} after; {:?}", self.series);
         if new > 0.9 * old { Ok(()) } else { Err(said()) }
     }
-}
-
-thread_local! {
-    /// The emulator says of its last run, repetitions included, that its own links came late.
-    static WERE_LINKS_LATE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Measures up to three times: other work on the machine slows real processes down, and a rate is no less real for
-/// having been reached once. (Whether bytes are whole is asserted every time.) Where the emulator trusts none of the
-/// runs, nothing was measured: the test counts as skipped.
-pub(crate) fn measure(rates: impl Fn() -> Result<(), String>) {
-    if let Err(said) = measured(rates) {
-        panic!("{said}");
-    }
-}
-
-/// As [`measure`], but returns the problem of the last trusted try instead of failing.
-pub(crate) fn measured(rates: impl Fn() -> Result<(), String>) -> Result<(), String> {
-    let mut trusted = None;
-    for _ in 0..TRIES {
-        WERE_LINKS_LATE.set(false);
-        let Err(said) = rates() else { return Ok(()) };
-        println!("again: {}", said.chars().take(100).collect::<String>());
-        if !WERE_LINKS_LATE.get() {
-            trusted = Some(said);
-        }
-    }
-    if trusted.is_none() {
-        println!(
-            "skipped 1 tests: this machine is too slow, the emulator's own links came late in every try"
-        );
-    }
-    trusted.map_or(Ok(()), Err)
 }

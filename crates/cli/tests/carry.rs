@@ -2,35 +2,25 @@
 //! site and a client. `cargo test --test carry -- WORD` runs the tests whose names hold the word; those that begin with
 //! "long" measure, and print what they measured.
 
+mod gateways;
 mod harness;
 mod support;
 
+use gateways::{CLIENT, HUB, LAN, SERVER, SITE, World};
 use nix::sys::signal::Signal;
-use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 use starhop_net::clock;
-use starhop_net::emu::{Hop, Process};
-use starhop_net::transparent::can_divert;
+use starhop_net::emu::Hop;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration as Span, Instant};
 use support::{Site, content};
 
-const LAN: Hop =
-    Hop { rate: Rate::from_mbps(200), delay: Duration::from_micros(200), loss: 0.0, queue: 1000 };
 const LEO: Hop = Hop { rate: Rate::from_mbps(20), delay: Duration::from_millis(25), loss: 0.01, queue: 420 };
 const GEO: Hop = Hop { rate: Rate::from_mbps(20), delay: Duration::from_millis(270), loss: 0.01, queue: 930 };
-
-/// Hosts by their place in the chain.
-const SERVER: usize = 0;
-const HUB: usize = 1;
-const SITE: usize = 2;
-const CLIENT: usize = 3;
 
 const SERVERS: [&str; 2] = ["10.77.0.1", "fd77::1"];
 
@@ -46,23 +36,7 @@ fn main() {
         ("long_a_stream_of_udp_beside_the_plain_path", long_a_stream_of_udp),
         ("long_tcp_carried_whole_beside_the_plain_path", long_tcp_carried_whole),
     ];
-    harness::run(&tests, || {
-        let probe = Site::new(&[LAN]);
-        let can = probe.chain.hosts[0].run(can_divert).and_then(|can| can);
-        can.err().map(|error| error.to_string())
-    });
-}
-
-/// A gateway that runs, and what it says.
-struct Running {
-    process: Process,
-    events: Receiver<Value>,
-}
-
-struct World {
-    site: Site,
-    hub: Option<Running>,
-    local: Option<Running>,
+    gateways::run_tests(&tests);
 }
 
 impl World {
@@ -94,34 +68,6 @@ impl World {
     /// No gateways.
     fn plain(link: Hop) -> Self {
         Self { site: Site::new(&[LAN, link, LAN]), hub: None, local: None }
-    }
-
-    fn start(&self, host: usize, config: &str) -> Running {
-        let mut command = self.site.command("gateway");
-        let socket = format!("{config}.sock");
-        command.args(["--config", config, "--status-socket", &socket]);
-        command.stderr(Stdio::inherit());
-        let mut process = self.site.chain.hosts[host].spawn(command).expect("a process");
-        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
-        let (told, events) = channel();
-        std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            lines.filter_map(|line| serde_json::from_str(&line).ok()).for_each(|event| _ = told.send(event));
-        });
-        Running { process, events }
-    }
-
-    fn wait_for_peer(&self, is_up: bool) {
-        let local = self.local.as_ref().expect("it runs");
-        let limit = Instant::now() + Span::from_secs(20);
-        while let Some(left) = limit.checked_duration_since(Instant::now()) {
-            match local.events.recv_timeout(left) {
-                Ok(event) if event["event"] == "peer" && event["up"] == is_up => return,
-                Ok(_) => {}
-                Err(_) => break,
-            }
-        }
-        panic!("the peer never was {}", if is_up { "up" } else { "down" });
     }
 
     /// A socket of UDP on a host.
@@ -161,22 +107,6 @@ impl World {
     fn carried(&self) -> (u64, u64) {
         let packets = &self.status(SITE, "local.toml")["sites"][0]["packets"];
         (packets["to"].as_u64().expect("a count"), packets["from"].as_u64().expect("a count"))
-    }
-
-    fn status(&self, host: usize, config: &str) -> Value {
-        let mut command = self.site.plain_command("status");
-        command.args([&format!("./{config}.sock"), "--json"]);
-        let output = self.site.chain.hosts[host].run(move || command.output());
-        let output = output.expect("a thread").expect("it runs");
-        let said = String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned();
-        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{said}"))[0].take()
-    }
-
-    fn run(&self, host: usize, line: &str) -> String {
-        let mut command = Command::new("sh");
-        command.args(["-c", line]);
-        let output = self.site.chain.hosts[host].run(move || command.output());
-        String::from_utf8_lossy(&output.expect("a thread").expect("a program").stdout).into_owned()
     }
 }
 
@@ -220,7 +150,6 @@ fn seen_by_server(world: &World, port: u16, send: impl FnOnce()) -> (u8, u8) {
     let mut buffer = [MaybeUninit::uninit(); 2048];
     loop {
         let len = raw.recv(&mut buffer).expect("it comes");
-        // SAFETY is not needed: copy what is initialised byte by byte.
         let bytes: Vec<u8> = buffer[..len].iter().map(read_byte).collect();
         if bytes[22..24] == port.to_be_bytes() {
             return (bytes[1], bytes[8]);

@@ -3,35 +3,24 @@
 //! hold the word.
 
 mod gateway_life;
+mod gateways;
 mod harness;
 mod support;
 
+use gateways::{CLIENT, HUB, LAN, METRICS, SERVER, SITE, World};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use starhop_net::emu::{Hop, Process};
-use starhop_net::transparent::can_divert;
+use starhop_net::emu::Hop;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration as Span, Instant};
 use support::{Site, content};
 
-const LAN: Hop =
-    Hop { rate: Rate::from_mbps(200), delay: Duration::from_micros(200), loss: 0.0, queue: 1000 };
 const SATELLITE: Hop =
     Hop { rate: Rate::from_mbps(50), delay: Duration::from_millis(25), loss: 0.01, queue: 500 };
-
-/// Each host has a loopback interface of its own.
-const METRICS: &str = "127.0.0.1:9464";
-
-/// Hosts by their place in the chain.
-const SERVER: usize = 0;
-const HUB: usize = 1;
-const SITE: usize = 2;
-const CLIENT: usize = 3;
 
 fn main() {
     let tests: [harness::Test; 14] = [
@@ -50,38 +39,7 @@ fn main() {
         ("an_operator_sees_sites_connections_and_bytes", an_operator_sees_sites_connections_and_bytes),
         ("the_demo_measures_gateways_beside_plain_tcp", the_demo_measures_gateways),
     ];
-    harness::run(&[&tests, gateway_life::TESTS].concat(), || {
-        let probe = Site::new(&[LAN]);
-        let can = probe.chain.hosts[0].run(can_divert).and_then(|can| can);
-        can.err().map(|error| error.to_string())
-    });
-}
-
-/// A running gateway, and its events.
-struct Running {
-    process: Process,
-    events: Receiver<Value>,
-}
-
-impl Running {
-    /// Waits for an event that `is_it`.
-    fn wait(&self, what: &str, mut is_it: impl FnMut(&Value) -> bool) -> Value {
-        let limit = Instant::now() + Span::from_secs(10);
-        while let Some(left) = limit.checked_duration_since(Instant::now()) {
-            match self.events.recv_timeout(left) {
-                Ok(event) if is_it(&event) => return event,
-                Ok(_) => {}
-                Err(_) => break,
-            }
-        }
-        panic!("it never said that {what}");
-    }
-}
-
-struct World {
-    site: Site,
-    hub: Option<Running>,
-    local: Option<Running>,
+    gateways::run_tests(&[&tests, gateway_life::TESTS].concat());
 }
 
 impl World {
@@ -132,30 +90,6 @@ impl World {
         self.site.chain.hosts.len() - 1
     }
 
-    fn start(&self, host: usize, config: &str) -> Running {
-        let mut command = self.site.command("gateway");
-        let socket = format!("{config}.sock");
-        command.args(["--config", config, "--status-socket", &socket, "--metrics", METRICS]);
-        command.stderr(Stdio::inherit());
-        let mut process = self.site.chain.hosts[host].spawn(command).expect("a process");
-        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
-        let (told, events) = channel();
-        std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            lines.filter_map(|line| serde_json::from_str(&line).ok()).for_each(|event| _ = told.send(event));
-        });
-        let running = Running { process, events };
-        running.wait("it is ready", |event| event["event"] == "ready");
-        running
-    }
-
-    fn wait_for_peer(&self, is_up: bool) {
-        let local = self.local.as_ref().expect("it runs");
-        local.wait("its peer changed", |event| event["event"] == "peer" && event["up"] == is_up);
-        // The listener opens with the event.
-        std::thread::sleep(Span::from_millis(50));
-    }
-
     /// Serves connections to `port` of the server, each in a thread of its own.
     fn serve(&self, port: u16, serve: fn(TcpStream)) {
         let body = move || TcpListener::bind(("::", port));
@@ -185,13 +119,6 @@ impl World {
     fn flow_end(&self) -> Value {
         let local = self.local.as_ref().expect("it runs");
         local.wait("a flow ended", |event| event["event"] == "flow")
-    }
-
-    fn run(&self, host: usize, line: &str) -> String {
-        let mut command = Command::new("sh");
-        command.args(["-c", line]);
-        let output = self.site.chain.hosts[host].run(move || command.output());
-        String::from_utf8_lossy(&output.expect("a thread").expect("a program").stdout).into_owned()
     }
 
     fn has_rules(&self) -> bool {
@@ -474,15 +401,7 @@ fn an_operator_sees_sites_connections_and_bytes() {
     let mut open = world.connect(9000);
     open.write_all(&question).expect("to write");
     std::thread::sleep(Span::from_secs(1));
-    let status = |host: usize, config: &str| -> Value {
-        let mut command = world.site.plain_command("status");
-        command.args([&format!("./{config}.sock"), "--json"]);
-        let output = world.site.chain.hosts[host].run(move || command.output());
-        let output = output.expect("a thread").expect("it runs");
-        let said = String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned();
-        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{said}"))[0].take()
-    };
-    let local = status(SITE, "local.toml");
+    let local = world.status(SITE, "local.toml");
     let site = &local["sites"][0];
     assert_eq!(
         (&local["role"], &site["name"], &site["is_up"]),
@@ -499,7 +418,7 @@ fn an_operator_sees_sites_connections_and_bytes() {
     let mut answer = Vec::new();
     open.read_to_end(&mut answer).expect("an answer");
     world.flow_end();
-    let hub = status(HUB, "hub.toml");
+    let hub = world.status(HUB, "hub.toml");
     assert_eq!(hub["sites"][0]["name"], "site");
     assert_eq!(hub["sites"][0]["user_bytes_to"], 300_000, "{hub}");
     let scrape = || -> std::io::Result<String> {

@@ -1,9 +1,9 @@
 //! The life of gateways: whatever ends, hangs, is cut or starts anew, bytes are right and ends are true.
 
+use super::gateways::{CLIENT, HUB, LAN, Running, SERVER, SITE, World};
+use super::harness::Test;
 use super::support::{Site, content};
-use super::{
-    CLIENT, HUB, LAN, Running, SATELLITE, SERVER, SITE, World, ask, echo_after_the_end, harness::Test,
-};
+use super::{SATELLITE, ask, echo_after_the_end};
 use nix::sys::signal::Signal;
 use starhop_net::emu::Hop;
 use starhop_proto::time::Duration;

@@ -2,7 +2,9 @@
 //! at both ends and a lossy link between the gateways. `cargo test --test gateway -- WORD` runs the tests whose names
 //! hold the word.
 
+mod gateway_keys;
 mod gateway_life;
+mod gateway_reload;
 mod gateways;
 mod harness;
 mod support;
@@ -39,7 +41,7 @@ fn main() {
         ("an_operator_sees_sites_connections_and_bytes", an_operator_sees_sites_connections_and_bytes),
         ("the_demo_measures_gateways_beside_plain_tcp", the_demo_measures_gateways),
     ];
-    gateways::run_tests(&[&tests, gateway_life::TESTS].concat());
+    gateways::run_tests(&[&tests, gateway_life::TESTS, gateway_reload::TESTS, gateway_keys::TESTS].concat());
 }
 
 impl World {

@@ -68,6 +68,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 if *is_up { "answers" } else { "does not answer: new connections pass by" }
             ));
         }
+        (Told::Reloaded { error }, true) => {
+            say(&json!({"event": "reload", "error": error}).to_string());
+        }
+        (Told::Reloaded { error: None }, false) => say("the configuration was read again"),
+        (Told::Reloaded { error: Some(error) }, false) => {
+            say(&format!("the configuration in use stays: {error}"));
+        }
         (Told::Flow(flow), true) => {
             let mut line = json!(flow);
             line["event"] = "flow".into();

@@ -171,6 +171,19 @@ impl Site {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Puts a node with all public keys of its file on the roster `r`.
+    pub(crate) fn enrol(&self, name: &str, address: Option<&str>) {
+        let shown: Value = serde_json::from_str(&self.key(&["show", name, "--json"])).expect("a document");
+        let publics = shown["public"].as_array().cloned().unwrap_or_default();
+        let mut add = vec!["add", "r", "--name", name];
+        publics
+            .iter()
+            .filter_map(|public| public.as_str())
+            .for_each(|public| add.extend(["--public", public]));
+        address.iter().for_each(|address| add.extend(["--address", address]));
+        self.key_verb("roster", &add);
+    }
+
     /// Starts a server or relay that has a key of its own and the roster `r`. Returns its message if it does not
     /// start.
     pub(crate) fn start_with_keys(&self, host: usize, verb: &str, key: &str) -> Result<Process, String> {

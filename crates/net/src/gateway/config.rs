@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 /// The checked contents of the file.
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
+    path: PathBuf,
     written: Written,
     /// Rules of the firewall, one a line.
     pub(super) rules: String,
@@ -62,11 +63,35 @@ struct Written {
     policy: Vec<Policy>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenPeer {
     name: String,
     address: String,
+}
+
+impl Written {
+    /// The keys that cannot change while a gateway runs, with their values.
+    fn lasting(&self) -> [(&'static str, String); 15] {
+        let Self { key, roster, cipher, end_key, .. } = self;
+        [
+            ("name", self.name.clone()),
+            ("listen", self.listen.to_string()),
+            ("port", self.port.to_string()),
+            ("key", format!("{key:?}")),
+            ("roster", format!("{roster:?}")),
+            ("cipher", format!("{cipher:?}")),
+            ("end_key", format!("{end_key:?}")),
+            ("insecure", self.insecure.to_string()),
+            ("window_bytes", self.window_bytes.to_string()),
+            ("link_rate_in_bits", format!("{:?}", self.link_rate_in_bits)),
+            ("link_rate_out_bits", format!("{:?}", self.link_rate_out_bits)),
+            ("payload", format!("{:?}", self.payload)),
+            ("carry", format!("{:?}", self.carry)),
+            ("carry_mtu", self.carry_mtu.to_string()),
+            ("peer", format!("{:?}", self.peer)),
+        ]
+    }
 }
 
 /// The treatment of connections of some kind; the first policy that matches wins.
@@ -184,9 +209,32 @@ impl GatewayConfig {
         };
         check(&written).map_err(wrong)?;
         let rules = rules(&written).map_err(wrong)?;
-        let config = Self { written, rules };
+        let config = Self { path: path.to_owned(), written, rules };
         config.protocol()?;
         Ok(config)
+    }
+
+    /// Reads and checks the file anew, for a gateway that runs by this configuration.
+    ///
+    /// # Errors
+    /// As [`GatewayConfig::load`]; or a key has changed that needs a restart.
+    pub(super) fn renewed(&self) -> Result<Self, GatewayConfigError> {
+        let new = Self::load(&self.path)?;
+        let pairs = self.written.lasting().into_iter().zip(new.written.lasting());
+        let changed = pairs.filter(|(old, new)| old != new).map(|((field, _), _)| field).next();
+        match changed {
+            Some(field) => Err(new.wrong(field, "has changed, which takes a restart")),
+            None => Ok(new),
+        }
+    }
+
+    /// The error of a field whose value cannot be used.
+    pub(super) fn wrong(&self, field: &str, problem: &str) -> GatewayConfigError {
+        GatewayConfigError::Value {
+            path: self.path.clone(),
+            field: field.to_owned(),
+            problem: problem.to_owned(),
+        }
     }
 
     /// Address at which datagrams of peers and relays arrive.
@@ -335,6 +383,12 @@ fn check(written: &Written) -> Result<(), Wrong> {
         let names = Algorithm::ALL.map(|(name, _)| name).join(", ");
         return Err(("cipher".to_owned(), format!("is unknown; there are {names}")));
     }
+    let is_alone = written.roster.is_some() && written.end_key.is_none();
+    if is_alone && !written.insecure {
+        let problem =
+            "is missing: with a roster each gateway's `key` is its own, and both need one that they share";
+        return wrong("end_key", problem);
+    }
     if written.peer.is_empty() {
         return wrong("peer", "is missing: a gateway needs at least one [[peer]]");
     }
@@ -393,6 +447,10 @@ fn rules(written: &Written) -> Result<String, Wrong> {
     let mut lines = String::new();
     let Some(interfaces) = interfaces(&written.intercept)? else { return Ok(lines) };
     let mark = GATEWAY_MARK | u32::from(written.port);
+    // Later packets of a connection follow its socket. A connection that began on the plain path has none here, and the
+    // listener would reset it.
+    let begins = "tcp flags & (fin | syn | rst | ack) == syn";
+    let split = |matches: &str| divert(&format!("{matches} {begins}"), written.port, mark);
     let carry_mark = CARRY_MARK | u32::from(written.port);
     let carry = |matches: &str| format!("    {matches} meta mark set {carry_mark} accept\n");
     let carries = written.carry != Some(false);
@@ -404,16 +462,19 @@ fn rules(written: &Written) -> Result<String, Wrong> {
             Some(name) => interfaces_of(std::slice::from_ref(name), &format!("policy[{n}].interface"))?,
             None => interfaces.clone(),
         };
-        for matches in matches(policy, n)? {
+        for (is_v4, matches) in matches(policy, n)? {
             let matches = format!("{on}{matches}");
             match policy.action {
                 Action::Pass => lines += &format!("    {matches} return\n"),
                 Action::Carry => lines += &carry(&matches),
-                Action::Split => lines.extend(divert(&matches, written.port, mark)),
+                Action::Split => {
+                    let [v4, v6] = split(&matches);
+                    lines += if is_v4 { &v4 } else { &v6 };
+                }
             }
         }
     }
-    lines.extend(divert(&format!("{interfaces} meta l4proto tcp"), written.port, mark));
+    lines.extend(split(&format!("{interfaces} meta l4proto tcp")));
     if carries {
         lines += &carry(&format!("{interfaces} meta l4proto != tcp"));
     }
@@ -436,8 +497,8 @@ fn interfaces_of(names: &[String], field: &str) -> Result<String, Wrong> {
     Ok(format!("iifname {{ {} }}", quoted.join(", ")))
 }
 
-/// The conditions of a policy as rules of the firewall, one for each IP version that it names.
-fn matches(policy: &Policy, n: usize) -> Result<Vec<String>, Wrong> {
+/// The conditions of a policy as rules of the firewall, one for each IP version that it names, and whether that is IPv4.
+fn matches(policy: &Policy, n: usize) -> Result<Vec<(bool, String)>, Wrong> {
     let rest = of_protocol(policy);
     let prefixes = |list: &[String], field: &str, is_v4: bool| -> Result<Option<String>, Wrong> {
         let mut of_version = Vec::new();
@@ -464,7 +525,7 @@ fn matches(policy: &Policy, n: usize) -> Result<Vec<String>, Wrong> {
         from.iter().for_each(|from| line += &format!(" {family} saddr {{ {from} }}"));
         to.iter().for_each(|to| line += &format!(" {family} daddr {{ {to} }}"));
         policy.dscp.iter().for_each(|dscp| line += &format!(" {family} dscp {dscp}"));
-        all.push(line + &rest);
+        all.push((is_v4, line + &rest));
     }
     Ok(all)
 }
@@ -512,6 +573,19 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_need_a_restart_are_named() {
+        let config = |text: &str| GatewayConfig::parse(text, Path::new("gateway.toml")).unwrap().written;
+        let changed = |text: &str| {
+            let pairs = config(GOOD).lasting().into_iter().zip(config(text).lasting());
+            pairs.filter(|(old, new)| old != new).map(|((field, _), _)| field).collect::<Vec<_>>()
+        };
+        assert_eq!(changed(&GOOD.replace("lan0", "lan1")), [""; 0]);
+        assert_eq!(changed(&format!("nat = true\nhold_seconds = 9\nmax_connections = 7\n{GOOD}")), [""; 0]);
+        assert_eq!(changed(&GOOD.replace("4433", "4444")), ["peer"]);
+        assert_eq!(changed(&format!("port = 5\npayload = 1200\n{GOOD}")), ["port", "payload"]);
+    }
+
+    #[test]
     fn the_example_of_the_guide_is_right() {
         let text = include_str!("../../../../docs/guide/gateway.toml");
         GatewayConfig::parse(text, Path::new("gateway.toml")).unwrap();
@@ -530,11 +604,27 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_that_splits_has_one_rule_for_each_ip_version() {
+        let rules = |policy: &str| {
+            let text = format!("{GOOD}[[policy]]\naction = \"split\"\n{policy}");
+            let rules = GatewayConfig::parse(&text, Path::new("gateway.toml")).unwrap().rules;
+            rules.lines().skip(FOR_THE_LINK.lines().count()).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let both = rules("");
+        assert_eq!(both.len(), 5, "{both:?}");
+        assert!(both[0].contains("tproxy ip to") && !both[0].contains("ipv6"), "{}", both[0]);
+        assert!(both[1].contains("tproxy ip6 to") && !both[1].contains("ipv4"), "{}", both[1]);
+        assert_eq!(rules("to = [\"10.0.0.0/8\"]\n").len(), 4);
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_place() {
         assert!(problem(&GOOD.replace("name = \"site\"", "nam = \"site\"")).contains("line 1"));
         assert!(problem(&GOOD.replace("insecure = true", "")).contains("`key` is missing"));
         let cipher = problem(&GOOD.replace("insecure = true", "insecure = true\ncipher = \"rot13\""));
         assert!(cipher.contains("`cipher` is unknown"), "{cipher}");
+        let alone = problem(&GOOD.replace("insecure = true", "key = \"k\"\nroster = \"r\""));
+        assert!(alone.contains("`end_key` is missing"), "{alone}");
         assert!(problem(&GOOD.replace("192.0.2.1:4433", "nowhere")).contains("`peer[0].address`"));
         assert!(problem(&GOOD.replace("lan0", "lan0; drop")).contains("`intercept`"));
         let policy = |line: &str| problem(&format!("{GOOD}[[policy]]\naction = \"pass\"\n{line}\n"));

@@ -7,6 +7,7 @@
 mod config;
 mod connection;
 mod policy;
+mod reload;
 mod shared;
 mod sockets;
 mod status;
@@ -25,6 +26,7 @@ use crate::security::{HopSuite, ReloadError};
 use crate::transparent::firewall::Firewall;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
 use connection::{Connection, Ended, prepare, reason_of};
+use reload::Reading;
 use shared::{Shared, SharedNode};
 use starhop_proto::gateway::{
     Gateway, GatewayEvent, GatewaySettings, GatewayStats, Opening, PeerSpec, StreamId,
@@ -79,6 +81,11 @@ pub enum Told {
     },
     /// A connection ended.
     Flow(FlowEnd),
+    /// The configuration was read anew; with an error, the old one goes on.
+    Reloaded {
+        /// The fault of the new one.
+        error: Option<String>,
+    },
 }
 
 /// The receiver of the events.
@@ -98,7 +105,7 @@ pub fn run_alone(
     local.block_on(&crate::daemon::runtime()?, run(config, watchdog, tell, desk))
 }
 
-/// Runs a gateway until SIGINT or SIGTERM; SIGHUP reads the keys anew. `watchdog` is the program, and its arguments, that
+/// Runs a gateway until SIGINT or SIGTERM; SIGHUP reads configuration and keys anew. `watchdog` is the program, and its arguments, that
 /// watches the firewall. Questions about the gateway are answered at the `desk`.
 /// Call within a tokio `LocalSet`.
 ///
@@ -145,6 +152,8 @@ struct Site {
     listeners: Option<[TcpListener; 2]>,
     /// Where packets are carried.
     tunnel: Option<Tunnel>,
+    /// A new configuration, while it is read and checked.
+    reading: Reading,
     tell: Tell,
     record: Rc<RefCell<Record>>,
 }
@@ -175,7 +184,8 @@ impl Site {
         let watchdog = Watchdog::start(&watchdog.0, &arguments, firewall)?;
         let record = Rc::new(RefCell::new(Record::default()));
         let (config, tell) = (Rc::new(config), counted(tell, &record));
-        Ok(Self { config, shared, driver, signals, watchdog, listeners: None, tunnel, tell, record })
+        let (listeners, reading) = (None, Reading::default());
+        Ok(Self { config, shared, driver, signals, watchdog, listeners, tunnel, reading, tell, record })
     }
 
     async fn run(&mut self, desk: &mut Desk) -> io::Result<()> {
@@ -186,7 +196,10 @@ impl Site {
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         (self.tell)(&Told::Ready);
         loop {
-            let Self { config, driver, listeners, shared, signals, watchdog, tunnel, record, .. } = self;
+            let Self {
+                config, driver, listeners, shared, signals, watchdog, tunnel, record, reading, ..
+            } = self;
+            let mut read = None;
             let accepted = tokio::select! {
                 biased;
                 () = signals.recv() => return Ok(()),
@@ -200,7 +213,8 @@ impl Site {
                 () = shared.changed.notified() => None,
                 done = packets(tunnel.as_ref()) => { done?; None }
                 () = notifier.beat() => None,
-                _ = hangup.recv() => { shared.look(|_, gateway| reload(gateway.suite_mut())); None }
+                _ = hangup.recv() => { reading.begin(config, tunnel.is_some()); None }
+                new = reading.done() => { read = Some(new); None }
                 inquiry = desk.next() => {
                     let mut status = status::status(config, shared, driver.stats(), &record.borrow());
                     status.refuse("packets_by_kernel", tunnel.as_ref().map_or(0, Tunnel::refused));
@@ -213,6 +227,9 @@ impl Site {
                 // The client is gone already, or descriptors are scarce: the others go on.
                 Some(Err(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
                 None => {}
+            }
+            if let Some(new) = read {
+                self.on_read(new);
             }
             while let Some(event) = self.driver.poll_event() {
                 self.on_event(event)?;
@@ -235,8 +252,8 @@ impl Site {
             | GatewayEvent::Reset { stream, .. } => self.shared.tell(stream, event),
             GatewayEvent::Peer { peer, is_up } => {
                 (self.tell)(&Told::Peer { peer, is_up });
-                if peer == 0 && self.config.intercepts() {
-                    self.listeners = if is_up { Some(sockets::listeners(&self.config)?) } else { None };
+                if peer == 0 {
+                    self.listen()?;
                 }
             }
         }
@@ -307,17 +324,6 @@ fn counted(tell: Tell, record: &Rc<RefCell<Record>>) -> Tell {
         }
         tell(told);
     })
-}
-
-/// Reads the key files anew, and logs the outcome.
-fn reload(suite: &mut HopSuite) {
-    match suite.reload() {
-        Ok(security) => tracing::info!(
-            "keys read again: packets are {}; other settings take effect when the gateway is restarted",
-            security.packets
-        ),
-        Err(error) => tracing::error!("the keys in use stay: {error}"),
-    }
 }
 
 /// Returns when the stream of `door` was reset.

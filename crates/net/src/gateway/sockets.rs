@@ -1,7 +1,7 @@
 use super::config::GatewayConfig;
 use crate::sys::syn;
 use crate::transparent::socket::INTERCEPTED;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use starhop_proto::gateway::Opening;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -44,6 +44,26 @@ fn transparent(config: &GatewayConfig, for_address: SocketAddr) -> io::Result<So
         _ => error,
     })?;
     Ok(socket)
+}
+
+/// Whether this kernel has the congestion control of the configuration.
+///
+/// # Errors
+/// It does not, or does not permit it.
+pub(super) fn check_congestion(config: &GatewayConfig) -> io::Result<()> {
+    plain(config, SocketAddr::new(INTERCEPTED[0], 0)).map(drop)
+}
+
+/// Has connections that are accepted from now on use the congestion control of the configuration.
+///
+/// # Errors
+/// This kernel does not have it.
+pub(super) fn set_congestion(listeners: &[TcpListener; 2], config: &GatewayConfig) -> io::Result<()> {
+    let of_system = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    let control = config.congestion().map_or_else(of_system, |name| Ok(name.to_owned()))?;
+    listeners
+        .iter()
+        .try_for_each(|listener| SockRef::from(listener).set_tcp_congestion(control.trim().as_bytes()))
 }
 
 fn plain(config: &GatewayConfig, for_address: SocketAddr) -> io::Result<Socket> {

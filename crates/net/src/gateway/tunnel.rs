@@ -66,6 +66,12 @@ impl Tunnel {
         Ok(Self { device, pass, policies, intercepts, origins, next_sweep, buffer, refused: 0 })
     }
 
+    /// Follows another configuration.
+    pub(super) fn follow(&mut self, config: &GatewayConfig) {
+        self.policies = config.carry_policies();
+        self.intercepts = config.intercepts();
+    }
+
     /// Returns when there are packets to be carried.
     pub(super) async fn readable(&self) -> io::Result<()> {
         // Readiness is kept until a read finds nothing.

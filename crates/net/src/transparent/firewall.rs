@@ -43,6 +43,8 @@ pub(crate) struct Firewall {
     mark: u32,
     /// Sets and chains of the table beside the chain that diverts.
     beside: String,
+    /// Rules ahead of those that the operator's policies make.
+    first: String,
     rules: String,
     /// The mark of carried packets, and the device that takes them.
     carry: Option<(u32, String)>,
@@ -60,7 +62,7 @@ impl Firewall {
             rules.extend(divert);
         }
         let (table, mark) = (format!("inet starhop_relay_{port}"), MARK | u32::from(port));
-        Self { table, mark, beside: String::new(), rules, carry: None }
+        Self { table, mark, beside: String::new(), first: String::new(), rules, carry: None }
     }
 
     /// The firewall of a gateway that listens on the TCP port `port`: the lines of `rules`, behind one that brings back
@@ -78,16 +80,42 @@ impl Firewall {
             first = format!("    iifname \"{pass}\" accept\n    iifname \"{device}\" jump learn\n");
             second = answers_to_carried(*mark);
         }
-        let rules = first + &answers + local + &second + rules;
-        Self { table: format!("inet starhop_gateway_{port}"), mark, beside, rules, carry }
+        let first = first + &answers + local + &second;
+        let rules = rules.to_owned();
+        Self { table: format!("inet starhop_gateway_{port}"), mark, beside, first, rules, carry }
+    }
+
+    /// The same firewall with other rules of the operator's.
+    pub(crate) fn with_rules(&self, rules: &str) -> Self {
+        Self { rules: rules.to_owned(), ..self.clone() }
     }
 
     fn script(&self) -> String {
-        let Self { table, beside, rules, .. } = self;
+        let Self { table, beside, first, rules, .. } = self;
         format!(
             "table {table} {{\n{beside}  chain divert {{\n    type filter hook prerouting priority mangle; policy accept;\n\
-             {rules}  }}\n}}\n"
+             {first}{rules}  }}\n}}\n"
         )
+    }
+
+    /// A script that puts these rules in the place of any others of the table, whether it is there or not. Flows that peers carried
+    /// here stay known: flushing a table empties its chains, and not its sets.
+    fn replacement(&self) -> String {
+        let script = self.script();
+        format!("{script}flush table {}\n{script}", self.table)
+    }
+
+    /// Replaces the rules in one transaction: every packet meets the old ones or the new ones.
+    pub(super) fn replace(&self) -> io::Result<()> {
+        nft(&["-f", "-"], &self.replacement())
+    }
+
+    /// Has the kernel check the rules, and changes nothing.
+    ///
+    /// # Errors
+    /// The message of `nft`.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        nft(&["-c", "-f", "-"], &self.replacement())
     }
 
     /// Diverts packets from now on.
@@ -97,7 +125,7 @@ impl Firewall {
         if let Some((mark, device)) = &self.carry {
             rules::add_device(*mark, device)?;
         }
-        nft(&self.script())
+        nft(&["-f", "-"], &self.script())
     }
 
     /// Whether all of it is still installed: other programs may change rules, too.
@@ -123,7 +151,7 @@ impl Firewall {
     pub(super) fn remove(&self) -> io::Result<()> {
         let table = &self.table;
         // Adding a table that exists changes nothing, and makes the deletion succeed.
-        nft(&format!("add table {table}\ndelete table {table}\n"))?;
+        nft(&["-f", "-"], &format!("add table {table}\ndelete table {table}\n"))?;
         if let Some((mark, _)) = &self.carry {
             rules::remove(*mark)?;
         }
@@ -172,9 +200,9 @@ fn answers_to_carried(mark: u32) -> String {
     [v4, ("ip6", "exthdr frag exists", "exthdr frag missing")].map(of).concat()
 }
 
-fn nft(script: &str) -> io::Result<()> {
+fn nft(arguments: &[&str], script: &str) -> io::Result<()> {
     let mut command = Command::new("nft");
-    command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             io::Error::other("there is no `nft` here, which diverts packets: install nftables")

@@ -26,6 +26,10 @@ const INSTALL: Duration = Duration::from_secs(5);
 const DIVERT: u8 = b'1';
 /// A sign of life: alive, but let packets pass.
 const LET_PASS: u8 = b'0';
+/// Other rules follow: their length (4 bytes, big-endian) and their text.
+const RULES: u8 = b'r';
+/// The longest text of rules: some 10,000 policies.
+const MOST_RULES: usize = 1 << 20;
 
 /// The relay's end of its watchdog. Dropping it lets packets pass.
 #[derive(Debug)]
@@ -68,6 +72,21 @@ impl Watchdog {
     pub(crate) fn beat(&mut self, divert: bool) -> io::Result<()> {
         let sign = if divert { DIVERT } else { LET_PASS };
         let told = self.heart.as_mut().map(|heart| heart.write_all(&[sign]));
+        told.and_then(Result::ok).ok_or_else(|| io::Error::other(self.obituary()))
+    }
+
+    /// Has the watchdog put other rules of the operator's in the place of those in force.
+    ///
+    /// # Errors
+    /// The rules are too long, or the watchdog is gone.
+    pub(crate) fn set_rules(&mut self, rules: &str) -> io::Result<()> {
+        if rules.len() > MOST_RULES {
+            return Err(io::Error::other("the policies make more rules than the watchdog takes"));
+        }
+        let mut message = vec![RULES];
+        message.extend_from_slice(&(rules.len() as u32).to_be_bytes());
+        message.extend_from_slice(rules.as_bytes());
+        let told = self.heart.as_mut().map(|heart| heart.write_all(&message));
         told.and_then(Result::ok).ok_or_else(|| io::Error::other(self.obituary()))
     }
 
@@ -143,12 +162,47 @@ struct Guard {
     is_in_doubt: bool,
     has_diverted: bool,
     failures: u32,
+    voice: Voice,
+}
+
+/// Bytes from the relay that are not processed yet.
+#[derive(Debug, Default)]
+struct Voice(Vec<u8>);
+
+/// A word of the relay.
+#[derive(PartialEq, Eq, Debug)]
+enum Word {
+    /// A sign of life: divert packets, or let them pass.
+    Sign(bool),
+    /// Other rules.
+    Rules(String),
+}
+
+impl Voice {
+    /// Hears `bytes`. Returns whether they can be a relay's.
+    fn hear(&mut self, bytes: &[u8]) -> bool {
+        self.0.extend_from_slice(bytes);
+        self.0.len() <= MOST_RULES + 4096
+    }
+
+    /// The next word, and of signs of life in a row the last one.
+    fn next(&mut self) -> Option<Word> {
+        let signs = self.0.iter().take_while(|byte| **byte != RULES).count();
+        if signs > 0 {
+            return self.0.drain(..signs).next_back().map(|sign| Word::Sign(sign == DIVERT));
+        }
+        let length = self.0.get(1..5).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes)?;
+        let end = 5 + length as usize;
+        let text = String::from_utf8_lossy(self.0.get(5..end)?).into_owned();
+        self.0.drain(..end);
+        Some(Word::Rules(text))
+    }
 }
 
 /// The events that the watchdog waits for.
 enum Heard {
-    /// The relay lives, and wants packets diverted or not.
-    Sign(bool),
+    /// The relay said something.
+    Voice,
     /// The relay gave no sign for too long.
     Silence,
     /// Another program changed firewall or routing rules.
@@ -168,15 +222,21 @@ impl Guard {
             is_in_doubt: false,
             has_diverted: false,
             failures: 0,
+            voice: Voice::default(),
         })
     }
 
     fn run(&mut self) -> io::Result<()> {
         loop {
             match self.wait()? {
-                Heard::Sign(wanted) => {
+                Heard::Voice => {
                     self.last_sign = Instant::now();
-                    self.set(wanted)?;
+                    while let Some(word) = self.voice.next() {
+                        match word {
+                            Word::Sign(wanted) => self.set(wanted)?,
+                            Word::Rules(rules) => self.replace(&rules),
+                        }
+                    }
                     self.look(false);
                 }
                 Heard::Silence => self.set(false)?,
@@ -186,7 +246,7 @@ impl Guard {
         }
     }
 
-    fn wait(&self) -> io::Result<Heard> {
+    fn wait(&mut self) -> io::Result<Heard> {
         let mut input = io::stdin();
         let left = SILENCE.saturating_sub(self.last_sign.elapsed());
         let timeout = if self.is_diverting {
@@ -202,9 +262,22 @@ impl Guard {
         if !fds[0].any().unwrap_or(true) {
             return Ok(Heard::News);
         }
-        let mut signs = [0; 64];
-        let count = input.read(&mut signs)?;
-        Ok(signs[..count].last().map_or(Heard::End, |sign| Heard::Sign(*sign == DIVERT)))
+        let mut bytes = [0; 4096];
+        let count = input.read(&mut bytes)?;
+        let is_said = count > 0 && self.voice.hear(&bytes[..count]);
+        Ok(if is_said { Heard::Voice } else { Heard::End })
+    }
+
+    /// Puts other rules in force, at once or as soon as packets are diverted again.
+    fn replace(&mut self, rules: &str) {
+        let other = self.firewall.with_rules(rules);
+        if self.is_diverting
+            && let Err(error) = patiently(|| other.replace())
+        {
+            eprintln!("starhop: the firewall's rules stay as they were: {error}");
+            return;
+        }
+        self.firewall = other;
     }
 
     /// Diverts packets or lets them pass, as `wanted`. A failed change is tried again with the next sign of life,
@@ -250,5 +323,35 @@ impl Guard {
                  firewall's reload?); they are set again"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_arrive_whole_between_signs_of_life_however_the_pipe_cuts_them() {
+        let mut said = b"11r".to_vec();
+        said.extend_from_slice(&6u32.to_be_bytes());
+        said.extend_from_slice(b"10 r\n10");
+        let expected = [Word::Sign(true), Word::Rules("10 r\n1".into()), Word::Sign(false)];
+        for length in 1..said.len() {
+            let (mut voice, mut words) = (Voice::default(), Vec::new());
+            for piece in said.chunks(length) {
+                assert!(voice.hear(piece));
+                words.extend(std::iter::from_fn(|| voice.next()));
+            }
+            words.dedup();
+            assert_eq!(words, expected, "pieces of {length}");
+        }
+    }
+
+    #[test]
+    fn a_voice_without_end_is_not_kept() {
+        let mut voice = Voice::default();
+        let mut said = vec![RULES, 0xff, 0xff, 0xff, 0xff];
+        said.resize(4096, 0);
+        assert!((0..1000).any(|_| !voice.hear(&said)));
     }
 }

@@ -464,6 +464,15 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.consumer.stats().flows.repairs
     }
 
+    /// Takes new settings for what begins from now on. The window stays as it is, and whether packets are carried.
+    pub fn set_settings(&mut self, settings: GatewaySettings) {
+        let carry = self.settings.carry.and(settings.carry).or(self.settings.carry);
+        self.settings = GatewaySettings { window: self.settings.window, carry, ..settings };
+        for carry in self.peers.iter_mut().filter_map(|peer| peer.carry.as_mut()) {
+            self.settings.carry.iter().for_each(|settings| carry.set_limits(settings));
+        }
+    }
+
     /// The suite.
     pub fn suite(&self) -> &C {
         &self.suite

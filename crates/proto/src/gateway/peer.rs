@@ -89,6 +89,26 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.consumer.open(now, request, Mail::default());
     }
 
+    /// Takes new secrets, one for each peer in the order in which they were given: sessions that begin from now on are
+    /// derived from them. Sessions that there are keep their keys.
+    pub fn set_bonds(&mut self, now: Instant, bonds: impl IntoIterator<Item = B>) {
+        for (index, bond) in (0u16..).zip(bonds) {
+            let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
+            let (before, after) = (peer.bond.hello(true), bond.hello(true));
+            if before == after {
+                continue;
+            }
+            let question = peer.question();
+            peer.bond = bond;
+            self.producer.source_mut().greet_as(before, after);
+            // A question that is still open was asked under the old secret.
+            if self.by_flow.remove(&question).is_some() {
+                self.consumer.close(question);
+                self.say_hello(now, index);
+            }
+        }
+    }
+
     /// The peer answered our hello.
     pub(super) fn on_hello(&mut self, now: Instant, flow: FlowId) {
         let Some(index) = self.by_flow.remove(&flow) else { return };

@@ -81,6 +81,13 @@ impl Store {
         self.greetings.insert(tag, Greeting { number, asker: None });
     }
 
+    /// Answers under the tag `after` as it did under `before`, which nobody is answered under any more.
+    pub(super) fn greet_as(&mut self, before: [u8; 8], after: [u8; 8]) {
+        if let Some(greeting) = self.greetings.remove(&before) {
+            self.greetings.insert(after, greeting);
+        }
+    }
+
     /// A peer that asked, as a number that was not told yet.
     pub(super) fn pop_asked(&mut self) -> Option<([u8; 8], u64)> {
         self.asked.pop()

@@ -65,6 +65,11 @@ impl Deliver {
         }
     }
 
+    /// Takes other limits, of flows and of bytes; those beyond them stay.
+    pub(super) fn set_limits(&mut self, limits: (usize, usize)) {
+        self.limits = limits;
+    }
+
     /// Packets that came after their deadline or their turn, and packets with a missing part, since the last call.
     pub(super) fn take_dropped(&mut self) -> (u64, u64) {
         (core::mem::take(&mut self.late), core::mem::take(&mut self.incomplete))

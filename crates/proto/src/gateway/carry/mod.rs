@@ -150,6 +150,12 @@ impl<K> Carry<K> {
         }
     }
 
+    pub(super) fn set_limits(&mut self, settings: &CarrySettings) {
+        let limits = (settings.max_flows, settings.max_bytes);
+        self.queue.set_limits(limits);
+        self.deliver.set_limits(limits);
+    }
+
     /// Users' flows towards the peer, and the bytes that wait there.
     pub(super) fn waiting(&self) -> (usize, usize) {
         (self.queue.flows(), self.queue.bytes())

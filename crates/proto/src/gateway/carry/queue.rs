@@ -68,6 +68,11 @@ impl Queue {
         }
     }
 
+    /// Takes other limits, of flows and of bytes; those beyond them stay.
+    pub(super) fn set_limits(&mut self, limits: (usize, usize)) {
+        self.limits = limits;
+    }
+
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes == 0

@@ -1,0 +1,95 @@
+//! A new configuration for a gateway at work: connections that there are keep what they had.
+
+use super::{GatewayConfig, Site, Told, sockets};
+use crate::security::GatewayBond;
+use crate::transparent::firewall::Firewall;
+use std::io;
+use std::rc::Rc;
+use tokio::task::JoinHandle;
+
+/// A configuration that was read and found right, or what is wrong with it.
+type Outcome = Result<(GatewayConfig, Vec<GatewayBond>), String>;
+
+/// The reading of a new configuration. It may wait for the disk and for names, so it has a thread of its own.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    task: Option<JoinHandle<Outcome>>,
+    /// The operator asked again meanwhile.
+    is_stale: bool,
+}
+
+impl Reading {
+    /// Reads anew the file of `config`.
+    pub(super) fn begin(&mut self, config: &GatewayConfig, carries: bool) {
+        if self.task.is_some() {
+            self.is_stale = true;
+            return;
+        }
+        let config = config.clone();
+        self.task = Some(tokio::task::spawn_blocking(move || read(&config, carries)));
+    }
+
+    /// Returns the outcome; never if nothing is read.
+    pub(super) async fn done(&mut self) -> Outcome {
+        let Some(task) = &mut self.task else { return std::future::pending().await };
+        let outcome = task.await.unwrap_or_else(|error| Err(error.to_string()));
+        self.task = None;
+        outcome
+    }
+}
+
+fn read(config: &GatewayConfig, carries: bool) -> Outcome {
+    let new = config.renewed().map_err(|error| error.to_string())?;
+    let wrong = |field: &str, problem: String| new.wrong(field, &problem).to_string();
+    sockets::check_congestion(&new).map_err(|error| {
+        wrong("congestion", format!("names a control that is not to be had here: {error}"))
+    })?;
+    let firewall = Firewall::gateway(new.port(), new.rules(), carries);
+    firewall.check().map_err(|error| wrong("policy", format!("makes rules that are refused: {error}")))?;
+    let bonds = new.peers().map_err(|error| error.to_string())?.into_iter().map(|(_, bond)| bond).collect();
+    Ok((new, bonds))
+}
+
+impl Site {
+    /// A new configuration was read.
+    pub(super) fn on_read(&mut self, outcome: Outcome) {
+        let done = outcome.and_then(|(config, bonds)| self.follow(config, bonds));
+        match &done {
+            Ok(()) => tracing::info!("configuration and keys were read again"),
+            Err(error) => tracing::error!("the configuration in use stays: {error}"),
+        }
+        (self.tell)(&Told::Reloaded { error: done.err() });
+        if std::mem::take(&mut self.reading.is_stale) {
+            self.reading.begin(&self.config, self.tunnel.is_some());
+        }
+    }
+
+    /// Follows a configuration that was checked. The keys come first: they alone can still be refused.
+    fn follow(&mut self, config: GatewayConfig, bonds: Vec<GatewayBond>) -> Result<(), String> {
+        let security = self.shared.look(|_, gateway| gateway.suite_mut().reload());
+        let security = security.map_err(|error| error.to_string())?;
+        tracing::info!("packets are {}", security.packets);
+        if config.rules() != self.config.rules() {
+            self.watchdog.set_rules(config.rules()).map_err(|error| error.to_string())?;
+        }
+        self.shared.change(|now, gateway| {
+            gateway.set_settings(config.settings());
+            gateway.set_bonds(now, bonds);
+        });
+        self.tunnel.iter_mut().for_each(|tunnel| tunnel.follow(&config));
+        self.config = Rc::new(config);
+        self.listen().map_err(|error| error.to_string())
+    }
+
+    /// Takes intercepted connections if there are to be any and the peer answers.
+    pub(super) fn listen(&mut self) -> io::Result<()> {
+        if !self.config.intercepts() || !self.shared.look(|now, gateway| gateway.is_up(now, 0)) {
+            self.listeners = None;
+            return Ok(());
+        }
+        match &self.listeners {
+            Some(listeners) => sockets::set_congestion(listeners, &self.config),
+            None => sockets::listeners(&self.config).map(|listeners| self.listeners = Some(listeners)),
+        }
+    }
+}

@@ -87,6 +87,13 @@ fn seal(key: &KeyFile, now: Instant, ahead: i64) -> Sealed {
     Seal::new(Keys::domain(key), now, WallClock::new(now, unix), Limits::default(), 1)
 }
 
+/// A seal of a node that has run for ten minutes at the start of the world.
+fn settled(key: &KeyFile, ahead: i64) -> Sealed {
+    let mut seal = seal(key, START, ahead - 600);
+    seal.set_wall_clock(WallClock::new(START, UNIX.saturating_add_signed(ahead * 1_000_000_000)));
+    seal
+}
+
 /// A packet as `suite` sends it to `to`.
 fn sealed(suite: &mut Sealed, now: Instant, to: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = vec![0; suite.room()];
@@ -135,7 +142,7 @@ struct World {
 impl World {
     fn new(domains: &Domains, settings: Settings) -> Self {
         let config = Config::new(settings).expect("settings within the rules");
-        let suite = || seal(&domains.ours, START, 0);
+        let suite = || settled(&domains.ours, 0);
         Self {
             now: START,
             server: Producer::new(config.clone(), Content, suite(), 1),
@@ -419,22 +426,93 @@ fn a_recording_that_is_played_back_makes_nobody_send() {
     assert!(stats.replayed >= 4000 && stats.untimely > 1000, "{stats:?}");
 }
 
-/// A relay that restarts has forgotten the packets that it accepted; after its restart it must not answer the same
-/// requests again.
+/// Plays the requests to the relay that are on the tape, at `at`, from an address of the attacker. The relay may ask
+/// for its token; it takes nothing, keeps nothing and asks nobody for anything.
+fn play_to_the_relay_in_vain(world: &mut World, domains: &Domains, at: Instant) {
+    let tape = std::mem::take(&mut world.tape);
+    let requests: Vec<Shot> = (tape.iter())
+        .filter(|(_, from, to, _)| (*from, *to) == (CLIENT, RELAY))
+        .map(|(_, _, to, bytes)| (at, ATTACKER, *to, bytes.clone()))
+        .collect();
+    assert!(requests.len() > 50);
+    let played: u64 = requests.iter().map(|(.., bytes)| bytes.len() as u64).sum();
+    let opened = world.relay.suite().stats().opened;
+    world.shoot(requests);
+    world.run(at.since(world.now) + Duration::from_secs(10));
+    assert!(world.relay.suite().stats().opened > opened + 50, "the requests are timely");
+    assert!(world.sent(RELAY, ATTACKER) < played, "{} bytes for {played}", world.sent(RELAY, ATTACKER));
+    assert_eq!(world.sent(RELAY, SERVER), 0, "the relay asks for nothing");
+    assert_eq!((world.relay.stats().flows, world.relay.stats().neighbours), (0, 0), "and keeps nothing");
+    let mut witness = Keys::domain(&domains.ours);
+    for (at, .., bytes) in &world.tape {
+        let asker = tape.iter().find(|(_, from, ..)| *from == CLIENT).map(|(.., bytes)| bytes);
+        let header = asker.and_then(|bytes| SealHeader::parse(bytes)).expect("a sealed packet");
+        let epoch = WallClock::new(START, UNIX).epoch(*at);
+        let mut bytes = bytes.clone();
+        let packet = starhop_proto::security::witness(&mut witness, epoch, &[header.sender], &mut bytes);
+        let packet = packet.map(Packet::parse);
+        assert!(
+            matches!(packet, Some(Ok(Packet::Notice(Notice { news: News::Token(_), .. })))),
+            "{packet:?}"
+        );
+    }
+}
+
+/// A relay that restarts has forgotten the requests that it answered. Which of them are timely depends on the clocks:
+/// of the neighbour that sent them, and of the relay at its two starts.
 #[test]
-fn a_recording_played_to_a_relay_that_restarted_makes_it_send_nothing() {
+fn a_recording_played_to_a_relay_that_restarted_brings_no_more_than_its_token() {
+    let domains = Domains::new();
+    for (asker_ahead, relay_ahead, restart_ahead) in
+        [(0, 0, 0), (28, 0, 0), (-28, 0, 0), (28, 28, 0), (0, 28, 0), (0, 0, -28), (0, 0, 28)]
+    {
+        let mut world = World::usual(&domains);
+        world.relay = Relay::new(Config::default(), addr(SERVER), settled(&domains.ours, relay_ahead), 2);
+        world.client = Consumer::new(Config::default(), seal(&domains.ours, START, asker_ahead), 3);
+        world.transfer().expect("it arrives");
+        world.run(EPOCH);
+        let restart = world.now;
+        world.relay =
+            Relay::new(Config::default(), addr(SERVER), seal(&domains.ours, restart, restart_ahead), 7);
+        play_to_the_relay_in_vain(&mut world, &domains, restart);
+    }
+}
+
+/// An hour after a clock was set back by an hour, the requests of before are timely once more.
+#[test]
+fn a_recording_played_once_a_clock_that_was_set_back_shows_its_time_again_brings_no_more_than_a_token() {
     let domains = Domains::new();
     let mut world = World::usual(&domains);
     world.transfer().expect("it arrives");
+    let hour = Duration::from_secs(3600);
+    let unix = UNIX + world.now.since(START).as_nanos() - hour.as_nanos();
+    let back = WallClock::new(world.now, unix);
+    world.relay.suite_mut().set_wall_clock(back);
+    let forged = vec![0x80; 100];
+    world.shoot([(world.now, ATTACKER, RELAY, forged)]);
     let tape = std::mem::take(&mut world.tape);
-    let restart = world.now + EPOCH;
-    world.relay = Relay::new(Config::default(), addr(SERVER), seal(&domains.ours, restart, 0), 7);
-    let to_relay = tape.iter().filter(|(_, _, to, _)| *to == RELAY);
-    world
-        .shoot(to_relay.map(|(_, _, to, bytes)| (restart, ATTACKER, *to, bytes.clone())).collect::<Vec<_>>());
-    world.run(Duration::from_secs(10));
-    assert_eq!(world.relay.stats().sent_bytes, 0);
-    assert!(world.relay.suite().stats().predating > 50, "{:?}", world.relay.suite().stats());
+    world.run(hour);
+    world.tape = tape;
+    let now = world.now;
+    play_to_the_relay_in_vain(&mut world, &domains, now);
+}
+
+/// Relay and server have just started; the client's clock is behind theirs, or ahead.
+#[test]
+fn a_node_that_has_just_started_serves_a_neighbour_whose_clock_is_behind() {
+    let domains = Domains::new();
+    let started = |ahead| {
+        let mut world = World::usual(&domains);
+        world.server = Producer::new(Config::default(), Content, seal(&domains.ours, START, 0), 1);
+        world.relay = Relay::new(Config::default(), addr(SERVER), seal(&domains.ours, START, 0), 2);
+        world.client = Consumer::new(Config::default(), seal(&domains.ours, START, ahead), 3);
+        world.transfer().expect("it arrives")
+    };
+    let usual = started(0);
+    for ahead in [-28, -12, 28] {
+        let time = started(ahead);
+        assert!(time < usual + Duration::from_millis(5), "{time:?} where {usual:?} is usual, {ahead} s");
+    }
 }
 
 /// A node of the domain asks for names that do not exist, and for its own bytes again and again, at line rate.

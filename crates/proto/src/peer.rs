@@ -112,7 +112,7 @@ pub enum Refusal {
     Forged,
     /// It was accepted before, or is too old to know.
     Replayed,
-    /// Its time is too far from the own clock, or lies before this node's start.
+    /// Its time is too far from the own clock.
     Untimely,
     /// It is bound to another receiver, or it was sent by this node itself.
     NotForMe,

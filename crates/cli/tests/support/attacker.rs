@@ -2,9 +2,10 @@
 
 use super::{KEY, Site};
 use starhop_net::clock;
-use starhop_net::security::{HopSuite, Sources};
+use starhop_net::security::{KeyFile, Keys};
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::peer::{Addressee, Face};
+use starhop_proto::security::{Limits, Seal, WallClock};
 use starhop_proto::time::WireTime;
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{Interest, News, Notice, Packet, Suite};
@@ -32,7 +33,7 @@ fn proven(flow: FlowId, range: ByteRange, rate: Rate, token: Option<u32>) -> Vec
 /// A node that attacks another.
 pub(crate) struct Attacker {
     socket: UdpSocket,
-    suite: HopSuite,
+    suite: Seal<Keys>,
     target: SocketAddr,
     /// The target's proof that this socket receives, once known.
     token: Option<u32>,
@@ -44,9 +45,18 @@ impl Attacker {
         let bind = || UdpSocket::bind("0.0.0.0:0").expect("a socket");
         let socket = site.chain.hosts[host].run(bind).expect("a thread on the host");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let suite =
-            HopSuite::new(&Sources::Files { key: site.path(key), roster: None, cipher: None }).expect("keys");
+        let keys = Keys::domain(&KeyFile::load(&site.path(key)).expect("keys"));
+        let (now, unix) = (clock::now(), clock::unix_nanos());
+        let suite = Seal::new(keys, now, WallClock::new(now, unix), Limits::default(), 1);
         Self { socket, suite, target, token: None }
+    }
+
+    /// The same attacker with a clock that is so many seconds fast.
+    #[must_use]
+    pub(crate) fn with_clock_ahead(mut self, seconds: i64) -> Self {
+        let wall = WallClock::new(clock::now(), clock::unix_nanos());
+        self.suite.set_wall_clock(wall.stepped(seconds * 1_000_000_000));
+        self
     }
 
     /// An attacker with the site's key.

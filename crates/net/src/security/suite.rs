@@ -412,6 +412,13 @@ impl Suite for HopSuite {
         }
     }
 
+    fn is_young(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.is_young(),
+            Self::Sealed(sealed) => sealed.seal.is_young(),
+        }
+    }
+
     fn settle(&mut self, peer: &Peer) {
         if let Self::Sealed(sealed) = self {
             sealed.seal.settle(peer);

@@ -147,16 +147,10 @@ impl<S> Flow<S> {
         self.intake.on_former(range);
     }
 
-    /// Asks once more for the expected bytes, of a neighbour that may have forgotten the requests; a neighbour that
-    /// remembers them does not answer twice. The next packet is enough, unless the flow is live: no timeout asks
-    /// for the rest of a live flow.
+    /// Asks once more for the expected bytes, of a neighbour that may not have taken the requests; a neighbour that
+    /// remembers them does not answer twice.
     pub(super) fn ask_on(&self, shared: &mut Shared) {
-        if self.live.is_some() {
-            shared.repairs.extend(self.intake.expected().iter());
-        } else {
-            let next = self.intake.expected().first();
-            shared.repairs.extend(next.map(|next| next.prefix(shared.config.request_limit)));
-        }
+        shared.repairs.extend(self.intake.expected().iter());
         shared.outbox.ask_fresh(self.uplink, self.id, &shared.repairs, shared.config.request_limit);
         shared.repairs.clear();
     }

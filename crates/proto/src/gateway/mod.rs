@@ -253,6 +253,7 @@ struct Inside {
     to: Option<Addressee>,
     /// The token of the address that a role hears now.
     token: Option<u32>,
+    is_young: bool,
     /// A sender that has just shown where it is.
     settled: Option<Sender>,
 }
@@ -278,6 +279,10 @@ impl Suite for Inside {
 
     fn token(&mut self, _: SocketAddr) -> Option<u32> {
         self.token
+    }
+
+    fn is_young(&self) -> bool {
+        self.is_young
     }
 
     fn settle(&mut self, peer: &Sender) {
@@ -325,7 +330,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         seed: u64,
     ) -> Self {
         let mut rng = Rng::new(seed);
-        let inside = Inside { overhead: suite.overhead(), to: None, token: None, settled: None };
+        let inside =
+            Inside { overhead: suite.overhead(), to: None, token: None, is_young: false, settled: None };
         let mut this = Self {
             suite,
             settings,
@@ -603,7 +609,8 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
         };
         let arrived = match Packet::parse(packet) {
             Ok(packet @ Packet::Interest(_)) => {
-                self.producer.suite_mut().token = self.suite.token(face.remote);
+                let inside = self.producer.suite_mut();
+                (inside.token, inside.is_young) = (self.suite.token(face.remote), self.suite.is_young());
                 self.producer.handle_packet(now, peer, &packet, len);
                 if let Packet::Interest(interest) = packet {
                     self.on_trunk_asked(now, interest.flow);

@@ -45,6 +45,24 @@ pub struct Asking<'a> {
     pub len: usize,
     /// The token that the node wants from this address; `None` if it wants none.
     pub wanted_token: Option<u32>,
+    /// The node serves no request without the token.
+    pub is_token_needed: bool,
+}
+
+impl Asking<'_> {
+    /// The token that must be repeated first: the request may be older than what this node remembers.
+    fn missing_token(&self) -> Option<u32> {
+        self.wanted_token.filter(|_| self.is_token_needed && self.interest.token != self.wanted_token)
+    }
+}
+
+/// The reason why an Interest changed nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denied {
+    /// There is no room for one more neighbour.
+    NoRoom(NotNow),
+    /// The neighbour must repeat this token first.
+    Unproven(u32),
 }
 
 /// The hop of an Interest.
@@ -117,12 +135,15 @@ impl Downlinks {
     /// up then.
     ///
     /// # Errors
-    /// There is no room for one more neighbour.
-    pub fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Result<Asked, NotNow> {
-        let Asking { peer, interest, len, wanted_token } = *asking;
+    /// [`Denied`] says why it was not taken.
+    pub fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Result<Asked, Denied> {
+        if let Some(token) = asking.missing_token() {
+            return Err(Denied::Unproven(token));
+        }
+        let Asking { peer, interest, len, wanted_token, .. } = *asking;
         let key = LinkKey::new(peer, interest.flow, self.config.per_flow_control);
         let is_new = self.links.find(&key).is_none();
-        let no_room = NotNow::new(Limit::Neighbours, MEMORY_BACK);
+        let no_room = Denied::NoRoom(NotNow::new(Limit::Neighbours, MEMORY_BACK));
         if is_new && !self.ledger.allows(&peer, cost::NEIGHBOUR) {
             return Err(no_room);
         }

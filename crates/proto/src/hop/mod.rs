@@ -29,7 +29,7 @@ pub mod transfer;
 mod uplinks;
 
 pub use answerer::Speaker;
-pub use downlinks::{Asked, Asking, Downlinks, Due, Found};
+pub use downlinks::{Asked, Asking, Denied, Downlinks, Due, Found};
 pub use hello::{About, Greeting, HELLO, Version};
 pub use intake::{Ask, Intake};
 pub use ledger::cost;

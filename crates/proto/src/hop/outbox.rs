@@ -59,7 +59,7 @@ pub enum Control {
         /// Its flags.
         flags: DataFlags,
     },
-    /// The refusal of a neighbour that has no hop here, because there is no room for one.
+    /// News for a neighbour that has no hop here: there is no room for one, or it must show first that it receives.
     Refusal {
         /// The neighbour that asked.
         peer: Peer,
@@ -67,8 +67,8 @@ pub enum Control {
         flow: FlowId,
         /// Send time of the request, by the neighbour's clock.
         sent: WireTime,
-        /// The limit, and the time after which to ask again.
-        not_now: NotNow,
+        /// The news.
+        news: News,
     },
     /// The answer to a neighbour that asked for this node's identity.
     Hello {
@@ -99,8 +99,14 @@ impl Outbox {
         }
         self.push(match link {
             Some(link) => Control::Notice { link, flow, news: News::NotNow(not_now) },
-            None => Control::Refusal { peer: asking.peer, flow, sent, not_now },
+            None => Control::Refusal { peer: asking.peer, flow, sent, news: News::NotNow(not_now) },
         });
+    }
+
+    /// Asks a neighbour that has no hop here for its token. The answer is shorter than any Interest.
+    pub fn want_token(&mut self, asking: &Asking<'_>, token: u32) {
+        let Interest { flow, sent, .. } = *asking.interest;
+        self.push(Control::Refusal { peer: asking.peer, flow, sent, news: News::Token(token) });
     }
 
     /// Asks a hop.
@@ -215,8 +221,8 @@ pub fn emit_answer<C: Suite>(
     control: Control,
     out: &mut Vec<u8>,
 ) -> Option<Transmit> {
-    if let Control::Refusal { peer, flow, sent, not_now } = control {
-        let notice = Notice { counter: 0, flow, echo: sent, news: News::NotNow(not_now) };
+    if let Control::Refusal { peer, flow, sent, news } = control {
+        let notice = Notice { counter: 0, flow, echo: sent, news };
         return finish(suite, now, &Addressee::Asker(peer), out, |out| notice.emit(out));
     }
     let (Control::Notice { link, .. } | Control::Answer { link, .. } | Control::Hello { link, .. }) = control

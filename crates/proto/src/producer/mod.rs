@@ -3,8 +3,8 @@
 use crate::config::Config;
 use crate::hop::scheduler::{Chunk, Turn};
 use crate::hop::{
-    About, Asked, Asking, Control, Downlinks, Downstream, Due, Ending, FlowView, HELLO, Outbox, Subscriber,
-    Transfer, emit_answer, emit_parity, finish,
+    About, Asked, Asking, Control, Denied, Downlinks, Downstream, Due, Ending, FlowView, HELLO, Outbox,
+    Subscriber, Transfer, emit_answer, emit_parity, finish,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -193,8 +193,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
     pub fn handle_packet(&mut self, now: Instant, peer: Peer, packet: &Packet<'_>, len: usize) {
         match packet {
             Packet::Interest(interest) => {
-                let wanted_token = self.suite.token(peer.face.remote);
-                self.on_interest(now, &Asking { peer, interest, len, wanted_token });
+                let asking = Asking {
+                    peer,
+                    interest,
+                    len,
+                    wanted_token: self.suite.token(peer.face.remote),
+                    is_token_needed: self.suite.is_young(),
+                };
+                self.on_interest(now, &asking);
             }
             // The others are for nodes that ask.
             Packet::Data(..) | Packet::Notice(_) | Packet::Parity(..) => self.stats.bad_datagrams += 1,
@@ -208,7 +214,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
         self.forget_superfluous(now);
         let Asked { link, token, is_settled_now } = match asked {
             Ok(asked) => asked,
-            Err(not_now) => return self.over_limit(asking, None, not_now),
+            Err(Denied::NoRoom(not_now)) => return self.over_limit(asking, None, not_now),
+            Err(Denied::Unproven(token)) => return self.outbox.want_token(asking, token),
         };
         if is_settled_now {
             self.suite.settle(&asking.peer);

@@ -1,7 +1,7 @@
 //! An Interest at a relay: answered from the cache, joined to bytes under way, or passed on.
 
 use super::{Relay, Taken};
-use crate::hop::{Asked, Asking, Control, Ending, Found, HELLO, Subscriber};
+use crate::hop::{Asked, Asking, Control, Denied, Ending, Found, HELLO, Subscriber};
 use crate::name::ByteRange;
 use crate::table::Slot;
 use crate::time::Instant;
@@ -13,7 +13,11 @@ impl<C: Suite> Relay<C> {
         let interest = asking.interest;
         let link = match self.hear(now, asking) {
             Ok(link) => link,
-            Err(not_now) => return self.over_limit(asking, None, not_now),
+            Err(Denied::NoRoom(not_now)) => return self.over_limit(asking, None, not_now),
+            Err(Denied::Unproven(token)) => {
+                self.outbox.want_token(asking, token);
+                return Taken::Yes;
+            }
         };
         self.forget_old_turn(link, interest);
         if interest.ranges.is_empty() {
@@ -75,7 +79,7 @@ impl<C: Suite> Relay<C> {
     }
 
     /// Takes the hop's control, and asks a neighbour that has not proved its address for its token.
-    fn hear(&mut self, now: Instant, asking: &Asking<'_>) -> Result<Slot, NotNow> {
+    fn hear(&mut self, now: Instant, asking: &Asking<'_>) -> Result<Slot, Denied> {
         let asked = self.downlinks.on_interest(now, asking);
         self.forget_superfluous(now);
         let Asked { link, token, is_settled_now } = asked?;

@@ -224,8 +224,14 @@ impl<C: Suite> Relay<C> {
             Ok(Packet::Interest(mut interest)) => {
                 interest.flow = self.names.translate(interest.flow, local);
                 let len = packet.len() + self.suite.overhead();
-                let wanted_token = self.suite.token(remote);
-                return self.on_interest(now, &Asking { peer, interest: &interest, len, wanted_token });
+                let asking = Asking {
+                    peer,
+                    interest: &interest,
+                    len,
+                    wanted_token: self.suite.token(remote),
+                    is_token_needed: self.suite.is_young(),
+                };
+                return self.on_interest(now, &asking);
             }
             Ok(Packet::Data(mut header, payload)) => {
                 header.flow = self.names.translate(header.flow, remote);
@@ -254,7 +260,12 @@ impl<C: Suite> Relay<C> {
                 let control = Control::Notice { link, flow: self.name_downstream(link, flow), news };
                 return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
             }
-            Control::Hello { .. } | Control::Refusal { .. } => {
+            Control::Refusal { peer, flow, sent, news } => {
+                let flow = self.names.translate(flow, peer.face.local);
+                let control = Control::Refusal { peer, flow, sent, news };
+                return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
+            }
+            Control::Hello { .. } => {
                 return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
             }
             Control::Answer { link, flow, offset, flags } => {

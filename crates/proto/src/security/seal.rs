@@ -63,9 +63,6 @@ pub struct SealStats {
     pub not_for_me: u64,
     /// Datagrams that had been taken before, or are too old to tell.
     pub replayed: u64,
-    /// Those of the replayed that are requests from before this node started: an earlier start may have accepted
-    /// them.
-    pub predating: u64,
     /// Authentic datagrams from a time too far off: a wrong clock, or an old recording.
     pub untimely: u64,
     /// By how many seconds the last of these was ahead; negative when behind.
@@ -84,8 +81,8 @@ pub struct Seal<R: Keyring> {
     wall: WallClock,
     outgoing: Outgoing<R::Key>,
     incoming: Incoming<R::Key>,
-    /// Requests that were sealed before this epoch may have been accepted by an earlier start of this node.
-    started: u64,
+    /// Requests that were sealed up to this epoch may have been accepted before what this node remembers.
+    forgotten_until: u64,
     /// The latest epoch that the clock has shown.
     latest: u64,
     limits: Limits,
@@ -109,7 +106,8 @@ impl<R: Keyring> Seal<R> {
             public: None,
             keys,
             wall,
-            started: epoch,
+            // The clock of the start before this one may have been ahead, and that of its neighbour, too.
+            forgotten_until: epoch + 2 * TOLERANCE_EPOCHS,
             latest: epoch,
             limits,
             stats: SealStats::default(),
@@ -159,7 +157,7 @@ impl<R: Keyring> Seal<R> {
             self.incoming = Incoming::new(Shares::of(self.limits), self.seed);
             // Recorded requests carry tokens of before.
             self.secret = self.keys.boot_id();
-            self.started = own;
+            self.forgotten_until = self.forgotten_until.max(self.latest + TOLERANCE_EPOCHS);
             self.latest = own;
         }
         self.latest = self.latest.max(own);
@@ -249,11 +247,6 @@ impl<R: Keyring> Seal<R> {
         if is_request != (header.direction == Direction::Request) {
             return Err(Refusal::Forged);
         }
-        // An earlier start of this node may have answered it already. Data and Notices cause no sending.
-        if is_request && epoch < self.started {
-            self.stats.predating += 1;
-            return Err(Refusal::Untimely);
-        }
         if self.keys.owner(face.remote).is_some_and(|owner| owner != found.member) {
             return Err(Refusal::Forged);
         }
@@ -300,11 +293,14 @@ impl<R: Keyring> Suite for Seal<R> {
     }
 
     fn token(&mut self, remote: SocketAddr) -> Option<u32> {
-        // The member that is listed there has a key of its own, which no other node can use from there. Requests
-        // from before this start could still be repeated.
-        let is_young = self.latest < self.started + 2 * TOLERANCE_EPOCHS;
+        // The member that is listed there has a key of its own, which no other node can use from there.
         let is_listed = self.keys.owner(remote).is_some();
-        if is_listed && !is_young { None } else { self.keys.token(self.secret, remote) }
+        if is_listed && !self.is_young() { None } else { self.keys.token(self.secret, remote) }
+    }
+
+    fn is_young(&self) -> bool {
+        // No packet of an epoch that was forgotten is timely any more, once this is over.
+        self.latest <= self.forgotten_until + TOLERANCE_EPOCHS
     }
 
     fn settle(&mut self, peer: &Peer) {

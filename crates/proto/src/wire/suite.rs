@@ -37,6 +37,12 @@ pub trait Suite {
     /// A number that only a receiver at `remote` can know, or `None` if no proof is needed.
     fn token(&mut self, remote: SocketAddr) -> Option<u32>;
 
+    /// Whether requests that this node answered and has forgotten may be played to it: it has just started, or its
+    /// clock was set back. It serves only requests with the token then, which is of this start.
+    fn is_young(&self) -> bool {
+        false
+    }
+
     /// A sender has shown with its token that it receives where it says that it is.
     fn settle(&mut self, peer: &Peer) {
         let _ = peer;

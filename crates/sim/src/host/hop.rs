@@ -42,6 +42,10 @@ impl Protection {
 /// The time of day at the beginning of every run, nanoseconds since 1970: where it stands changes nothing.
 const UNIX: u64 = 1_790_000_000_000_000_000;
 
+/// The start of the hosts that are there from the beginning, nanoseconds before it: longer than a node asks who it
+/// has met before for another token.
+const LONG_AGO: i64 = 600_000_000_000;
+
 /// The hop seals of one host: makes a new [`SimSuite`] at each start of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Seals {
@@ -59,9 +63,14 @@ impl Seals {
         Self { protection, wall: WallClock::new(local(Instant::ZERO), UNIX), start: local(at) }
     }
 
-    /// The suite of the host's first start.
+    /// The suite of a host that has run for a while when the world begins.
     pub(super) fn first(&self, seed: u64) -> SimSuite {
-        self.suite(self.start, seed)
+        let started = Self { wall: self.wall.stepped(-LONG_AGO), ..*self };
+        let mut suite = started.suite(self.start, seed);
+        if let SimSuite::Sealed(seal) = &mut suite {
+            seal.set_wall_clock(self.wall);
+        }
+        suite
     }
 
     /// The suite of a start at `now`.
@@ -129,6 +138,13 @@ impl Suite for SimSuite {
         match self {
             Self::Sealed(seal) => seal.token(remote),
             Self::Plain(plain) => plain.token(remote),
+        }
+    }
+
+    fn is_young(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.is_young(),
+            Self::Sealed(seal) => seal.is_young(),
         }
     }
 

@@ -20,12 +20,15 @@ fn a_large_group_is_summed_up_and_a_small_one_is_listed_as_well() {
     assert!(text.len() < 20_000, "{} bytes", text.len());
 }
 
-/// A tenth of the rate of the scenario, and a tenth of the flows.
+/// A tenth of the rate of the scenario, and a tenth of the flows, at once and one after the other.
 #[test]
 fn every_flow_of_a_crowd_gets_its_share_and_all_together_the_path() {
-    for count in [10, 100, 200] {
-        let count_is = format!("flow.a.count={count}");
-        let result = run("crowd.toml", &[&count_is, "topology.link.rate=100Mbit", "duration=7s"]);
+    for (count, stagger) in [(10, "0s"), (100, "0s"), (200, "0s"), (1000, "0s"), (1000, "1ms")] {
+        let (count_is, stagger) = (format!("flow.a.count={count}"), format!("flow.a.stagger={stagger}"));
+        let result = run(
+            "crowd.toml",
+            &[&count_is, &stagger, "flow.a.options.cache=8MiB", "topology.link.rate=100Mbit", "duration=12s"],
+        );
         let group = &result.groups[0];
         let (share, jain, timeouts) = (group.efficiency, result.jain, group.timeouts);
         println!("{count} flows: {:.2} % of the ideal, Jain {jain:.4}, {timeouts} timeouts", 100.0 * share);

@@ -13,6 +13,11 @@ impl Valid {
         self.count == 0
     }
 
+    /// Offset after the last valid byte.
+    pub(super) fn end(&self) -> usize {
+        self.count.checked_sub(1).map_or(0, |last| usize::from(self.ranges[usize::from(last)].1))
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.ranges[..usize::from(self.count)]
             .iter()

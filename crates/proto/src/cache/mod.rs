@@ -2,6 +2,9 @@
 //!
 //! Data lies in blocks of 4096 bytes (LEOTP section IV.A), found by (flow, block number) in O(1) and evicted
 //! least recently used first. The memory is bounded by configuration and, once used, never given back.
+//!
+//! Written bytes wait to be read, that is, sent: a block whose last bytes nobody has read is passed over once when
+//! its turn to be evicted comes. So bytes that were sent make room for those in transit.
 
 mod block;
 
@@ -22,6 +25,8 @@ struct Block {
     valid: Valid,
     /// The valid bytes were verified.
     is_verified: bool,
+    /// Its last bytes were not read since they were written, nor was it passed over for that.
+    is_unread: bool,
     newer: Slot,
     older: Slot,
 }
@@ -71,6 +76,7 @@ impl Cache {
             if let Some(block) = self.blocks.get_mut(slot) {
                 block.is_verified &= block.valid.contains(within, within + piece.len());
                 block.valid.write(&mut block.bytes[..], within, piece);
+                block.is_unread = true;
             }
             at += piece.len() as u64;
             rest = tail;
@@ -108,12 +114,13 @@ impl Cache {
                 _ => self.blocks.find(&key),
             };
             self.last_read = slot.map(|slot| (key, slot));
-            let block = slot.and_then(|slot| self.blocks.get(slot));
+            let block = slot.and_then(|slot| self.blocks.get_mut(slot));
             let Some(block) = block.filter(|block| block.valid.contains(within, within + len)) else {
                 out.truncate(start_len);
                 return false;
             };
             out.extend_from_slice(&block.bytes[within..within + len]);
+            block.is_unread &= block.valid.end() > within + len;
             at += len as u64;
             if let Some(slot) = slot {
                 self.touch(slot);
@@ -171,13 +178,14 @@ impl Cache {
             return slot;
         }
         if self.blocks.len() == self.capacity {
-            self.evict(self.oldest);
+            self.evict_oldest();
         }
         let spare = &mut self.spare;
         let slot = self.blocks.find_or_insert(key, || Block {
             bytes: spare.pop().unwrap_or_else(|| Box::new([0; BLOCK as usize])),
             valid: Valid::default(),
             is_verified: false,
+            is_unread: false,
             newer: NONE,
             older: NONE,
         });
@@ -190,6 +198,15 @@ impl Cache {
             self.unlink(slot);
             self.link_newest(slot);
         }
+    }
+
+    /// Evicts the oldest block, but those that are passed over. Each write lets a block be passed over once.
+    fn evict_oldest(&mut self) {
+        while let Some(oldest) = self.blocks.get_mut(self.oldest).filter(|oldest| oldest.is_unread) {
+            oldest.is_unread = false;
+            self.touch(self.oldest);
+        }
+        self.evict(self.oldest);
     }
 
     fn evict(&mut self, slot: Slot) {
@@ -253,12 +270,34 @@ mod tests {
         for number in 0..3 {
             cache.insert(FLOW, number * BLOCK, &[number as u8; 10]);
         }
-        assert!(cache.read(FLOW, ByteRange::new(0, 10), &mut Vec::new()), "block 0 is used again");
+        for number in [1, 2, 0] {
+            assert!(
+                cache.read(FLOW, ByteRange::at(number * BLOCK, 10), &mut Vec::new()),
+                "block 0 is used last"
+            );
+        }
         cache.insert(FLOW, 3 * BLOCK, &[3; 10]);
         assert_eq!(cache.used_bytes(), 3 * BLOCK);
         let mut here = Vec::new();
         cache.find(FLOW, ByteRange::new(0, 4 * BLOCK), &mut here);
         assert_eq!(here.iter().map(|r| r.start / BLOCK).collect::<Vec<_>>(), [0, 2, 3]);
+    }
+
+    #[test]
+    fn bytes_that_wait_to_be_sent_outlive_sent_ones_but_not_for_ever() {
+        let mut cache = Cache::new(4 * BLOCK, 1);
+        // Block 0 waits; of every later one, all bytes are read at once.
+        cache.insert(FLOW, 0, &[1; 2_000]);
+        assert!(cache.read(FLOW, ByteRange::new(0, 1_000), &mut Vec::new()), "half of it is sent");
+        let mut lasted = 0;
+        for number in 1..20 {
+            cache.insert(FLOW, number * BLOCK, &[2; 1_000]);
+            assert!(cache.read(FLOW, ByteRange::at(number * BLOCK, 1_000), &mut Vec::new()));
+            let mut here = Vec::new();
+            cache.find(FLOW, ByteRange::new(0, 2_000), &mut here);
+            lasted = if here.is_empty() { lasted } else { number };
+        }
+        assert_eq!(lasted, 6, "twice as long as a sent block");
     }
 
     #[test]

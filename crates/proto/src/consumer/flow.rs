@@ -332,7 +332,7 @@ impl<S: Sink> Flow<S> {
         let Some(requester) = shared.uplinks.get_mut(heard.link) else { return 0 };
         let missing = |after, before| requester.missing_between(after, before);
         let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut shared.repairs);
-        self.rto.set_patience(self.intake.patience_for_turn());
+        self.set_patience(heard.seen.hop_waited);
         let unexplained = requester.settle(explained, heard.lost);
         if unexplained > 0 {
             self.intake.on_unexplained_loss(now, &mut shared.repairs);
@@ -343,6 +343,12 @@ impl<S: Sink> Flow<S> {
             shared.outbox.feedback(self.uplink, self.id);
         }
         unexplained
+    }
+
+    /// Others' bytes on the flow's hop have waited up to `hop_waited` lately.
+    pub(super) fn set_patience(&mut self, hop_waited: Duration) {
+        self.intake.on_others_waited(hop_waited);
+        self.rto.set_patience(self.intake.patience_for_turn());
     }
 
     /// A node on the way has no room for the request. It is asked again at the time that it named, or up to half as

@@ -36,6 +36,10 @@ pub struct Intake {
     last_arrival: Instant,
     /// Longest recent waiting time of bytes for their turn.
     waited: Duration,
+    /// Packets in order that told how long they had waited; and, for a flow that has received few, the longest recent
+    /// waiting time of others on the hop.
+    told: u64,
+    hop_waited: Duration,
     payload: u64,
     span: u64,
     mechanisms: Mechanisms,
@@ -55,6 +59,8 @@ impl Intake {
             last_in_order: None,
             last_arrival: now,
             waited: Duration::ZERO,
+            told: 0,
+            hop_waited: Duration::ZERO,
             payload: config.payload as u64,
             span: config.span_bytes(),
             mechanisms: config.mechanisms,
@@ -127,9 +133,15 @@ impl Intake {
     }
 
     /// Extra time for an answer that waits for its turn, beyond the time of its path: twice the recent waiting
-    /// time.
+    /// time; that of others on the hop until the flow's own packets have told enough.
     pub fn patience_for_turn(&self) -> Duration {
-        if self.mechanisms.share { self.waited.scaled(2, 1) } else { Duration::ZERO }
+        let others = if self.told < FORGET.1 { self.hop_waited } else { Duration::ZERO };
+        if self.mechanisms.share { self.waited.max(others).scaled(2, 1) } else { Duration::ZERO }
+    }
+
+    /// Others' bytes on the hop have waited up to `waited` lately.
+    pub fn on_others_waited(&mut self, waited: Duration) {
+        self.hop_waited = waited;
     }
 
     /// Extra time for the next packet, beyond the last one's: twice the distance of the flow's turns.
@@ -162,9 +174,11 @@ impl Intake {
             _ => 1,
         };
         if seen.range.start >= self.loss.next() {
+            self.told += u64::from(!seen.range.is_empty());
             self.waited = seen.waited.max(self.waited.scaled(FORGET.0, FORGET.1));
             self.last_in_order = Some(self.last_in_order.map_or(number, |last| last.max(number)));
         }
+        self.hop_waited = seen.hop_waited;
         self.expected.remove(seen.range);
         if self.wakes(&seen) {
             self.suspect(&seen);
@@ -295,6 +309,7 @@ mod tests {
             reorder: 3,
             patience: Duration::ZERO,
             waited: Duration::ZERO,
+            hop_waited: Duration::ZERO,
         }
     }
 

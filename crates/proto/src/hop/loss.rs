@@ -65,6 +65,8 @@ pub struct Seen {
     pub patience: Duration,
     /// Time that its bytes waited for their turn since they were asked for.
     pub waited: Duration,
+    /// The longest such time on the hop lately, of whatever flow.
+    pub hop_waited: Duration,
 }
 
 /// The most holes kept; beyond it the oldest are left to the Consumer's timeout.
@@ -352,6 +354,7 @@ mod tests {
                 reorder: 3,
                 patience: self.patience,
                 waited: Duration::ZERO,
+                hop_waited: Duration::ZERO,
             };
             self.detector.on_seen(seen, &self.expected, 100, &mut self.repairs);
             core::mem::take(&mut self.repairs)

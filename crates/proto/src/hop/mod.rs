@@ -27,6 +27,7 @@ mod subscriber;
 mod survey;
 pub mod transfer;
 mod uplinks;
+mod waits;
 
 pub use answerer::Speaker;
 pub use downlinks::{Asked, Asking, Denied, Downlinks, Due, Found};

@@ -6,6 +6,7 @@ use super::rate::{Delivery, RateController, controller};
 use super::rtt::{HopRtt, StampClock};
 use super::survey::{Carried, Upstream};
 use super::uplinks::Whole;
+use super::waits::Waits;
 use crate::config::Config;
 use crate::name::FlowId;
 use crate::peer::{Face, Peer};
@@ -52,6 +53,7 @@ pub struct Requester {
     /// Largest packet seen. Smaller ones take less time on the wire, and would look like an emptier queue.
     full_packet: u64,
     carried: Carried,
+    waits: Waits,
     /// The last greeting of the neighbour.
     pub(super) greeting: Option<Greeting>,
 }
@@ -81,6 +83,7 @@ impl Requester {
             forgotten_after: config.flow_idle,
             full_packet: 0,
             carried: Carried::default(),
+            waits: Waits::default(),
             greeting: None,
         }
     }
@@ -98,6 +101,16 @@ impl Requester {
     /// The smallest hopRTT of the last seconds.
     pub fn min_hop_rtt(&self) -> Duration {
         self.rtt.min()
+    }
+
+    /// The bytes of an arrived packet had waited for their turn since they were asked for.
+    pub fn note_waited(&mut self, now: Instant, waited: Duration) {
+        self.waits.on_packet(now, waited);
+    }
+
+    /// The longest wait of the packets of the last moments, of whatever flow.
+    pub fn waited(&self) -> Duration {
+        self.waits.longest()
     }
 
     /// By how much arrivals lag behind their mean for a moment.

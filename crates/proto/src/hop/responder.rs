@@ -281,6 +281,12 @@ impl Responder {
         (self.counter, self.echo.at(now))
     }
 
+    /// The packet for which [`Responder::stamp`] was called last does not leave: the neighbour would take a skipped
+    /// number for a loss.
+    pub fn take_back(&mut self) {
+        self.counter = self.counter.wrapping_sub(1);
+    }
+
     /// The counter and echo for a packet that leaves now.
     pub fn stamp(&mut self, now: Instant) -> (u16, WireTime) {
         self.counter = self.counter.wrapping_add(1);

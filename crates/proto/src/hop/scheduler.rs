@@ -119,6 +119,15 @@ enum Visit {
 /// Time for which a queue is empty before its first and before its second mark.
 const MARK_AFTER: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(5)];
 
+/// While other packets wait, marks may take this part of the link's bytes: one divided by the number. Of ten thousand
+/// flows each has a pause after every packet, and two marks in each would be a tenth of the bytes.
+const MARKS_SHARE: u64 = 64;
+/// Bytes of a mark on the wire, roughly, and the marks that may be saved up.
+const MARK_BYTES: u64 = 96;
+const MOST_MARKS: u64 = 16;
+/// A mark that finds no room waits so long: by then most flows have sent another packet, which tells the same.
+const MARK_BACK: Duration = Duration::from_millis(100);
+
 /// The queues of one link.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -147,6 +156,8 @@ pub struct Scheduler {
     bytes: u64,
     payload: u64,
     marks: bool,
+    /// Bytes of packets for which marks may still leave, times [`MARKS_SHARE`].
+    mark_room: u64,
     /// Repairs leave before new data; otherwise behind the queued bytes.
     repairs_first: bool,
 }
@@ -171,6 +182,7 @@ impl Scheduler {
             bytes: 0,
             payload: payload as u64,
             marks,
+            mark_room: MOST_MARKS * MARK_BYTES * MARKS_SHARE,
             repairs_first: true,
         }
     }
@@ -428,6 +440,7 @@ impl Scheduler {
 
     /// A queue's wait is over: it joins the ring, or owes a mark.
     fn wake(&mut self, now: Instant, slot: Slot) -> Option<Turn> {
+        let has_room = !self.has_backlog() || self.mark_room >= MARK_BYTES * MARKS_SHARE;
         let queue = self.queues[slot.0 as usize].as_mut()?;
         if !queue.fresh.is_empty() {
             self.admit(now, slot, false);
@@ -438,7 +451,13 @@ impl Scheduler {
             self.waiting.set(slot, later);
             return None;
         }
+        if queue.marks_left > 0 && !has_room {
+            queue.mark_at = now + MARK_BACK;
+            self.waiting.set(slot, Some(now + MARK_BACK));
+            return None;
+        }
         queue.marks_left = queue.marks_left.checked_sub(1)?;
+        self.mark_room = self.mark_room.saturating_sub(MARK_BYTES * MARKS_SHARE);
         let mark = Turn::Mark { flow: queue.flow, offset: queue.sent_end };
         queue.mark_at = if queue.marks_left > 0 { now + MARK_AFTER[0] } else { Instant::NEVER };
         let next = queue.mark_at.if_ever();
@@ -553,6 +572,7 @@ impl Scheduler {
         queue.queued.remove(range);
         self.bytes -= range.len();
         queue.pacer.on_sent(now, range.len());
+        self.mark_room = (self.mark_room + range.len()).min(MOST_MARKS * MARK_BYTES * MARKS_SHARE);
         let is_repair = range.start < queue.sent_end;
         queue.tally.on_sent(now, range.len(), is_repair);
         let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
@@ -708,6 +728,32 @@ mod tests {
             assert_eq!(scheduler.poll(at), Some(Turn::Mark { flow: FlowId([1; 16]), offset: 1_500 }));
         }
         assert_eq!(scheduler.next_turn(), Instant::NEVER);
+    }
+
+    #[test]
+    fn a_crowd_whose_flows_pause_after_every_packet_sends_few_marks() {
+        let mut scheduler = Scheduler::new(1_000, true);
+        let slots: Vec<Slot> = (0..500).map(|n| scheduler.open(FlowId([n as u8; 16]), Slot(n))).collect();
+        let (mut now, mut packets, mut marks) = (NOW, 0, 0);
+        // A packet each 100 us; each flow has the next one 10 ms after its last one left, and a round takes 40 ms.
+        let mut due: VecDeque<(Instant, Slot, u64)> = slots.iter().map(|slot| (NOW, *slot, 0)).collect();
+        while packets < 20_000 {
+            while let Some((_, slot, at)) = due.front().copied().filter(|(at, ..)| *at <= now) {
+                due.pop_front();
+                scheduler.push(now, slot, ByteRange::at(at, 1_000), false, Waited::default());
+            }
+            match scheduler.poll(now) {
+                Some(Turn::Send(chunk)) => {
+                    packets += 1;
+                    now += Duration::from_micros(100);
+                    due.push_back((now + Duration::from_millis(10), chunk.queue, chunk.range.end));
+                }
+                Some(Turn::Mark { .. }) => marks += 1,
+                _ => now += Duration::from_micros(100),
+            }
+        }
+        let share = marks as f64 * MARK_BYTES as f64 / (packets as f64 * 1_000.0);
+        assert!(marks > 0 && share < 1.1 / MARKS_SHARE as f64, "{marks} marks of {packets} packets");
     }
 
     #[test]

@@ -118,6 +118,7 @@ impl Heard {
             answers_until: Instant::ZERO,
             missing_on_hop: 0,
             waited: Duration::ZERO,
+            hop_waited: Duration::ZERO,
             hop_rtt: Duration::ZERO,
             reorder: 0,
             patience: Duration::ZERO,
@@ -193,6 +194,11 @@ impl Uplinks {
         self.links.get(link).map_or(self.config.rtt0, Requester::hop_rtt)
     }
 
+    /// The longest wait of the packets of a hop's last moments, of whatever flow.
+    pub fn waited(&self, link: Slot) -> Duration {
+        self.links.get(link).map_or(Duration::ZERO, Requester::waited)
+    }
+
     /// A Data packet or Notice of `peer` on a hop: measures it.
     #[inline]
     pub fn on_packet(
@@ -213,6 +219,8 @@ impl Uplinks {
         }
         let arrival = requester.on_packet(now, counter, answered, wire_bytes, backlog);
         requester.feed_code(now, arrival.number, whole);
+        requester.note_waited(now, waited);
+        let hop_waited = requester.waited();
         let patience = requester.patience(now);
         let hop_rtt = requester.hop_rtt();
         let reorder = requester.reorder();
@@ -233,6 +241,7 @@ impl Uplinks {
                 reorder,
                 patience,
                 waited,
+                hop_waited,
             },
         })
     }
@@ -255,6 +264,7 @@ impl Uplinks {
             reorder: requester.reorder(),
             patience: requester.patience(now),
             waited: Duration::ZERO,
+            hop_waited: requester.waited(),
         };
         Some(Heard { link, number, lost: 0, is_new_neighbour: false, is_former: false, seen })
     }

@@ -375,6 +375,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
         });
         if !is_read {
             out.truncate(start);
+            responder.take_back();
             self.withdraw(chunk.flow);
             return None;
         }

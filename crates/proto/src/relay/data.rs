@@ -222,6 +222,7 @@ impl<C: Suite> Relay<C> {
         });
         if !is_here {
             out.truncate(start);
+            responder.take_back();
             self.refetch(now, flow_slot, due.link, chunk);
             return None;
         }

@@ -84,6 +84,9 @@ const TRICKLE: Duration = Duration::from_secs(1);
 /// The shortest time over which a queue is brought back to its target: on very short hops a whole queue would
 /// otherwise be answered within microseconds.
 const MIN_REACTION: Duration = Duration::from_millis(2);
+/// … and never less than the time in which the flow's share carries this many packets: one of ten thousand flows on
+/// a gigabit has a packet each 115 ms, and would be stopped for every second packet that waits.
+const REACTION_PACKETS: u64 = 4;
 
 impl<C: Suite> Relay<C> {
     /// The state of `id`, made when it is asked for at `face` and there is none.
@@ -126,7 +129,8 @@ impl<C: Suite> Relay<C> {
         let share = Rate::from_bps(responder.link_rate().as_bps() / (others as u64 + 1));
         let next_hop = share.min(scheduler.queue_rate(subscriber.queue));
         let target = self.config.buffer_target.max(next_hop.bytes_in(self.config.buffer_target_time + noise));
-        let correction = (target as f64 - queued as f64) * 8.0 / reaction.as_secs_f64();
+        let turns = share.time_for(REACTION_PACKETS * self.config.payload as u64);
+        let correction = (target as f64 - queued as f64) * 8.0 / reaction.max(turns).as_secs_f64();
         // A flow that was stopped goes on slowly by itself, in case its release is lost.
         let trickle = Rate::of(self.config.payload as u64, TRICKLE).as_bps();
         Rate::from_bps(((next_hop.as_bps() as f64 + correction).max(0.0) as u64).max(trickle))

@@ -36,3 +36,43 @@ fn every_flow_of_a_crowd_gets_its_share_and_all_together_the_path() {
         assert_eq!(timeouts, 0, "{count} flows");
     }
 }
+
+/// A tenth of the rate and of the arrivals of "1,000 files of 100 kB a second on a gigabit".
+#[test]
+fn small_files_that_arrive_at_four_fifths_of_the_load_take_less_than_three_times_as_long_as_alone() {
+    let of = |count: u32| {
+        let changes = [
+            &format!("flow.a.count={count}"),
+            "flow.a.stagger=10ms",
+            "flow.a.size=100kB",
+            "topology.link.rate=100Mbit",
+            "duration=20s",
+        ];
+        run("crowd.toml", &changes).groups.remove(0)
+    };
+    let (alone, many) = (of(1), of(1500));
+    let (took, median, p99) = (alone.completion_s.max, many.completion_s.p50, many.completion_s.p99);
+    println!("alone {took} s; median {median} s, p99 {p99} s; {} timeouts", many.timeouts);
+    assert_eq!((many.completed, many.timeouts), (1500, 0));
+    // Who comes first finds hops that nobody has measured.
+    assert!(p99 <= 3.0 * took && median <= took, "alone {took} s, median {median} s, p99 {p99} s");
+}
+
+#[test]
+fn a_request_of_one_packet_does_not_wait_behind_a_crowd() {
+    let sparse = |changes: &[&str]| {
+        let mut all =
+            vec!["topology.link.rate=100Mbit", "flow.bulk.count=100", "flow.sparse.options.cache=8MiB"];
+        all.extend(["flow.bulk.options.cache=8MiB"].iter().chain(changes));
+        run("crowd-mixed.toml", &all)
+            .groups
+            .into_iter()
+            .find(|group| group.name == "sparse")
+            .expect("its group")
+    };
+    let (alone, beside) = (sparse(&["flow.bulk.start=13.9s"]), sparse(&[]));
+    assert_eq!((alone.completed, beside.completed), (100, 100));
+    let (alone, beside) = (alone.completion_s.p99, beside.completion_s.p99);
+    println!("alone {alone} s, beside a crowd {beside} s");
+    assert!(beside <= 1.2 * alone, "{beside} s instead of {alone} s");
+}

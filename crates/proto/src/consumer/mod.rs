@@ -15,7 +15,9 @@ mod window;
 use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::hop::parity::Restored;
-use crate::hop::{Control, Heard, Outbox, Received, Request as HopRequest, Uplinks, emit_interest};
+use crate::hop::{
+    Control, Heard, Outbox, Received, Request as HopRequest, Requester, Uplinks, emit_interest,
+};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::node::{Node, Transmit};
 use crate::peer::{Face, Opened, Peer};
@@ -213,7 +215,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let Self { flows, shared, .. } = self;
         let uplink = shared.uplinks.link(request.upstream.into(), id);
         shared.use_link(uplink);
-        let opening = if live.is_some() { 0 } else { shared.opening.begin() };
+        let carries = shared.uplinks.get(uplink).filter(|hop| hop.is_measured()).map(Requester::rate);
+        let opening = if live.is_some() { 0 } else { shared.opening.begin(carries) };
         let slot = flows
             .find_or_insert(id, || Flow::new(now, &shared.config, uplink, (request, live), opening, sink));
         self.with_flow(slot, |flow, shared| flow.advance(now, shared));

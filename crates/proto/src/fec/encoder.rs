@@ -69,6 +69,11 @@ impl FecEncoder {
         self.plan = plan(&self.config, &self.estimate);
     }
 
+    /// The far end counts from the beginning again.
+    pub fn forget_reports(&mut self) {
+        self.estimate.begin_anew();
+    }
+
     /// Time passed.
     pub fn on_timeout(&mut self, now: Instant) {
         if self.closes.is_some_and(|closes| closes <= now) {
@@ -84,6 +89,16 @@ impl FecEncoder {
     /// Time of the next call of [`Self::on_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.closes
+    }
+
+    /// Frames that wait to be sent.
+    pub fn waiting(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// The share of packets lost, by the far end's reports.
+    pub fn loss(&self) -> f64 {
+        self.estimate.share()
     }
 
     /// Length and parity of its blocks as they are now.

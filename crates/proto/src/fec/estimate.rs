@@ -39,6 +39,11 @@ impl LossEstimate {
         self.last = report;
     }
 
+    /// The far end counts from the beginning again; the path is the same.
+    pub fn begin_anew(&mut self) {
+        self.last = FecReport::default();
+    }
+
     /// The share of packets lost. Never zero: a loss that was not seen among so many packets may still happen once
     /// in them.
     pub fn share(&self) -> f64 {

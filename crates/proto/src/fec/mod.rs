@@ -6,7 +6,8 @@
 //! stands where the lossy part begins and sends every packet at once, with parity after every block; the
 //! [`FecDecoder`] stands where it ends, at the satellite gateway. The decoder hands packets on in order, repairs
 //! losses by parity, measures the losses, and reports them; from the reports the encoder chooses length and parity
-//! of its blocks ([`FecPlan`]).
+//! of its blocks ([`FecPlan`]). Two hosts that protect each other's packets have both, a [`FecEnd`] each; [`FecNode`] speaks
+//! over a network.
 //!
 //! The code is Reed and Solomon's, by the crate `reed-solomon-simd`: of k packets and r parity packets, any k are enough.
 
@@ -14,17 +15,21 @@ mod block;
 mod config;
 mod decoder;
 mod encoder;
+mod end;
 mod estimate;
 mod frame;
 mod gilbert;
+mod node;
 mod plan;
 
 pub use config::{FecConfig, FecConfigError, FecSettings};
 pub use decoder::{FecDecoder, FecDecoderStats};
 pub use encoder::{FecEncoder, FecEncoderStats};
+pub use end::FecEnd;
 pub use estimate::LossEstimate;
 pub use frame::{FecFrame, FecReport, FrameError};
 pub(crate) use gilbert::Gilbert;
+pub use node::{FecNode, FecNodeStats};
 pub use plan::FecPlan;
 
 #[cfg(test)]

@@ -106,7 +106,8 @@ impl Suite for Plain {
 
     fn open<'a>(&mut self, _now: Instant, face: Face, datagram: &'a mut [u8]) -> Result<Opened<'a>, Refusal> {
         let [packet @ .., sender, asker] = &*datagram else { return Err(Refusal::Foreign) };
-        if packet.first().is_none_or(|first| first >> 6 != super::VERSION) {
+        // Packets have version 1, frames of the erasure code 0. Sealed datagrams have the leading bit.
+        if packet.first().is_none_or(|first| first >> 6 > super::VERSION) {
             return Err(Refusal::Foreign);
         }
         if !super::is_interest(packet) && *asker != self.own {

@@ -4,7 +4,7 @@
 //! packets into bytes and back.
 
 use crate::engine::{Body, Host, Opaque, UDP_HEADER};
-use starhop_proto::fec::{FecConfig, FecDecoder, FecEncoder};
+use starhop_proto::fec::{FecConfig, FecEnd};
 use starhop_proto::peer::Face;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::Instant;
@@ -144,17 +144,16 @@ impl Host for Tunnel {
     }
 }
 
-/// An end of an erasure code: [`FecEncoder`] towards its counterpart, [`FecDecoder`] from it.
+/// An end of an erasure code.
 #[derive(Debug)]
 struct Fec {
     neighbours: Neighbours,
-    encoder: FecEncoder,
-    decoder: FecDecoder,
+    end: FecEnd,
 }
 
 impl Fec {
     fn new(neighbours: Neighbours, config: FecConfig) -> Self {
-        Self { neighbours, encoder: FecEncoder::new(config), decoder: FecDecoder::new(config) }
+        Self { neighbours, end: FecEnd::new(config) }
     }
 }
 
@@ -162,35 +161,33 @@ impl Host for Fec {
     fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
         if face.remote != self.neighbours.peer {
             if let Some(bytes) = body.to_bytes() {
-                self.encoder.on_packet(now, bytes);
+                self.end.on_packet(now, bytes);
             }
             return;
         }
         let Body::Opaque(frame) = body else { return };
-        if let Ok(Some(report)) = self.decoder.on_frame(now, &frame.bytes) {
-            self.encoder.on_report(report);
-        }
+        // Only the other end sends here, and it sends frames.
+        let _ = self.end.on_frame(now, &frame.bytes);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.encoder.on_timeout(now);
-        self.decoder.on_timeout(now);
+        self.end.on_timeout(now);
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
-        while let Some(packet) = self.decoder.poll_packet() {
+        while let Some(packet) = self.end.poll_packet() {
             // Repaired from contradictory parity, which no encoder sends.
             let Some(body) = Body::from_bytes(&packet) else { continue };
             *out = body;
             return Some(self.neighbours.local.into());
         }
-        let bytes = self.encoder.poll_transmit().or_else(|| self.decoder.poll_report(now))?;
+        let bytes = self.end.poll_transmit(now)?;
         *out = Body::Opaque(Box::new(Opaque { xcp: None, header: UDP_HEADER, bytes }));
         Some(self.neighbours.peer.into())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        [self.encoder.poll_timeout(), self.decoder.poll_timeout()].into_iter().flatten().min()
+        self.end.poll_timeout()
     }
 }
 

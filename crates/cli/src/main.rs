@@ -71,6 +71,7 @@ enum Verb {
     Orbit(verb::orbit::Args),
     Tcp(verb::tcp::Args),
     XcpRouter(verb::xcp_router::Args),
+    Fec(verb::fec::Args),
 }
 
 /// The version, the commit and the features of this program, for reports of faults.
@@ -128,6 +129,7 @@ fn main() -> ExitCode {
         Verb::Orbit(args) => verb::orbit::run(args),
         Verb::Tcp(args) => verb::tcp::run(args),
         Verb::XcpRouter(args) => verb::xcp_router::run(args),
+        Verb::Fec(args) => verb::fec::run(args),
     };
     done.unwrap_or_else(|error| {
         if let Some(usage) = error.downcast_ref::<clap::Error>() {

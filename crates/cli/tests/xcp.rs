@@ -32,6 +32,7 @@ fn main() {
         ("without_a_router_a_flow_is_its_end_to_end_half", without_a_router_a_flow_is_its_end_to_end_half),
         ("a_peer_without_the_option_gets_its_bytes", a_peer_without_the_option_gets_its_bytes),
         ("segmentation_offload_and_a_real_queue_are_right", segmentation_offload_and_a_real_queue_are_right),
+        ("an_erasure_code_keeps_the_losses_of_the_ground_from_xcp", an_erasure_code_keeps_losses_from_xcp),
     ]);
 }
 
@@ -283,4 +284,48 @@ fn offloaded(control: &str) -> (f64, u64, u64) {
         "     {control}: {rate:.1} Mbit/s, {median} bytes wait, {size} bytes of payload per packet at the router"
     );
     (rate, median, size)
+}
+
+/// One end of `starhop fec`, when it is ready.
+fn code(host: &Namespace, key: &std::path::Path, arguments: &[&str]) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_starhop"));
+    command.arg("fec").args(arguments).arg("--key").arg(key).stdout(Stdio::piped());
+    let mut process = host.spawn(command).expect("a process");
+    let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    assert!(line.contains("ready"), "{line}");
+    process
+}
+
+/// SatERN's figure 1b: the code over the terrestrial part, which loses packets, and the router at the gateway.
+fn an_erasure_code_keeps_losses_from_xcp() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("domain.key");
+    let made = Command::new(env!("CARGO_BIN_EXE_starhop")).args(["key", "new"]).arg(&key).output();
+    assert!(made.expect("it runs").status.success());
+    // Rate, wait, and the router's last words. A flow goes on until its chain goes.
+    let measured = |is_coded: bool| {
+        let chain = chain(&[Hop { loss: 0.02, ..GROUND }, SATELLITE], 5).expect("a chain");
+        let router = Router::start(&chain);
+        let _ends = is_coded.then(|| {
+            let gateway = ["--peer", "10.77.0.1:4434", "--route", "10.77.0.1", "--by", "up"];
+            [
+                code(&chain.hosts[0], &key, &["--peer", "10.77.0.2:4434", "--route", "10.77.1.2"]),
+                code(&chain.hosts[1], &key, &gateway),
+            ]
+        });
+        let flow = Flow::start(&chain, "cubic_xcp");
+        std::thread::sleep(Span::from_secs(5));
+        let rate = rates(&[flow], Span::from_secs(6))[0];
+        (rate, waiting(&chain), router.told())
+    };
+    let _loaded = Loader::start(&["cubic-xcp"]);
+    timing::measure(|| {
+        let ((plain, ..), (coded, queue, told)) = (measured(false), measured(true));
+        println!("     {plain:.2} Mbit/s, with the code {coded:.2}; {queue:.0} ms wait; {told}");
+        unless(coded > 8.5 && plain < 3.0 && queue < 40.0, || {
+            format!("{plain} Mbit/s plain, {coded} with the code, {queue} ms")
+        })
+    });
 }

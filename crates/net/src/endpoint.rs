@@ -72,6 +72,15 @@ impl Endpoint {
         Ok(endpoint)
     }
 
+    /// Sends and receives by one device only, whatever the routes say.
+    ///
+    /// # Errors
+    /// There is no such device, or the process lacks CAP_NET_RAW.
+    pub fn only_by(&self, device: &str) -> io::Result<()> {
+        let problem = |error| io::Error::other(format!("cannot use the device `{device}` alone: {error}"));
+        socket2::SockRef::from(&self.io).bind_device(Some(device.as_bytes())).map_err(problem)
+    }
+
     /// Empties the queue of such messages, which takes room from datagrams.
     pub(crate) fn drop_messages(&self) {
         let mut start = [0; 64];

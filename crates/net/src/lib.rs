@@ -4,15 +4,17 @@
 //! [`daemon`] runs a long-lived role until a signal ends it. All of them run a [`Driver`], which carries datagrams
 //! between a [`Node`](starhop_proto::Node) and an [`Endpoint`]. [`content`] names objects, [`outboard`] verifies
 //! their parts, [`security`] seals packets. [`transparent`] is a relay of which end points do not know, [`split`]
-//! ends TCP connections half way, [`emu`] joins network namespaces by links that lose and delay, so that all of
+//! ends TCP connections half way, [`fec`] protects packets between two hosts, [`emu`] joins network namespaces by links that lose and delay, so that all of
 //! this can be tried on one machine.
 
 pub mod clock;
 pub mod content;
 pub mod daemon;
+mod device;
 pub mod driver;
 pub mod emu;
 pub mod endpoint;
+pub mod fec;
 pub mod fetch;
 pub mod files;
 pub mod gateway;
@@ -20,6 +22,7 @@ pub mod index;
 pub mod operate;
 pub mod outboard;
 mod pcapng;
+mod prefix;
 pub mod proofs;
 pub mod security;
 pub mod split;
@@ -30,4 +33,5 @@ pub mod transparent;
 
 pub use driver::{Driver, DriverStats};
 pub use endpoint::Endpoint;
+pub use prefix::Prefix;
 pub use starhop_proto as proto;

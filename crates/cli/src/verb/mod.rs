@@ -8,6 +8,7 @@ pub(crate) mod demo;
 pub(crate) mod desk;
 pub(crate) mod doctor;
 pub(crate) mod emulate;
+pub(crate) mod fec;
 pub(crate) mod figure;
 pub(crate) mod gateway;
 pub(crate) mod generate;

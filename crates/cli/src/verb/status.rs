@@ -3,7 +3,7 @@
 use super::print;
 use anyhow::{Context, bail};
 use indicatif::{HumanBytes, HumanDuration};
-use starhop_net::operate::{self, Address, CarriedPackets, Flow, Peer, Site, Status, UserFlow};
+use starhop_net::operate::{self, Address, CarriedPackets, Code, Flow, Peer, Site, Status, UserFlow};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -99,6 +99,9 @@ fn head(out: &mut String, name: &str, status: &Status) -> std::fmt::Result {
         out,
         "{name}: {role} on {listen}, {packets}{domain}, up {uptime}, version {version}, pid {pid}"
     )?;
+    if let Some(code) = status.code {
+        code_of(out, &code)?;
+    }
     if let Some(memory) = status.memory {
         let sizes = [memory.state_used_bytes, memory.state_limit_bytes, memory.limit_bytes];
         let [used, limit, all] = sizes.map(HumanBytes);
@@ -111,7 +114,27 @@ fn head(out: &mut String, name: &str, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
+fn code_of(out: &mut String, code: &Code) -> std::fmt::Result {
+    let Code { packets_to, parity_to, packets_from, restored_from, given_up_from, loss_to, block, .. } = code;
+    let met = if code.is_met { "" } else { "; the other end has not spoken yet" };
+    writeln!(
+        out,
+        "  to the other end: {packets_to} packets and {parity_to} of parity, {} after each {}; {:.2} % of the packets get \
+         lost there{met}",
+        block.1,
+        block.0,
+        loss_to * 100.0
+    )?;
+    writeln!(
+        out,
+        "  from the other end: {packets_from} packets, {restored_from} of them restored; {given_up_from} stayed lost"
+    )
+}
+
 fn peers(out: &mut String, status: &Status) -> std::fmt::Result {
+    if status.code.is_some() {
+        return Ok(());
+    }
     if status.peers.is_empty() {
         return writeln!(out, "  no peers yet");
     }

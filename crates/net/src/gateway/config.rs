@@ -1,6 +1,7 @@
 //! The gateway's configuration file.
 
-use super::policy::{CarryPolicies, CarryPolicy, FOR_THE_LINK, Prefix, protocol, protocol_names};
+use super::policy::{CarryPolicies, CarryPolicy, FOR_THE_LINK, protocol, protocol_names};
+use crate::prefix::Prefix;
 use crate::security::{GatewayBond, KeyError, KeyFile, Sources, credential};
 use crate::transparent::firewall::{CARRY_MARK, GATEWAY_MARK, divert};
 use serde::Deserialize;

@@ -1,7 +1,7 @@
 //! Which packets are carried, and which of them in order.
 
+use crate::prefix::Prefix;
 use starhop_proto::gateway::FlowKey;
-use std::net::IpAddr;
 
 /// Packets that no gateway takes from where they are: they are for a link, for many, or for a host that has no address yet.
 pub(super) const FOR_THE_LINK: &str = "    fib daddr type { broadcast, multicast, anycast } return
@@ -11,38 +11,6 @@ pub(super) const FOR_THE_LINK: &str = "    fib daddr type { broadcast, multicast
     ip6 daddr { fe80::/10, ff00::/8 } return
     udp dport { 67, 68, 546, 547 } return
 ";
-
-/// Addresses that begin alike.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Prefix {
-    address: IpAddr,
-    bits: u8,
-}
-
-impl Prefix {
-    /// Reads `192.0.2.0/24`, or an address alone. The error says what is wrong.
-    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
-        let wrong = "which is no prefix such as 192.0.2.0/24";
-        let (address, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
-        let address: IpAddr = address.parse().map_err(|_| wrong)?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(most), str::parse::<u8>).map_err(|_| wrong)?;
-        if bits > most { Err("whose length is too long") } else { Ok(Self { address, bits }) }
-    }
-
-    pub(super) fn is_ipv4(self) -> bool {
-        self.address.is_ipv4()
-    }
-
-    fn contains(self, address: IpAddr) -> bool {
-        let differing = match (self.address, address) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,
-            (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),
-            _ => return false,
-        };
-        differing.leading_zeros() >= u32::from(self.bits)
-    }
-}
 
 /// The protocols that policies can name.
 const PROTOCOLS: [(&str, &[u8]); 9] = [
@@ -115,16 +83,6 @@ mod tests {
     fn key(from: &str, to: &str, protocol: u8, port: u16) -> FlowKey {
         let [from, to] = [from, to].map(|ip| ip.parse().unwrap());
         FlowKey { from, to, protocol, ports: Some((40_000, port)) }
-    }
-
-    #[test]
-    fn a_prefix_holds_what_begins_as_it_does() {
-        let prefix = Prefix::parse("10.1.0.0/16").unwrap();
-        assert!(prefix.contains([10, 1, 2, 3].into()) && !prefix.contains([10, 2, 0, 0].into()));
-        let prefix = Prefix::parse("fd00::/8").unwrap();
-        assert!(prefix.contains("fd77::1".parse().unwrap()) && !prefix.contains([10, 1, 2, 3].into()));
-        assert!(Prefix::parse("0.0.0.0/0").unwrap().contains([1, 2, 3, 4].into()));
-        assert!(Prefix::parse("10.0.0.0/33").is_err() && Prefix::parse("ten").is_err());
     }
 
     #[test]

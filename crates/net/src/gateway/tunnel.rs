@@ -2,10 +2,10 @@
 
 use super::config::GatewayConfig;
 use super::policy::CarryPolicies;
+use crate::device::{set_up, watched};
 use crate::security::{GatewayBond, HopSuite};
 use crate::sys::tun;
 use crate::transparent::firewall::{carry_device, pass_device};
-use rtnetlink::LinkUnspec;
 use starhop_proto::gateway::{FlowKey, Gateway};
 use starhop_proto::time::{Duration, Instant};
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl Tunnel {
         let names = [carry_device(config.port()), pass_device(config.port())];
         let [device, pass] = [tun::open(&names[0])?, tun::open(&names[1])?];
         for name in &names {
-            set_up(name.clone(), config.carry_mtu())?;
+            set_up(name.clone(), config.carry_mtu(), Vec::new())?;
             // Packets come by it from addresses that are elsewhere.
             let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "0");
         }
@@ -144,31 +144,7 @@ impl Tunnel {
     }
 }
 
-/// Has the runtime watch a device.
-#[allow(unsafe_code, reason = "tokio cannot see that the descriptor stays the same while it is registered")]
-fn watched(device: File) -> io::Result<AsyncFd<File>> {
-    // SAFETY: the file owns its descriptor, which stays open, and the same, until the AsyncFd is dropped.
-    unsafe { AsyncFd::register_with_interest(device, Interest::READABLE) }.map_err(io::Error::from)
-}
-
 /// All flows between two hosts: fragments do not tell more.
 fn pair(key: FlowKey) -> FlowKey {
     FlowKey { protocol: 0, ports: None, ..key }
-}
-
-/// Sets a device up, for packets of at most `mtu` bytes: the kernel answers longer ones.
-fn set_up(name: String, mtu: u32) -> io::Result<()> {
-    // A thread of its own: the caller may be within a runtime, in which another cannot be waited for.
-    let body = move || {
-        crate::daemon::runtime()?.block_on(async {
-            let (connection, handle, _) = rtnetlink::new_connection()?;
-            let connection = tokio::spawn(connection);
-            let index = nix::net::if_::if_nametoindex(name.as_str())?;
-            let message = LinkUnspec::new_with_index(index).mtu(mtu).up().build();
-            let done = handle.link().set(message).execute().await;
-            connection.abort();
-            done.map_err(|error| io::Error::other(format!("cannot set the device {name} up: {error}")))
-        })
-    };
-    std::thread::spawn(body).join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
 }

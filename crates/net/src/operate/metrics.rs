@@ -4,7 +4,7 @@
 //! is an address; the busiest peers of each side have series of their own, and the rest is summed up as `other`, so
 //! that strangers cannot make series without end.
 
-use super::status::{CarriedPackets, Peer, Side, Site, Status};
+use super::status::{CarriedPackets, Code, Peer, Side, Site, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -152,6 +152,9 @@ impl Snapshot {
         writer.counters("refused", "Datagrams, requests and bytes refused, by reason", refused)?;
         let ended = self.status.transfers.iter().map(by_reason);
         writer.counters("transfers", "Transfers to a neighbour that ended, by reason", ended)?;
+        if let Some(code) = self.status.code {
+            code_of(writer, &code)?;
+        }
         if let Some(memory) = self.status.memory {
             writer.gauge(
                 "memory_limit_bytes",
@@ -304,6 +307,20 @@ impl Snapshot {
         writer.gauge("open_descriptors", "Open file descriptors", descriptors.0 as f64)?;
         writer.gauge("descriptor_limit", "File descriptors that may be open", descriptors.1 as f64)
     }
+}
+
+/// The erasure code of `starhop fec`.
+fn code_of(writer: &mut Writer<'_>, code: &Code) -> fmt::Result {
+    writer.counter("code_sent_packets", "Packets sent to the other end", code.packets_to)?;
+    writer.counter("code_sent_parity_packets", "Parity packets sent to the other end", code.parity_to)?;
+    writer.counter(
+        "code_received_packets",
+        "Packets that came, restored ones included",
+        code.packets_from,
+    )?;
+    writer.counter("code_restored_packets", "Lost packets that parity restored", code.restored_from)?;
+    writer.counter("code_lost_packets", "Lost packets that parity did not restore", code.given_up_from)?;
+    writer.gauge("code_loss_ratio", "Share of packets that the path to the other end loses", code.loss_to)
 }
 
 #[cfg(test)]

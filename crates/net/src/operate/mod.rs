@@ -24,4 +24,6 @@ pub use desk::{Desk, Doors, Inquiry};
 pub use reach::reach;
 pub use refusals::Refusals;
 pub use socket::{Address, NodeError, ask, nodes};
-pub use status::{Accounts, Cache, CarriedPackets, Flow, Memory, Peer, Side, Site, Status, UserFlow, about};
+pub use status::{
+    Accounts, Cache, CarriedPackets, Code, Flow, Memory, Peer, Side, Site, Status, UserFlow, about,
+};

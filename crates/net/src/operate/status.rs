@@ -174,6 +174,33 @@ pub struct CarriedPackets {
     pub refused: u64,
 }
 
+/// The erasure code between this host and another.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Code {
+    /// Whether the other end has spoken.
+    pub is_met: bool,
+    /// Packets sent to the other end.
+    pub packets_to: u64,
+    /// Parity packets sent there.
+    pub parity_to: u64,
+    /// Packets that came from there, restored ones included.
+    pub packets_from: u64,
+    /// Lost packets from there that parity restored.
+    pub restored_from: u64,
+    /// Lost packets from there that it did not.
+    pub given_up_from: u64,
+    /// The share of packets that the path to the other end loses, by its reports, from 0 to 1.
+    pub loss_to: f64,
+    /// Packets of a full block, and parity packets after it.
+    pub block: (u8, u8),
+    /// Times that the other end started anew.
+    pub starts: u64,
+    /// Packets to the other end that came by the device, because a route leads them there: dropped.
+    pub looped: u64,
+    /// Packets that the kernel did not take from the device.
+    pub refused_by_kernel: u64,
+}
+
 /// A user's connection that a gateway carries.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct UserFlow {
@@ -209,7 +236,7 @@ pub struct Accounts {
 pub struct Status {
     /// Time of the snapshot: RFC 3339, UTC.
     pub timestamp: String,
-    /// `serve`, `relay` or `gateway`.
+    /// `serve`, `relay`, `gateway` or `fec`.
     pub role: String,
     /// The program's version.
     pub version: String,
@@ -240,6 +267,9 @@ pub struct Status {
     pub flows: Vec<Flow>,
     /// Flows in all: a status lists 100 at most.
     pub flow_count: usize,
+    /// Its erasure code, where that is its task.
+    #[serde(default)]
+    pub code: Option<Code>,
     /// Its cache, where it has one.
     pub cache: Option<Cache>,
     /// The memory that it may take for others.
@@ -287,6 +317,7 @@ impl Status {
             peer_count: 0,
             flows: Vec::new(),
             flow_count: 0,
+            code: None,
             cache: None,
             memory: None,
             accounts: Accounts::default(),

@@ -1,0 +1,47 @@
+//! TUN devices at work: set up, routed to, and watched by the runtime.
+
+use crate::prefix::Prefix;
+use rtnetlink::{LinkUnspec, RouteMessageBuilder};
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Has the runtime watch a device.
+#[allow(unsafe_code, reason = "tokio cannot see that the descriptor stays the same while it is registered")]
+pub(crate) fn watched(device: File) -> io::Result<AsyncFd<File>> {
+    // SAFETY: the file owns its descriptor, which stays open, and the same, until the AsyncFd is dropped.
+    unsafe { AsyncFd::register_with_interest(device, Interest::READABLE) }.map_err(io::Error::from)
+}
+
+/// Sets a device up, for packets of at most `mtu` bytes: the kernel answers longer ones. What is for `routes` leaves by
+/// it; the routes go with the device.
+///
+/// # Errors
+/// What the kernel refused.
+pub(crate) fn set_up(name: String, mtu: u32, routes: Vec<Prefix>) -> io::Result<()> {
+    // A thread of its own: the caller may be within a runtime, in which another cannot be waited for.
+    let body = move || {
+        crate::daemon::runtime()?.block_on(async {
+            let (connection, handle, _) = rtnetlink::new_connection()?;
+            let connection = tokio::spawn(connection);
+            let index = nix::net::if_::if_nametoindex(name.as_str())?;
+            let message = LinkUnspec::new_with_index(index).mtu(mtu).up().build();
+            let done = handle.link().set(message).execute().await;
+            done.map_err(|error| io::Error::other(format!("cannot set the device {name} up: {error}")))?;
+            for route in routes {
+                let (to, bits) = (route.address(), route.bits());
+                let problem = |error: &dyn std::fmt::Display| {
+                    io::Error::other(format!("cannot route {to}/{bits} by the device {name}: {error}"))
+                };
+                let message = RouteMessageBuilder::<IpAddr>::new().output_interface(index);
+                let message = message.destination_prefix(to, bits).map_err(|error| problem(&error))?;
+                handle.route().add(message.build()).execute().await.map_err(|error| problem(&error))?;
+            }
+            connection.abort();
+            Ok(())
+        })
+    };
+    std::thread::spawn(body).join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+}

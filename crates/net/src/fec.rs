@@ -179,6 +179,7 @@ impl FecHost {
         });
         status.refuse("bad_datagrams", stats.bad_datagrams);
         status.refuse("bad_frames", stats.bad_frames);
+        status.refuse("untimely_frames", stats.untimely_frames);
         status.refuse("unsealable", stats.unsealable);
         status
     }

@@ -76,6 +76,8 @@ impl FecDecoder {
     pub fn on_frame(&mut self, now: Instant, bytes: &[u8]) -> Result<Option<FecReport>, FrameError> {
         match FecFrame::parse(bytes)? {
             FecFrame::Report(report) => return Ok(Some(report)),
+            // It is about starts, which the caller knows.
+            FecFrame::Hello { .. } => return Ok(None),
             FecFrame::Packet { number, place, packet } => self.on_packet(now, number, place, packet),
             FecFrame::Parity { first, packets, parity, place, shard } => {
                 let shape = Shape { packets, parity, shard: shard.len() };

@@ -5,6 +5,7 @@
 //! | 0 packet | number u32, place in its block u8, the packet |
 //! | 1 parity | number of the block's first packet u32, packets u8, parity packets u8, place among them u8, shard |
 //! | 2 report | packets u32, lost u32, runs of lost packets u32, all since the start and modulo 2^32 |
+//! | 3 hello | token u32, echo u32 |
 //!
 //! A shard is a packet with its length in front (u16), filled up with zeros to the longest of its block.
 
@@ -37,6 +38,13 @@ pub enum FecFrame<'a> {
     },
     /// The losses so far.
     Report(FecReport),
+    /// The sender's start.
+    Hello {
+        /// A number of this start of the sender, for the receiver.
+        token: u32,
+        /// The number that the sender last got from the receiver; 0 before that.
+        echo: u32,
+    },
 }
 
 /// The losses that the decoder saw since the start, modulo 2^32.
@@ -64,6 +72,7 @@ pub enum FrameError {
 const PACKET: u8 = 0;
 const PARITY: u8 = 1;
 const REPORT: u8 = 2;
+const HELLO: u8 = 3;
 
 impl<'a> FecFrame<'a> {
     /// Reads a frame.
@@ -94,6 +103,11 @@ impl<'a> FecFrame<'a> {
                 let (runs, _) = word(rest)?;
                 Ok(Self::Report(FecReport { packets, lost, runs }))
             }
+            HELLO => {
+                let (token, rest) = word(rest)?;
+                let (echo, _) = word(rest)?;
+                Ok(Self::Hello { token, echo })
+            }
             other => Err(FrameError::UnknownKind(other)),
         }
     }
@@ -116,6 +130,10 @@ impl<'a> FecFrame<'a> {
             Self::Report(FecReport { packets, lost, runs }) => {
                 out.push(REPORT);
                 [packets, lost, runs].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+            }
+            Self::Hello { token, echo } => {
+                out.push(HELLO);
+                [token, echo].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
             }
         }
     }
@@ -165,6 +183,7 @@ mod tests {
             FecFrame::Packet { number: u32::MAX, place: 7, packet: b"abc" },
             FecFrame::Parity { first: 5, packets: 20, parity: 3, place: 2, shard: &shard },
             FecFrame::Report(FecReport { packets: 9, lost: 2, runs: 1 }),
+            FecFrame::Hello { token: u32::MAX, echo: 7 },
         ] {
             let bytes = frame.to_bytes();
             assert_eq!(FecFrame::parse(&bytes), Ok(frame));

@@ -19,6 +19,7 @@ mod end;
 mod estimate;
 mod frame;
 mod gilbert;
+mod greeting;
 mod node;
 mod plan;
 

@@ -1,12 +1,13 @@
 //! An end of the code as a [`Node`]: frames in datagrams between two hosts, sealed.
 //!
-//! A frame begins with 0, 1 or 2: to Starhop's roles that is version 0, which they refuse, and to the seal a request,
+//! A frame begins with 0 to 3: to Starhop's roles that is version 0, which they refuse, and to the seal a request,
 //! which is bound to the address that it is sent to. Neither end asks the other for anything, so neither sends more
 //! than it is given, but for its parity.
 
-use super::{FecConfig, FecEnd};
+use super::greeting::{Greeting, Verdict};
+use super::{FecConfig, FecEnd, FecFrame};
 use crate::node::{Node, Transmit};
-use crate::peer::{Addressee, Face, Incarnation};
+use crate::peer::{Addressee, Face};
 use crate::time::Instant;
 use crate::wire::Suite;
 use alloc::vec::Vec;
@@ -20,6 +21,8 @@ pub struct FecNodeStats {
     pub bad_frames: u64,
     /// Frames for which no key is shared with the other end.
     pub unsealable: u64,
+    /// Frames of a start of the other end that is over, or that has not repeated this one's token.
+    pub untimely_frames: u64,
     /// Times that the other end started anew.
     pub starts: u64,
 }
@@ -31,8 +34,7 @@ pub struct FecNode<C> {
     end: FecEnd,
     suite: C,
     other: Face,
-    /// The start of the other end that speaks, and the one before it, whose last frames may come late.
-    starts: [Option<Incarnation>; 2],
+    greeting: Greeting,
     stats: FecNodeStats,
 }
 
@@ -40,7 +42,7 @@ impl<C: Suite> FecNode<C> {
     /// An end whose other end is at `other`.
     pub fn new(config: FecConfig, other: Face, suite: C) -> Self {
         let (end, stats) = (FecEnd::new(config), FecNodeStats::default());
-        Self { end, suite, other, starts: [None; 2], stats }
+        Self { end, suite, other, greeting: Greeting::default(), stats }
     }
 
     /// A packet is to go to the other end.
@@ -75,23 +77,18 @@ impl<C: Suite> FecNode<C> {
 
     /// Whether the other end has spoken.
     pub fn is_met(&self) -> bool {
-        self.starts[0].is_some()
+        self.greeting.is_met()
     }
 
-    /// Whether a frame of this start of the other end still counts.
-    fn is_of_now(&mut self, start: Incarnation) -> bool {
-        if self.starts[0] == Some(start) {
-            return true;
-        }
-        if self.starts[1] == Some(start) {
-            return false;
-        }
-        if self.starts[0].is_some() {
-            self.end.other_began_anew();
-            self.stats.starts += 1;
-        }
-        self.starts = [Some(start), self.starts[0]];
-        true
+    /// The number of this start for the other end; 0 where the suite asks for no proof.
+    fn token(&mut self) -> u32 {
+        self.suite.token(self.other.remote).unwrap_or(0)
+    }
+
+    /// The next frame, of the code or about the starts.
+    fn next_frame(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let token = self.token();
+        self.greeting.poll(now, token).or_else(|| self.end.poll_transmit(now))
     }
 }
 
@@ -107,9 +104,19 @@ impl<C: Suite> Node for FecNode<C> {
             self.stats.bad_frames += 1;
             return;
         }
-        let (start, frame) = (opened.peer.incarnation, opened.packet.to_vec());
-        if self.is_of_now(start) && self.end.on_frame(now, &frame).is_err() {
-            self.stats.bad_frames += 1;
+        let start = opened.peer.incarnation;
+        match FecFrame::parse(opened.packet) {
+            Ok(FecFrame::Hello { token, echo }) => {
+                let own = self.token();
+                if self.greeting.on_hello(start, own, (token, echo)) == (Verdict::New { is_another: true }) {
+                    self.end.other_began_anew();
+                    self.stats.starts += 1;
+                }
+            }
+            Ok(_) if !self.greeting.counts(start) => self.stats.untimely_frames += 1,
+            Ok(_) | Err(_) => {
+                self.stats.bad_frames += u64::from(self.end.on_frame(now, opened.packet).is_err());
+            }
         }
     }
 
@@ -119,7 +126,7 @@ impl<C: Suite> Node for FecNode<C> {
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         let start = out.len();
-        while let Some(frame) = self.end.poll_transmit(now) {
+        while let Some(frame) = self.next_frame(now) {
             out.resize(start + self.suite.room(), 0);
             out.extend_from_slice(&frame);
             let to = self.other;
@@ -137,7 +144,7 @@ impl<C: Suite> Node for FecNode<C> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.end.poll_timeout()
+        [self.end.poll_timeout(), self.greeting.due()].into_iter().flatten().min()
     }
 }
 
@@ -154,7 +161,7 @@ mod tests {
     }
 
     fn node(other: u8, seed: u64) -> FecNode<Plain> {
-        FecNode::new(FecConfig::default(), Face::towards(address(other)), Plain::new(seed))
+        FecNode::new(FecConfig::default(), Face::towards(address(other)), Plain::guarded(seed))
     }
 
     /// Two ends, a path that loses, and the packets that came out of it.
@@ -169,7 +176,15 @@ mod tests {
     impl Pair {
         fn new(loss: f64) -> Self {
             let ends = [node(2, 11), node(1, 22)];
-            Self { ends, now: Instant::ZERO, rng: Rng::new(5), loss, came: Vec::new() }
+            let mut pair = Self { ends, now: Instant::ZERO, rng: Rng::new(5), loss, came: Vec::new() };
+            pair.meet();
+            pair
+        }
+
+        /// Hellos go there and back.
+        fn meet(&mut self) {
+            (0..2_000).for_each(|_| self.step());
+            assert!(self.ends.iter().all(FecNode::is_met));
         }
 
         /// A millisecond of both ends; what the second one hands on is kept.
@@ -223,15 +238,54 @@ mod tests {
         let mut late = Vec::new();
         assert!(pair.ends[0].poll_transmit(pair.now, &mut late).is_some());
         pair.ends[0] = node(2, 33);
+        pair.step();
+        pair.step();
         pair.send(100);
         assert_eq!(pair.came.len(), 200);
         let face = Face { remote: address(1), local: address(2) };
         pair.ends[1].handle_datagram(pair.now, face, &mut late);
         assert_eq!((pair.ends[1].poll_packet(), pair.ends[1].stats().starts), (None, 1));
+        assert_eq!(pair.ends[1].stats().untimely_frames, 1);
         // And the end that stayed is heard by the new one.
         pair.ends[1].send(pair.now, b"there".to_vec());
         pair.step();
         assert_eq!(pair.ends[0].poll_packet().as_deref(), Some(&b"there"[..]));
+    }
+
+    /// Plain packets have no replay windows; an end that starts anew has empty ones, too.
+    #[test]
+    fn what_was_recorded_before_an_end_started_counts_for_nothing() {
+        let mut pair = Pair::new(0.0);
+        let mut recorded = Vec::new();
+        pair.ends[0].send(pair.now, b"recorded".to_vec());
+        let mut out = Vec::new();
+        while pair.ends[0].poll_transmit(pair.now, &mut out).is_some() {
+            recorded.push(core::mem::take(&mut out));
+        }
+        recorded.push(hello_of_before());
+        pair.ends[1] = node(1, 55);
+        let face = Face { remote: address(1), local: address(2) };
+        for datagram in &mut recorded {
+            pair.ends[1].handle_datagram(pair.now, face, datagram);
+        }
+        assert_eq!((pair.ends[1].poll_packet(), pair.ends[1].is_met()), (None, false));
+        assert_eq!(pair.ends[1].stats().untimely_frames, 1);
+        pair.meet();
+        pair.send(10);
+        // The block of the recorded packet was open: its parity restores what was sent in vain.
+        assert_eq!(pair.came.len(), 11);
+    }
+
+    /// A hello that the first end of a pair sent to the second one when they had met.
+    fn hello_of_before() -> Vec<u8> {
+        let (mut first, mut second) = (node(2, 11), node(1, 22));
+        let mut out = Vec::new();
+        assert!(second.poll_transmit(Instant::ZERO, &mut out).is_some());
+        let face = Face { remote: address(2), local: address(1) };
+        first.handle_datagram(Instant::ZERO, face, &mut out);
+        out.clear();
+        assert!(first.poll_transmit(Instant::ZERO, &mut out).is_some());
+        out
     }
 
     #[test]
@@ -245,6 +299,6 @@ mod tests {
         pair.ends[1].handle_datagram(pair.now, face, &mut out);
         pair.ends[1].handle_datagram(pair.now, Face { remote: address(1), ..face }, &mut [7; 40]);
         assert_eq!(pair.ends[1].poll_packet(), None);
-        assert_eq!((pair.ends[1].stats().bad_frames, pair.ends[1].is_met()), (2, true));
+        assert_eq!(pair.ends[1].stats().bad_frames, 2);
     }
 }

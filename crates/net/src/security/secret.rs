@@ -1,5 +1,4 @@
 use super::{hex, unhex};
-use aws_lc_rs::rand;
 use std::fmt;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -40,7 +39,9 @@ impl fmt::Debug for Secret {
 
 /// Fills `bytes` from the operating system's generator.
 pub(super) fn fill_random(bytes: &mut [u8]) -> std::io::Result<()> {
-    rand::fill(bytes).map_err(|_| std::io::Error::other("the system's random number generator failed"))
+    getrandom::fill(bytes).map_err(|error| {
+        std::io::Error::other(format!("the system's random number generator failed: {error}"))
+    })
 }
 
 #[cfg(test)]

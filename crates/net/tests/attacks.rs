@@ -34,8 +34,14 @@ const DELAY: Duration = Duration::from_millis(10);
 
 type Sealed = Seal<Keys>;
 
+/// From this number on, the addresses are ports of the attacker's host.
+const PORTS: usize = 50_000;
+
 fn addr(index: usize) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, index as u8 + 1], 4433))
+    match index {
+        0..PORTS => SocketAddr::from(([10, 0, (index / 250) as u8, (index % 250) as u8 + 1], 4433)),
+        port => SocketAddr::from(([10, 0, 0, ATTACKER as u8 + 1], (port - PORTS) as u16 + 10_000)),
+    }
 }
 
 fn content(offset: u64) -> u8 {
@@ -59,10 +65,12 @@ impl Source for Content {
 #[derive(Default)]
 struct Checked {
     wrong: u64,
+    first: Option<Instant>,
 }
 
 impl Sink for Checked {
-    fn write(&mut self, _now: Instant, range: ByteRange, bytes: &[u8]) {
+    fn write(&mut self, now: Instant, range: ByteRange, bytes: &[u8]) {
+        self.first.get_or_insert(now);
         self.wrong +=
             (range.start..range.end).zip(bytes).filter(|(at, byte)| content(*at) != **byte).count() as u64;
     }
@@ -561,6 +569,77 @@ fn an_interest_flood_of_an_insider_leaves_an_honest_flow_its_goodput_and_memory_
         "names that nobody has are few at a time: {stats:?}"
     );
     assert!(stats.over_limit > 8000, "{stats:?}");
+}
+
+/// The flood of one insider: each packet is of another node, which has just started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flood {
+    /// From addresses where it does not receive, for names that nobody has.
+    Forged,
+    /// From its own address with the token, for names that nobody has.
+    Proven,
+    /// From all ports of its address with their tokens, for bytes of a name that exists.
+    Wide,
+}
+
+/// Packets per second of a flood.
+const FLOOD: u64 = 10_000;
+
+fn flood(domains: &Domains, kind: Flood, token: impl Fn(usize) -> u32, last: Duration) -> Vec<Shot> {
+    let count = last.as_nanos() * FLOOD / 1_000_000_000;
+    (0..count)
+        .map(|n| {
+            let at = START + Duration::from_secs(1).scaled(n, FLOOD);
+            let mut suite = settled(&domains.ours, 0);
+            let (from, flow) = match kind {
+                Flood::Forged => (ATTACKER + 1 + (n as usize % 40_000), name(n)),
+                Flood::Proven => (ATTACKER, name(n)),
+                Flood::Wide => (PORTS + (n as usize % 50_000), FLOW),
+            };
+            let token = (kind != Flood::Forged).then(|| token(from));
+            let bytes = sealed(&mut suite, at, RELAY, |out: &mut Vec<u8>| {
+                let mut interest = Interest::feedback(flow, WireTime::from_micros(1), Rate::UNLIMITED);
+                interest.token = token;
+                interest.ranges.push(ByteRange::new(LENGTH - 65_536, LENGTH));
+                interest.emit(out);
+            });
+            (at, from, RELAY, bytes)
+        })
+        .collect()
+}
+
+/// The time from the first request to the first byte, for a client that begins two seconds after a flood.
+fn start_beside(domains: &Domains, kind: Option<Flood>) -> Duration {
+    let mut settings = Profile::Starhop.settings();
+    settings.state_bytes = 16 << 20;
+    let mut world = World::new(domains, settings);
+    let tokens: Vec<u32> = (0..PORTS + 50_000)
+        .map(|from| world.relay.suite_mut().token(addr(from)).expect("strangers need one"))
+        .collect();
+    let before = Duration::from_secs(2);
+    let shots = kind.map(|kind| flood(domains, kind, |from| tokens[from], before + Duration::from_secs(1)));
+    world.shoot(shots.into_iter().flatten());
+    world.run(before);
+    // 200 names a second that nobody has, a second's worth at once, and what is asked for until the first answers.
+    let passed_on = world.relay.stats().interests_out;
+    assert!(passed_on < 2 * FLOOD / 10, "{kind:?}: {passed_on} names were asked of the server");
+    let start = world.now;
+    world.open();
+    world.drain(CLIENT);
+    world.run(Duration::from_secs(1));
+    world.fetched().sink().first.map_or(Duration::MAX, |first| first.since(start))
+}
+
+/// Two round trips are 80 ms, and two packets take 1.2 ms.
+#[test]
+fn a_new_transfer_begins_within_two_round_trips_beside_a_flood_of_an_insider() {
+    let domains = Domains::new();
+    let usual = start_beside(&domains, None);
+    for kind in [Flood::Forged, Flood::Proven, Flood::Wide] {
+        let time = start_beside(&domains, Some(kind));
+        println!("{kind:?}: the first byte after {time:?}, {usual:?} without");
+        assert!(time < Duration::from_millis(82), "{kind:?}: {time:?}");
+    }
 }
 
 /// Until an asker has proved that it receives at its address, it gets three bytes for each that it sent; then it

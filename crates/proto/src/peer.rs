@@ -5,7 +5,7 @@
 //! state about a neighbour is keyed by them, so that a restart, a node that takes another's place on the path, and
 //! a copy are known, not inferred.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The two addresses between which datagrams of a neighbour travel, as this node sees them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -75,6 +75,33 @@ pub struct Peer {
     pub member: Member,
 }
 
+/// The holder of a share of a node's tables.
+///
+/// A member of a roster is one, wherever and however often it starts. The nodes of a domain have one key, and whoever has
+/// it can start as often as it likes; it cannot receive at an address that is not its own. So all nodes at an address
+/// are one holder: an IPv4 address, or the 64 leading bits of an IPv6 address, which a network gives out as one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Holder {
+    /// A member of a roster.
+    Member(Member),
+    /// The nodes of a domain at an address.
+    Address(IpAddr),
+}
+
+impl Holder {
+    /// The holder of what is kept for `peer`.
+    pub fn of(peer: &Peer) -> Self {
+        match (peer.member, peer.face.remote.ip().to_canonical()) {
+            (Member(0), IpAddr::V6(address)) => {
+                let [a, b, c, d, ..] = address.segments();
+                Self::Address(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
+            }
+            (Member(0), address) => Self::Address(address),
+            (member, _) => Self::Member(member),
+        }
+    }
+}
+
 /// The nodes that may open a packet that is about to be sealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Addressee {
@@ -82,6 +109,9 @@ pub enum Addressee {
     Asked(Face),
     /// The incarnation that asked: the packet is a reply. A node that takes its place cannot open it.
     Asker(Peer),
+    /// The same for an incarnation of which nothing is kept. All such replies share counters, so that a flood from ever
+    /// other addresses takes no room.
+    Stranger(Peer),
 }
 
 impl Addressee {
@@ -89,7 +119,7 @@ impl Addressee {
     pub const fn face(&self) -> Face {
         match self {
             Self::Asked(face) => *face,
-            Self::Asker(peer) => peer.face,
+            Self::Asker(peer) | Self::Stranger(peer) => peer.face,
         }
     }
 }

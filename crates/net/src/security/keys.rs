@@ -286,7 +286,7 @@ impl Keyring for Keys {
             Mode::Pairwise(pairwise) => {
                 let member = match to {
                     Addressee::Asked(face) => pairwise.listed.get(&face.remote)?,
-                    Addressee::Asker(peer) => &peer.member,
+                    Addressee::Asker(peer) | Addressee::Stranger(peer) => &peer.member,
                 };
                 pairwise.outgoing.get_mut(member)?.root(epoch)?
             }

@@ -544,7 +544,7 @@ mod tests {
             let (flow, echo) = (FlowId([1; 16]), WireTime::default());
             match to {
                 Addressee::Asked(_) => Interest::feedback(flow, echo, Rate::ZERO).emit(&mut out),
-                Addressee::Asker(_) => {
+                Addressee::Asker(_) | Addressee::Stranger(_) => {
                     let news = News::Coming(ByteRange::new(0, 1));
                     Notice { counter: 0, flow, echo, news }.emit(&mut out);
                 }

@@ -1,6 +1,7 @@
 use super::LinkKey;
 use super::faces::Faces;
 use super::ledger::{Ledger, cost};
+use super::openings::Misses;
 use super::parity::MOST_ENCODERS;
 use super::responder::Responder;
 use super::scheduler::Turn;
@@ -27,6 +28,8 @@ pub struct Downlinks {
     due: Deadlines,
     /// The memory of all of them.
     ledger: Ledger,
+    /// Names of strangers that were not found. Anybody can use a stranger's address.
+    misses: Misses,
     /// Hops with a code.
     coded: usize,
     ended: Ended,
@@ -46,14 +49,7 @@ pub struct Asking<'a> {
     /// The token that the node wants from this address; `None` if it wants none.
     pub wanted_token: Option<u32>,
     /// The node serves no request without the token.
-    pub is_token_needed: bool,
-}
-
-impl Asking<'_> {
-    /// The token that must be repeated first: the request may be older than what this node remembers.
-    fn missing_token(&self) -> Option<u32> {
-        self.wanted_token.filter(|_| self.is_token_needed && self.interest.token != self.wanted_token)
-    }
+    pub needs_token: bool,
 }
 
 /// The reason why an Interest changed nothing.
@@ -75,6 +71,10 @@ pub struct Asked {
     /// The neighbour has just shown that it receives at its address.
     pub is_settled_now: bool,
 }
+
+/// A stranger that has not repeated its token by then is forgotten where there are many: on a silent path a Consumer
+/// repeats a request after 600 ms at most.
+const STRANGER_TIME: Duration = Duration::from_secs(2);
 
 /// Strangers may have this part of the memory: one divided by the number.
 const STRANGERS: u64 = 8;
@@ -124,6 +124,7 @@ impl Downlinks {
             strangers: VecDeque::new(),
             due: Deadlines::default(),
             ledger: Ledger::new(config.state_bytes, rng.fork(8).next_u64()),
+            misses: Misses::default(),
             coded: 0,
             ended: Ended::default(),
             config: config.clone(),
@@ -137,7 +138,9 @@ impl Downlinks {
     /// # Errors
     /// [`Denied`] says why it was not taken.
     pub fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Result<Asked, Denied> {
-        if let Some(token) = asking.missing_token() {
+        let needs_token = asking.needs_token || self.strangers.len() >= self.most_strangers();
+        let has_token = asking.interest.token == asking.wanted_token;
+        if let Some(token) = asking.wanted_token.filter(|_| needs_token && !has_token) {
             return Err(Denied::Unproven(token));
         }
         let Asking { peer, interest, len, wanted_token, .. } = *asking;
@@ -191,11 +194,26 @@ impl Downlinks {
     /// A hop to be forgotten: its neighbour was replaced at its face a while ago, or it is the oldest of too many
     /// strangers. Returns it with the owners of its queues, which must be closed before [`Downlinks::forget`].
     pub fn take_superfluous(&mut self, now: Instant) -> Option<(Slot, Vec<Slot>)> {
-        let most = (self.ledger.budget() / cost::NEIGHBOUR / STRANGERS).max(1) as usize;
-        let excess = (self.strangers.len() > most).then(|| self.strangers.pop_front()).flatten();
-        let link = excess.or_else(|| self.faces.take_replaced(now))?;
+        let link = self.take_forgettable_stranger(now).or_else(|| self.faces.take_replaced(now))?;
         let owners = self.links.get(link).map(|responder| responder.scheduler.owners().collect());
         Some((link, owners.unwrap_or_default()))
+    }
+
+    /// Strangers of whom something may be kept. While there are as many, an Interest without its token makes no state.
+    fn most_strangers(&self) -> usize {
+        (self.ledger.budget() / cost::NEIGHBOUR / STRANGERS).max(1) as usize
+    }
+
+    /// The stranger that was heard first, once its time to show that it receives is over.
+    fn take_forgettable_stranger(&mut self, now: Instant) -> Option<Slot> {
+        let first = *self.strangers.front()?;
+        let heard = self.links.get(first).map(Responder::last_heard);
+        if self.strangers.len() < self.most_strangers() / 2
+            || heard.is_some_and(|at| now.since(at) < STRANGER_TIME)
+        {
+            return None;
+        }
+        self.strangers.pop_front()
     }
 
     /// Time at which [`Downlinks::take_superfluous`] has something, if no input arrives first.
@@ -225,15 +243,26 @@ impl Downlinks {
     pub fn take_opening(&mut self, now: Instant, link: Slot) -> Result<(), NotNow> {
         self.check_room(link)?;
         let Some(responder) = self.links.get_mut(link) else { return Ok(()) };
-        responder.openings.take(now).map_err(|after| NotNow::new(Limit::Names, after))
+        let of_holder = responder.is_settled().then(|| self.ledger.misses(&responder.peer)).flatten();
+        let misses = of_holder.unwrap_or(&mut self.misses);
+        responder.openings.take(now, misses).map_err(|after| NotNow::new(Limit::Names, after))
+    }
+
+    /// Whether the neighbour of a hop has shown that it receives at its address. Others are told nothing but their token,
+    /// with which they ask again.
+    pub fn is_settled(&self, link: Slot) -> bool {
+        self.links.get(link).is_some_and(Responder::is_settled)
     }
 
     /// Reports the result for a flow for which [`Downlinks::take_opening`] let the neighbour of a hop ask.
     pub fn note_opening(&mut self, now: Instant, link: Slot, found: Found) {
         let Some(responder) = self.links.get_mut(link) else { return };
+        let of_holder = responder.is_settled().then(|| self.ledger.misses(&responder.peer)).flatten();
+        let misses = of_holder.unwrap_or(&mut self.misses);
+        let interval = Duration::from_nanos(1_000_000_000 / u64::from(self.config.missed_names_per_second));
         match found {
             Found::Here => responder.openings.on_found(),
-            Found::Nowhere => responder.openings.on_missed(now),
+            Found::Nowhere => responder.openings.on_missed(now, misses, interval),
             Found::NotAsked => responder.openings.on_put_off(),
         }
     }

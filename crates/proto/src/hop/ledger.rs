@@ -1,6 +1,6 @@
-use crate::peer::{Member, Peer};
+use super::openings::Misses;
+use crate::peer::{Holder, Peer};
 use crate::table::{Slot, Table};
-use core::net::SocketAddr;
 
 /// The cost of state, bytes: upper estimates of the memory of a node's tables and lists for one of each.
 pub mod cost {
@@ -14,27 +14,10 @@ pub mod cost {
     pub const FREE_RANGES: u64 = 16;
 }
 
-/// The owner of memory.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Owner {
-    /// A member of a roster, at any address.
-    Member(Member),
-    /// A node of a domain, all of which are one member.
-    Node(u64, SocketAddr),
-}
-
-impl Owner {
-    fn of(peer: &Peer) -> Self {
-        match peer.member {
-            Member(0) => Self::Node(peer.incarnation.boot, peer.face.remote),
-            member => Self::Member(member),
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 struct Account {
     bytes: u64,
+    misses: Misses,
     hops: u32,
 }
 
@@ -47,7 +30,7 @@ struct Account {
 pub(super) struct Ledger {
     budget: u64,
     used: u64,
-    accounts: Table<Owner, Account>,
+    accounts: Table<Holder, Account>,
 }
 
 impl Ledger {
@@ -67,7 +50,7 @@ impl Ledger {
     }
 
     fn account(&self, peer: &Peer) -> Option<Slot> {
-        self.accounts.find(&Owner::of(peer))
+        self.accounts.find(&Holder::of(peer))
     }
 
     /// Whether `peer` may hold `more` bytes than it does.
@@ -76,9 +59,14 @@ impl Ledger {
         held + 2 * more <= self.budget.saturating_sub(self.used)
     }
 
+    /// The names of `peer` that were not found.
+    pub(super) fn misses(&mut self, peer: &Peer) -> Option<&mut Misses> {
+        self.account(peer).and_then(|slot| self.accounts.get_mut(slot)).map(|account| &mut account.misses)
+    }
+
     /// `peer` has one more hop.
     pub(super) fn add_hop(&mut self, peer: &Peer) {
-        let slot = self.accounts.find_or_insert(Owner::of(peer), Account::default);
+        let slot = self.accounts.find_or_insert(Holder::of(peer), Account::default);
         if let Some(account) = self.accounts.get_mut(slot) {
             account.hops += 1;
         }
@@ -118,10 +106,16 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{Face, Incarnation};
+    use crate::peer::{Face, Incarnation, Member};
+    use core::net::SocketAddr;
 
+    /// A start of a node: of a member, or of the domain's at an address of its own.
     fn peer(boot: u64, member: u64) -> Peer {
-        let face = Face::towards(SocketAddr::from(([192, 0, 2, 1], 9)));
+        at([192, 0, 2, boot as u8], boot, member)
+    }
+
+    fn at(address: [u8; 4], boot: u64, member: u64) -> Peer {
+        let face = Face::towards(SocketAddr::from((address, 9)));
         let incarnation = Incarnation { boot, link: 0 };
         Peer { face, incarnation, member: Member(member), asker: Incarnation::default() }
     }
@@ -157,6 +151,14 @@ mod tests {
             ledger.remove_hop(&peer(1, 0));
             assert_eq!(ledger.used(), 0);
         }
+    }
+
+    #[test]
+    fn the_nodes_at_an_address_have_one_share_however_often_they_start() {
+        let mut ledger = Ledger::new(1 << 20, 1);
+        fill(&mut ledger, &at([192, 0, 2, 1], 1, 0), 1000);
+        assert!(fill(&mut ledger, &at([192, 0, 2, 1], 2, 0), 1000) < 5_000);
+        assert!(fill(&mut ledger, &at([192, 0, 2, 2], 3, 0), 1000) > 250_000);
     }
 
     #[test]

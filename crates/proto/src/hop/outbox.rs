@@ -223,7 +223,7 @@ pub fn emit_answer<C: Suite>(
 ) -> Option<Transmit> {
     if let Control::Refusal { peer, flow, sent, news } = control {
         let notice = Notice { counter: 0, flow, echo: sent, news };
-        return finish(suite, now, &Addressee::Asker(peer), out, |out| notice.emit(out));
+        return finish(suite, now, &Addressee::Stranger(peer), out, |out| notice.emit(out));
     }
     let (Control::Notice { link, .. } | Control::Answer { link, .. } | Control::Hello { link, .. }) = control
     else {

@@ -80,7 +80,7 @@ impl Responder {
             peer,
             wanted: 0,
             max_rate: config.max_rate,
-            openings: Openings::new(now, config.missed_names_per_second),
+            openings: Openings::new(now),
             scheduler: scheduler(config),
             pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
             had_backlog: false,

@@ -198,7 +198,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
                     interest,
                     len,
                     wanted_token: self.suite.token(peer.face.remote),
-                    is_token_needed: self.suite.is_young(),
+                    needs_token: self.suite.is_young(),
                 };
                 self.on_interest(now, &asking);
             }

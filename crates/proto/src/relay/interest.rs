@@ -96,7 +96,8 @@ impl<C: Suite> Relay<C> {
     /// request goes on to its server.
     fn over_limit(&mut self, asking: &Asking<'_>, link: Option<Slot>, not_now: NotNow) -> Taken {
         self.stats.over_limit += 1;
-        if !self.names.are_by_server() {
+        let is_told = link.is_none_or(|link| self.downlinks.is_settled(link));
+        if is_told && !self.names.are_by_server() {
             self.outbox.put_off(asking, link, not_now);
         }
         Taken::No

@@ -229,7 +229,7 @@ impl<C: Suite> Relay<C> {
                     interest: &interest,
                     len,
                     wanted_token: self.suite.token(remote),
-                    is_token_needed: self.suite.is_young(),
+                    needs_token: self.suite.is_young(),
                 };
                 return self.on_interest(now, &asking);
             }

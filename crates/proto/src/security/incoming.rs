@@ -2,7 +2,7 @@ use super::binding::{Binding, Receiver};
 use super::header::{Direction, SealHeader};
 use super::wall::nearest;
 use super::{HEADER_LEN, Keyring, Limits, ReplayWindow, SealKey, TOLERANCE_EPOCHS};
-use crate::peer::{Incarnation, Member, Refusal};
+use crate::peer::{Holder, Incarnation, Member, Peer, Refusal};
 use crate::table::{Slot, Table};
 use alloc::collections::VecDeque;
 
@@ -11,8 +11,12 @@ pub(super) struct Incoming<K> {
     senders: Table<Incarnation, Sender<K>>,
     /// Senders in the order in which they were first heard, for the newcomers' part of the table.
     newcomers: VecDeque<Incarnation>,
+    /// Senders that have proved their address, by whose they are.
+    held: Table<Holder, usize>,
     limits: Shares,
     swept: u64,
+    /// The epoch of the last packet, by the own clock.
+    own: u64,
 }
 
 /// The division of the table between senders that have proved their address and all others.
@@ -21,7 +25,8 @@ pub(super) struct Shares {
     /// Senders in all.
     pub(super) all: usize,
     /// The newcomers among them. A further newcomer takes the place of the oldest one: a node cannot keep others
-    /// out with packets whose answers it cannot receive.
+    /// out with packets whose answers it cannot receive. Of the rest, no holder has more than stays free, so that none
+    /// can keep others out by starting again and again.
     pub(super) newcomers: usize,
 }
 
@@ -33,8 +38,8 @@ impl Shares {
 
 struct Sender<K> {
     member: Member,
-    /// Whether it has shown that it receives where it says that it is.
-    is_settled: bool,
+    /// Who answers for it, once it has shown that it receives where it says that it is.
+    holder: Option<Holder>,
     newest: Epoch<K>,
     /// For packets that the turn of the epoch overtook.
     before: Option<Epoch<K>>,
@@ -57,7 +62,14 @@ pub(super) struct Found<'a> {
 
 impl<K: SealKey> Incoming<K> {
     pub(super) fn new(limits: Shares, seed: u64) -> Self {
-        Self { senders: Table::new(seed), newcomers: VecDeque::new(), limits, swept: 0 }
+        Self {
+            senders: Table::new(seed),
+            newcomers: VecDeque::new(),
+            held: Table::new(seed ^ 1),
+            limits,
+            swept: 0,
+            own: 0,
+        }
     }
 
     pub(super) fn set_limits(&mut self, limits: Shares) {
@@ -78,13 +90,32 @@ impl<K: SealKey> Incoming<K> {
         }
     }
 
-    /// The sender has shown that it receives where it says that it is: newcomers do not displace it any more.
-    pub(super) fn settle(&mut self, id: &Incarnation) {
-        let sender = self.senders.find(id).and_then(|slot| self.senders.get_mut(slot));
-        if let Some(sender) = sender.filter(|sender| !sender.is_settled) {
-            sender.is_settled = true;
-            self.newcomers.retain(|newcomer| newcomer != id);
+    /// The sender has shown that it receives where it says that it is: newcomers do not displace it any more, unless its
+    /// holder has too many already.
+    pub(super) fn settle(&mut self, peer: &Peer) {
+        let (id, holder) = (peer.incarnation, Holder::of(peer));
+        if !self.allows(holder) {
+            self.sweep(self.own);
         }
+        if !self.allows(holder) {
+            return;
+        }
+        let sender = self.senders.find(&id).and_then(|slot| self.senders.get_mut(slot));
+        if let Some(sender) = sender.filter(|sender| sender.holder.is_none()) {
+            sender.holder = Some(holder);
+            self.newcomers.retain(|newcomer| *newcomer != id);
+            let slot = self.held.find_or_insert(holder, || 0);
+            if let Some(held) = self.held.get_mut(slot) {
+                *held += 1;
+            }
+        }
+    }
+
+    /// Whether one more sender of a holder leaves as much free as the holder has then.
+    fn allows(&self, holder: Holder) -> bool {
+        let held = self.held.find(&holder).and_then(|slot| self.held.get(slot)).copied().unwrap_or(0);
+        let settled = self.senders.len().saturating_sub(self.newcomers.len());
+        held + 2 + settled + self.limits.newcomers <= self.limits.all
     }
 
     /// Opens a datagram of `epoch`, which `own` allows, that is bound to `receiver`.
@@ -96,6 +127,7 @@ impl<K: SealKey> Incoming<K> {
         (header, receiver): (&SealHeader, Receiver),
         datagram: &'a mut [u8],
     ) -> Result<Found<'a>, Refusal> {
+        self.own = own;
         let known = self.senders.find(&header.sender);
         if let Some(sender) = known.and_then(|slot| self.senders.get_mut(slot)) {
             let member = sender.member;
@@ -129,27 +161,41 @@ impl<K: SealKey> Incoming<K> {
         {
             self.senders.remove(slot);
         }
-        if self.senders.len() >= self.limits.all && self.swept != own {
-            // Once per epoch: a table full of live senders is not searched for every newcomer.
-            self.swept = own;
-            self.forget_silent(own);
+        if self.senders.len() >= self.limits.all {
+            self.sweep(own);
         }
         if self.senders.len() >= self.limits.all {
             return None;
         }
         self.newcomers.push_back(id);
-        let fresh = || Sender { member, is_settled: false, newest: Epoch::new(epoch), before: None };
+        let fresh = || Sender { member, holder: None, newest: Epoch::new(epoch), before: None };
         Some(self.senders.find_or_insert(id, fresh))
+    }
+
+    /// Once per epoch: a table full of live senders is not searched for every newcomer.
+    fn sweep(&mut self, own: u64) {
+        if self.swept != own {
+            self.swept = own;
+            self.forget_silent(own);
+        }
     }
 
     /// Forgets senders whose newest epoch is too old to be accepted: nothing of theirs can be replayed.
     fn forget_silent(&mut self, own: u64) {
         let silent: alloc::vec::Vec<Slot> = (self.senders.iter())
-            .filter(|(_, sender)| sender.is_settled && sender.newest.number + TOLERANCE_EPOCHS < own)
+            .filter(|(_, sender)| sender.holder.is_some() && sender.newest.number + TOLERANCE_EPOCHS < own)
             .map(|(slot, _)| slot)
             .collect();
         for slot in silent {
-            self.senders.remove(slot);
+            let holder = self.senders.remove(slot).and_then(|sender| sender.holder);
+            let Some(held) = holder.and_then(|holder| self.held.find(&holder)) else { continue };
+            let is_last = self.held.get_mut(held).is_none_or(|count| {
+                *count -= 1;
+                *count == 0
+            });
+            if is_last {
+                self.held.remove(held);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::binding::{Binding, Receiver};
 use super::header::{Direction, SealHeader};
 use super::{Keyring, SealKey, Sealing};
-use crate::peer::{Addressee, Incarnation, Member};
+use crate::peer::{Addressee, Face, Incarnation, Member};
 use crate::table::{Slot, Table};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -32,6 +32,7 @@ impl LinkId {
         match to {
             Addressee::Asked(face) => Self { remote: face.remote, asker: None },
             Addressee::Asker(peer) => Self { remote: peer.face.remote, asker: Some(peer.member) },
+            Addressee::Stranger(peer) => Self { remote: Face::ANY, asker: Some(peer.member) },
         }
     }
 }
@@ -94,7 +95,9 @@ impl<K: SealKey> Outgoing<K> {
         let Some(Sealing { algorithm, hint, key, .. }) = &link.key else { return false };
         let (direction, receiver) = match to {
             Addressee::Asked(face) => (Direction::Request, Receiver::Address(face.remote)),
-            Addressee::Asker(peer) => (Direction::Reply, Receiver::Asker(peer.incarnation)),
+            Addressee::Asker(peer) | Addressee::Stranger(peer) => {
+                (Direction::Reply, Receiver::Asker(peer.incarnation))
+            }
         };
         let header = SealHeader {
             direction,

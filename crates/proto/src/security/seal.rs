@@ -304,6 +304,6 @@ impl<R: Keyring> Suite for Seal<R> {
     }
 
     fn settle(&mut self, peer: &Peer) {
-        self.incoming.settle(&peer.incarnation);
+        self.incoming.settle(peer);
     }
 }

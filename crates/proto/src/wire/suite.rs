@@ -98,7 +98,7 @@ impl Suite for Plain {
     ) -> Result<(), Unsealable> {
         let asker = match to {
             Addressee::Asked(_) => 0,
-            Addressee::Asker(peer) => peer.incarnation.boot as u8,
+            Addressee::Asker(peer) | Addressee::Stranger(peer) => peer.incarnation.boot as u8,
         };
         out.extend_from_slice(&[self.own, asker]);
         Ok(())

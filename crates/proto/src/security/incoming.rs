@@ -38,7 +38,7 @@ impl Shares {
 
 struct Sender<K> {
     member: Member,
-    /// Who answers for it, once it has shown that it receives where it says that it is.
+    /// Its holder, once it has shown that it receives where it says that it is.
     holder: Option<Holder>,
     newest: Epoch<K>,
     /// For packets that the turn of the epoch overtook.

@@ -315,6 +315,8 @@ fn an_erasure_code_keeps_losses_from_xcp() {
                 code(&chain.hosts[1], &key, &gateway),
             ]
         });
+        // The ends meet.
+        std::thread::sleep(Span::from_secs(1));
         let flow = Flow::start(&chain, "cubic_xcp");
         std::thread::sleep(Span::from_secs(5));
         let rate = rates(&[flow], Span::from_secs(6))[0];

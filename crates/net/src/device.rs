@@ -1,7 +1,7 @@
 //! TUN devices at work: set up, routed to, and watched by the runtime.
 
 use crate::prefix::Prefix;
-use rtnetlink::{LinkUnspec, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -15,32 +15,57 @@ pub(crate) fn watched(device: File) -> io::Result<AsyncFd<File>> {
     unsafe { AsyncFd::register_with_interest(device, Interest::READABLE) }.map_err(io::Error::from)
 }
 
-/// Sets a device up, for packets of at most `mtu` bytes: the kernel answers longer ones. What is for `routes` leaves by
-/// it; the routes go with the device.
+/// Sets a device up, for packets of at most `mtu` bytes: the kernel answers longer ones.
 ///
 /// # Errors
 /// What the kernel refused.
-pub(crate) fn set_up(name: String, mtu: u32, routes: Vec<Prefix>) -> io::Result<()> {
-    // A thread of its own: the caller may be within a runtime, in which another cannot be waited for.
+pub(crate) fn set_up(name: String, mtu: u32) -> io::Result<()> {
+    asking(move |handle| async move {
+        let index = nix::net::if_::if_nametoindex(name.as_str())?;
+        let message = LinkUnspec::new_with_index(index).mtu(mtu).up().build();
+        let done = handle.link().set(message).execute().await;
+        done.map_err(|error| io::Error::other(format!("cannot set the device {name} up: {error}")))
+    })
+}
+
+/// Routes prefixes to a device, or no longer. The routes go with the device at the latest.
+///
+/// # Errors
+/// What the kernel refused, such as a route that is there already.
+pub(crate) fn route(name: String, routes: Vec<Prefix>, is_wanted: bool) -> io::Result<()> {
+    asking(move |handle| async move {
+        let index = nix::net::if_::if_nametoindex(name.as_str())?;
+        for route in routes {
+            let (to, bits) = (route.address(), route.bits());
+            let problem = |error: &dyn std::fmt::Display| {
+                io::Error::other(format!(
+                    "cannot change the route to {to}/{bits} by the device {name}: {error}"
+                ))
+            };
+            let message = RouteMessageBuilder::<IpAddr>::new().output_interface(index);
+            let message = message.destination_prefix(to, bits).map_err(|error| problem(&error))?.build();
+            let done = match is_wanted {
+                true => handle.route().add(message).execute().await,
+                false => handle.route().del(message).execute().await,
+            };
+            done.map_err(|error| problem(&error))?;
+        }
+        Ok(())
+    })
+}
+
+/// Asks the kernel by netlink. A thread of its own: the caller may be within a runtime, in which another cannot be
+/// waited for.
+fn asking<F: Future<Output = io::Result<()>>>(
+    ask: impl FnOnce(Handle) -> F + Send + 'static,
+) -> io::Result<()> {
     let body = move || {
         crate::daemon::runtime()?.block_on(async {
             let (connection, handle, _) = rtnetlink::new_connection()?;
             let connection = tokio::spawn(connection);
-            let index = nix::net::if_::if_nametoindex(name.as_str())?;
-            let message = LinkUnspec::new_with_index(index).mtu(mtu).up().build();
-            let done = handle.link().set(message).execute().await;
-            done.map_err(|error| io::Error::other(format!("cannot set the device {name} up: {error}")))?;
-            for route in routes {
-                let (to, bits) = (route.address(), route.bits());
-                let problem = |error: &dyn std::fmt::Display| {
-                    io::Error::other(format!("cannot route {to}/{bits} by the device {name}: {error}"))
-                };
-                let message = RouteMessageBuilder::<IpAddr>::new().output_interface(index);
-                let message = message.destination_prefix(to, bits).map_err(|error| problem(&error))?;
-                handle.route().add(message.build()).execute().await.map_err(|error| problem(&error))?;
-            }
+            let done = ask(handle).await;
             connection.abort();
-            Ok(())
+            done
         })
     };
     std::thread::spawn(body).join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))

@@ -3,7 +3,7 @@
 
 use crate::clock;
 use crate::daemon::{Signals, runtime};
-use crate::device::{set_up, watched};
+use crate::device::{route, set_up, watched};
 use crate::driver::{Driver, DriverStats};
 use crate::endpoint::{BindError, Endpoint};
 use crate::operate::notify::Notifier;
@@ -28,6 +28,8 @@ use tokio::signal::unix::{SignalKind, signal};
 const MOST_AT_ONCE: usize = 64;
 /// Frames that wait for the socket at most. More packets wait in the device, whose queue the kernel bounds.
 const MOST_WAITING: usize = 256;
+/// Time between two looks whether the other end is there.
+const LOOK: Duration = Duration::from_millis(100);
 /// A frame's own bytes at most: parity has eight, its shard two and one to be even.
 const FRAME_OVERHEAD: u32 = 11;
 /// The least that IPv6 asks of a link (RFC 8200, section 5).
@@ -44,7 +46,7 @@ pub struct FecOptions {
     pub device: String,
     /// Bytes of the longest packet that the path to the other end takes, IP header included.
     pub path_mtu: u32,
-    /// Prefixes that are routed to the device.
+    /// Prefixes that are routed to the device while the other end answers.
     pub routes: Vec<Prefix>,
     /// The only device by which the other end is reached.
     pub by: Option<String>,
@@ -108,6 +110,10 @@ impl FecError {
 pub struct FecHost {
     driver: Driver<FecNode<HopSuite>>,
     device: AsyncFd<File>,
+    name: String,
+    routes: Vec<Prefix>,
+    /// The routes are set: the other end takes what comes by them.
+    is_routed: bool,
     listen: SocketAddr,
     peer: SocketAddr,
     mtu: u32,
@@ -134,13 +140,19 @@ impl FecHost {
         let mtu = room(options.path_mtu, peer.ip(), suite.overhead() as u32)?;
         let device = tun::open(&options.device)
             .map_err(|cause| FecError::Device { name: options.device.clone(), cause })?;
-        set_up(options.device.clone(), mtu, options.routes.clone())?;
+        set_up(options.device.clone(), mtu)?;
+        // A route that cannot be set is told now, and not when the other end answers.
+        route(options.device.clone(), options.routes.clone(), true)?;
+        route(options.device.clone(), options.routes.clone(), false)?;
         // Packets come by it from addresses that are elsewhere.
         let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{}/rp_filter", options.device), "0");
         let node = FecNode::new(options.code, Face::towards(other), suite);
         Ok(Self {
             driver: Driver::new(node, endpoint)?,
             device: watched(device)?,
+            name: options.device.clone(),
+            routes: options.routes.clone(),
+            is_routed: false,
             listen,
             peer,
             mtu,
@@ -165,7 +177,7 @@ impl FecHost {
         let mut status = Status::new("fec", self.listen, node.suite(), sockets, &self.record);
         let block = end.plan().block();
         status.code = Some(Code {
-            is_met: node.is_met(),
+            is_up: self.is_routed,
             packets_to: sent.packets,
             parity_to: sent.parity,
             packets_from: got.packets,
@@ -193,6 +205,7 @@ impl FecHost {
         let mut signals = Signals::new()?;
         let mut hangup = signal(SignalKind::hangup())?;
         let mut notifier = Notifier::ready();
+        let mut looks = tokio::time::interval(LOOK);
         let mut ticks = tokio::time::interval(every.unwrap_or(Duration::from_secs(3600)));
         ticks.tick().await;
         loop {
@@ -202,15 +215,30 @@ impl FecHost {
                 () = signals.recv() => return Ok(()),
                 () = notifier.beat() => {}
                 _ = hangup.recv() => reload(self.driver.node_mut().suite_mut()),
+                _ = looks.tick() => {}
                 _ = ticks.tick() => tell(self),
                 inquiry = desk.next() => inquiry.answer(self.status()),
                 done = self.driver.turn() => done?,
                 // Readiness is kept until a read finds nothing.
                 ready = self.device.readable(), if has_room => ready?.retain_ready(),
             }
+            self.follow()?;
             self.take()?;
             self.give();
         }
+    }
+
+    /// Sets the routes when the other end takes packets, and withdraws them when it is gone: then packets take the plain
+    /// path.
+    fn follow(&mut self) -> io::Result<()> {
+        let is_heard = self.driver.node().is_heard(clock::now());
+        if is_heard != self.is_routed {
+            route(self.name.clone(), self.routes.clone(), is_heard)?;
+            self.is_routed = is_heard;
+            let meaning = if is_heard { "answers" } else { "is silent: packets take the plain path" };
+            tracing::info!("the other end, {}, {meaning}", self.peer);
+        }
+        Ok(())
     }
 
     /// Hands packets of the kernel to the code.

@@ -116,7 +116,7 @@ fn head(out: &mut String, name: &str, status: &Status) -> std::fmt::Result {
 
 fn code_of(out: &mut String, code: &Code) -> std::fmt::Result {
     let Code { packets_to, parity_to, packets_from, restored_from, given_up_from, loss_to, block, .. } = code;
-    let met = if code.is_met { "" } else { "; the other end has not spoken yet" };
+    let met = if code.is_up { "" } else { "; the other end is silent, and packets take the plain path" };
     writeln!(
         out,
         "  to the other end: {packets_to} packets and {parity_to} of parity, {} after each {}; {:.2} % of the packets get \

@@ -54,7 +54,7 @@ impl Tunnel {
         let names = [carry_device(config.port()), pass_device(config.port())];
         let [device, pass] = [tun::open(&names[0])?, tun::open(&names[1])?];
         for name in &names {
-            set_up(name.clone(), config.carry_mtu(), Vec::new())?;
+            set_up(name.clone(), config.carry_mtu())?;
             // Packets come by it from addresses that are elsewhere.
             let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "0");
         }

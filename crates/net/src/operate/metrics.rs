@@ -311,6 +311,7 @@ impl Snapshot {
 
 /// The erasure code of `starhop fec`.
 fn code_of(writer: &mut Writer<'_>, code: &Code) -> fmt::Result {
+    writer.gauge("code_up", "Whether the other end takes packets", f64::from(u8::from(code.is_up)))?;
     writer.counter("code_sent_packets", "Packets sent to the other end", code.packets_to)?;
     writer.counter("code_sent_parity_packets", "Parity packets sent to the other end", code.parity_to)?;
     writer.counter(

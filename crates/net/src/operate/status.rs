@@ -177,8 +177,8 @@ pub struct CarriedPackets {
 /// The erasure code between this host and another.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Code {
-    /// Whether the other end has spoken.
-    pub is_met: bool,
+    /// Whether the other end takes packets; while it does not, they take the plain path.
+    pub is_up: bool,
     /// Packets sent to the other end.
     pub packets_to: u64,
     /// Parity packets sent there.

@@ -5,7 +5,7 @@
 //! | 0 packet | number u32, place in its block u8, the packet |
 //! | 1 parity | number of the block's first packet u32, packets u8, parity packets u8, place among them u8, shard |
 //! | 2 report | packets u32, lost u32, runs of lost packets u32, all since the start and modulo 2^32 |
-//! | 3 hello | token u32, echo u32 |
+//! | 3 hello | token u32, echo u32, whether the sender counts the receiver's frames u8 |
 //!
 //! A shard is a packet with its length in front (u16), filled up with zeros to the longest of its block.
 
@@ -44,6 +44,8 @@ pub enum FecFrame<'a> {
         token: u32,
         /// The number that the sender last got from the receiver; 0 before that.
         echo: u32,
+        /// The sender counts the receiver's frames.
+        is_met: bool,
     },
 }
 
@@ -105,8 +107,13 @@ impl<'a> FecFrame<'a> {
             }
             HELLO => {
                 let (token, rest) = word(rest)?;
-                let (echo, _) = word(rest)?;
-                Ok(Self::Hello { token, echo })
+                let (echo, rest) = word(rest)?;
+                let &met = rest.first().ok_or(FrameError::TooShort)?;
+                if met > 1 {
+                    Err(FrameError::Impossible)
+                } else {
+                    Ok(Self::Hello { token, echo, is_met: met == 1 })
+                }
             }
             other => Err(FrameError::UnknownKind(other)),
         }
@@ -131,9 +138,10 @@ impl<'a> FecFrame<'a> {
                 out.push(REPORT);
                 [packets, lost, runs].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
             }
-            Self::Hello { token, echo } => {
+            Self::Hello { token, echo, is_met } => {
                 out.push(HELLO);
                 [token, echo].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+                out.push(u8::from(is_met));
             }
         }
     }
@@ -183,7 +191,7 @@ mod tests {
             FecFrame::Packet { number: u32::MAX, place: 7, packet: b"abc" },
             FecFrame::Parity { first: 5, packets: 20, parity: 3, place: 2, shard: &shard },
             FecFrame::Report(FecReport { packets: 9, lost: 2, runs: 1 }),
-            FecFrame::Hello { token: u32::MAX, echo: 7 },
+            FecFrame::Hello { token: u32::MAX, echo: 7, is_met: true },
         ] {
             let bytes = frame.to_bytes();
             assert_eq!(FecFrame::parse(&bytes), Ok(frame));

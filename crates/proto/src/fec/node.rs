@@ -4,7 +4,7 @@
 //! which is bound to the address that it is sent to. Neither end asks the other for anything, so neither sends more
 //! than it is given, but for its parity.
 
-use super::greeting::{Greeting, Verdict};
+use super::greeting::{Greeting, Hello, Verdict};
 use super::{FecConfig, FecEnd, FecFrame};
 use crate::node::{Node, Transmit};
 use crate::peer::{Addressee, Face};
@@ -80,6 +80,12 @@ impl<C: Suite> FecNode<C> {
         self.greeting.is_met()
     }
 
+    /// Whether the other end takes what is sent to it. It does not before the two have met, and after 3.5 s of silence
+    /// it is gone.
+    pub fn is_heard(&self, now: Instant) -> bool {
+        self.greeting.is_heard(now)
+    }
+
     /// The number of this start for the other end; 0 where the suite asks for no proof.
     fn token(&mut self) -> u32 {
         self.suite.token(self.other.remote).unwrap_or(0)
@@ -106,14 +112,14 @@ impl<C: Suite> Node for FecNode<C> {
         }
         let start = opened.peer.incarnation;
         match FecFrame::parse(opened.packet) {
-            Ok(FecFrame::Hello { token, echo }) => {
-                let own = self.token();
-                if self.greeting.on_hello(start, own, (token, echo)) == (Verdict::New { is_another: true }) {
+            Ok(FecFrame::Hello { token, echo, is_met }) => {
+                let (own, hello) = (self.token(), Hello { token, echo, is_met });
+                if self.greeting.on_hello(now, start, own, hello) == (Verdict::New { is_another: true }) {
                     self.end.other_began_anew();
                     self.stats.starts += 1;
                 }
             }
-            Ok(_) if !self.greeting.counts(start) => self.stats.untimely_frames += 1,
+            Ok(_) if !self.greeting.on_frame(now, start) => self.stats.untimely_frames += 1,
             Ok(_) | Err(_) => {
                 self.stats.bad_frames += u64::from(self.end.on_frame(now, opened.packet).is_err());
             }
@@ -144,7 +150,7 @@ impl<C: Suite> Node for FecNode<C> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        [self.end.poll_timeout(), self.greeting.due()].into_iter().flatten().min()
+        Some(self.end.poll_timeout().map_or(self.greeting.due(), |at| at.min(self.greeting.due())))
     }
 }
 
@@ -184,7 +190,7 @@ mod tests {
         /// Hellos go there and back.
         fn meet(&mut self) {
             (0..2_000).for_each(|_| self.step());
-            assert!(self.ends.iter().all(FecNode::is_met));
+            assert!(self.ends.iter().all(|end| end.is_met() && end.is_heard(self.now)));
         }
 
         /// A millisecond of both ends; what the second one hands on is kept.
@@ -238,8 +244,8 @@ mod tests {
         let mut late = Vec::new();
         assert!(pair.ends[0].poll_transmit(pair.now, &mut late).is_some());
         pair.ends[0] = node(2, 33);
-        pair.step();
-        pair.step();
+        assert!(!pair.ends[0].is_heard(pair.now));
+        pair.meet();
         pair.send(100);
         assert_eq!(pair.came.len(), 200);
         let face = Face { remote: address(1), local: address(2) };
@@ -250,6 +256,31 @@ mod tests {
         pair.ends[1].send(pair.now, b"there".to_vec());
         pair.step();
         assert_eq!(pair.ends[0].poll_packet().as_deref(), Some(&b"there"[..]));
+    }
+
+    #[test]
+    fn ends_meet_whatever_is_lost_and_silence_is_noticed() {
+        for seed in 0..50 {
+            let mut pair = Pair {
+                ends: [node(2, 11), node(1, 22)],
+                now: Instant::ZERO,
+                rng: Rng::new(seed),
+                loss: 0.4,
+                came: Vec::new(),
+            };
+            let is_heard = |pair: &Pair| pair.ends.iter().all(|end| end.is_heard(pair.now));
+            let met = (0..10_000).find(|_| {
+                pair.step();
+                is_heard(&pair)
+            });
+            assert!(met.is_some(), "seed {seed}");
+            pair.loss = 1.0;
+            (0..3_500).for_each(|_| pair.step());
+            assert!(!pair.ends[0].is_heard(pair.now) && !pair.ends[1].is_heard(pair.now));
+            pair.loss = 0.0;
+            (0..1_100).for_each(|_| pair.step());
+            assert!(is_heard(&pair), "seed {seed}");
+        }
     }
 
     /// Plain packets have no replay windows; an end that starts anew has empty ones, too.

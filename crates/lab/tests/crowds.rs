@@ -54,7 +54,7 @@ fn small_files_that_arrive_at_four_fifths_of_the_load_take_less_than_three_times
     let (took, median, p99) = (alone.completion_s.max, many.completion_s.p50, many.completion_s.p99);
     println!("alone {took} s; median {median} s, p99 {p99} s; {} timeouts", many.timeouts);
     assert_eq!((many.completed, many.timeouts), (1500, 0));
-    // Who comes first finds hops that nobody has measured.
+    // The first arrivals find hops that nobody has measured.
     assert!(p99 <= 3.0 * took && median <= took, "alone {took} s, median {median} s, p99 {p99} s");
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn watched(device: File) -> io::Result<AsyncFd<File>> {
 /// Sets a device up, for packets of at most `mtu` bytes: the kernel answers longer ones.
 ///
 /// # Errors
-/// What the kernel refused.
+/// A refusal of the kernel.
 pub(crate) fn set_up(name: String, mtu: u32) -> io::Result<()> {
     asking(move |handle| async move {
         let index = nix::net::if_::if_nametoindex(name.as_str())?;
@@ -31,7 +31,7 @@ pub(crate) fn set_up(name: String, mtu: u32) -> io::Result<()> {
 /// Routes prefixes to a device, or no longer. The routes go with the device at the latest.
 ///
 /// # Errors
-/// What the kernel refused, such as a route that is there already.
+/// A refusal of the kernel, such as for a route that is there already.
 pub(crate) fn route(name: String, routes: Vec<Prefix>, is_wanted: bool) -> io::Result<()> {
     asking(move |handle| async move {
         let index = nix::net::if_::if_nametoindex(name.as_str())?;

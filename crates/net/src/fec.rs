@@ -83,7 +83,7 @@ pub enum FecError {
     Narrow {
         /// The path's.
         path: u32,
-        /// What is left.
+        /// The rest for packets.
         left: u32,
     },
     /// The socket cannot send to that IP version.
@@ -297,7 +297,7 @@ fn reload(suite: &mut HopSuite) {
     }
 }
 
-/// What is told of an end that works, and how often.
+/// A listener to an end that works, and the time between two calls.
 #[derive(Clone, Copy)]
 pub struct Ticks<'a> {
     /// Time between two calls; `None` is once, at the end.

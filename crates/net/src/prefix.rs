@@ -13,7 +13,7 @@ impl Prefix {
     /// Reads `192.0.2.0/24`, or an address alone.
     ///
     /// # Errors
-    /// What is wrong, as the end of a sentence about the text.
+    /// The fault, as the end of a sentence about the text.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let wrong = "which is no prefix such as 192.0.2.0/24";
         let (address, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));

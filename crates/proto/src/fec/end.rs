@@ -86,12 +86,12 @@ impl FecEnd {
         self.encoder.loss()
     }
 
-    /// What it sent.
+    /// Counters of its encoder.
     pub fn sent(&self) -> FecEncoderStats {
         self.encoder.stats()
     }
 
-    /// What it handed on, other starts of the other end included.
+    /// Counters of its decoders, for all starts of the other end.
     pub fn stats(&self) -> FecDecoderStats {
         let (now, before) = (self.decoder.stats(), self.before);
         FecDecoderStats {

@@ -137,7 +137,7 @@ fn stream(site: &Site, count: u32) -> Vec<u32> {
 }
 
 fn what_is_lost_is_restored() {
-    const COUNT: u32 = 8_000;
+    const COUNT: u32 = 5_000;
     let count = |of: &Value, field: &str| of[field].as_u64().expect("a count");
     timing::measure(|| {
         let site = Site::new(&[TERRESTRIAL, SATELLITE]);
@@ -157,9 +157,9 @@ fn what_is_lost_is_restored() {
         assert!(parity < 0.3, "{sent}");
         assert!((0.01..0.03).contains(&sent["loss_to"].as_f64().expect("a share")), "{sent}");
         assert_eq!((&state["role"], &state["code"]["is_up"]), (&"fec".into(), &true.into()));
-        assert!(state["code"]["restored_from"].as_u64() > Some(80), "{state}");
+        assert!(state["code"]["restored_from"].as_u64() > Some(50), "{state}");
         // At most one packet in 100,000 is to stay lost, once the loss is known. A gap is held for 120 ms.
-        let is_whole = plain < 7_950 && came.len() as u32 >= COUNT - 2;
+        let is_whole = plain < 4_960 && came.len() as u32 >= COUNT - 2;
         if is_whole { Ok(()) } else { Err(format!("{plain} plain, {} with the code: {got}", came.len())) }
     });
 }

@@ -44,21 +44,32 @@ fn check_report(file: &Path) {
 
 #[test]
 fn every_output_of_every_shipped_scenario_can_be_had_and_no_plot_is_empty() {
+    let scenarios = scenarios();
+    assert!(scenarios.len() > 30, "{} scenarios are shipped", scenarios.len());
+    // Two processors share the work; neighbours in the list cost about the same.
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            let files = scenarios.iter().skip(half).step_by(2);
+            scope.spawn(move || check_outputs(files));
+        }
+    });
+}
+
+/// Checks all outputs of scenarios, one after the other.
+fn check_outputs<'a>(files: impl Iterator<Item = &'a PathBuf>) {
     let scratch = TempDir::new().expect("a directory");
     let path = |name: &str| scratch.path().join(name);
     let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
-    let scenarios = scenarios();
-    assert!(scenarios.len() > 30, "{} scenarios are shipped", scenarios.len());
-    for file in scenarios {
+    for file in files {
         // The run is long enough for each flow to run for some seconds.
-        let scenario = load(&file, &[]).expect("a scenario");
+        let scenario = load(file, &[]).expect("a scenario");
         let last_start = scenario.flows.iter().map(|flow| flow.start).max().expect("a flow");
         let duration = format!("duration={}s", last_start.as_secs_f64() + 3.0);
         let (json, report) = (path("result.json"), path("report.html"));
         let series = path(file.file_stem().and_then(|name| name.to_str()).expect("a name"));
         starhop(&[
             "sim",
-            &text(&file),
+            &text(file),
             "--quiet",
             "--set",
             &duration,

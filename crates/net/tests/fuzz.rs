@@ -15,7 +15,7 @@ use starhop_proto::wire::Suite;
 use std::net::SocketAddr;
 
 /// Run time of each target unless BOLERO_RANDOM_TEST_TIME_MS says otherwise.
-const TEST_TIME: core::time::Duration = core::time::Duration::from_secs(3);
+const TEST_TIME: core::time::Duration = core::time::Duration::from_secs(2);
 
 const NOW: Instant = Instant::from_nanos(1_000_000_000_000);
 const UNIX: u64 = 1_790_000_000_000_000_000;

@@ -1,16 +1,79 @@
 //! TUN devices at work: set up, routed to, and watched by the runtime.
 
 use crate::prefix::Prefix;
+use crate::sys::tun;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+/// Packets taken from a device before others have their turn.
+pub(crate) const MOST_AT_ONCE: usize = 64;
+/// The longest packet of IP.
+const LONGEST: usize = 65_536;
+
+/// A device that the runtime watches. It goes when this is dropped.
+pub(crate) struct Device {
+    file: AsyncFd<File>,
+    buffer: Vec<u8>,
+}
+
+impl Device {
+    /// Makes a device and sets it up, for packets of at most `mtu` bytes: the kernel answers longer ones.
+    ///
+    /// # Errors
+    /// TUN devices are not to be had here, or there is a device of the name.
+    pub(crate) fn open(name: &str, mtu: u32) -> io::Result<Self> {
+        Ok(Self { file: watched(unwatched(name, mtu)?)?, buffer: vec![0; LONGEST] })
+    }
+
+    /// Returns when there are packets to be read.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        // Readiness is kept until a read finds nothing.
+        self.file.readable().await.map(|mut guard| guard.retain_ready())
+    }
+
+    /// The next packet; `None` when there is none.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub(crate) fn read(&mut self) -> io::Result<Option<&[u8]>> {
+        let buffer = &mut self.buffer;
+        let read = self.file.try_io(Interest::READABLE, |device| {
+            let mut device: &File = device;
+            device.read(buffer)
+        });
+        match read {
+            Ok(len) => Ok(Some(&self.buffer[..len])),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands a packet to the kernel. False if the kernel does not take it.
+    pub(crate) fn give(&self, packet: &[u8]) -> bool {
+        let mut device = self.file.get_ref();
+        device.write(packet).is_ok()
+    }
+}
+
+/// Makes a device that nobody watches, because it is only written to.
+///
+/// # Errors
+/// As [`Device::open`].
+pub(crate) fn unwatched(name: &str, mtu: u32) -> io::Result<File> {
+    let file = tun::open(name)?;
+    set_up(name.to_owned(), mtu)?;
+    // Packets come by it from addresses that are elsewhere.
+    let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "0");
+    Ok(file)
+}
+
 /// Has the runtime watch a device.
 #[allow(unsafe_code, reason = "tokio cannot see that the descriptor stays the same while it is registered")]
-pub(crate) fn watched(device: File) -> io::Result<AsyncFd<File>> {
+fn watched(device: File) -> io::Result<AsyncFd<File>> {
     // SAFETY: the file owns its descriptor, which stays open, and the same, until the AsyncFd is dropped.
     unsafe { AsyncFd::register_with_interest(device, Interest::READABLE) }.map_err(io::Error::from)
 }
@@ -19,7 +82,7 @@ pub(crate) fn watched(device: File) -> io::Result<AsyncFd<File>> {
 ///
 /// # Errors
 /// A refusal of the kernel.
-pub(crate) fn set_up(name: String, mtu: u32) -> io::Result<()> {
+fn set_up(name: String, mtu: u32) -> io::Result<()> {
     asking(move |handle| async move {
         let index = nix::net::if_::if_nametoindex(name.as_str())?;
         let message = LinkUnspec::new_with_index(index).mtu(mtu).up().build();

@@ -3,7 +3,7 @@
 
 use crate::clock;
 use crate::daemon::{Signals, runtime};
-use crate::device::{route, set_up, watched};
+use crate::device::{Device, MOST_AT_ONCE, route};
 use crate::driver::{Driver, DriverStats};
 use crate::endpoint::{BindError, Endpoint};
 use crate::operate::notify::Notifier;
@@ -11,21 +11,15 @@ use crate::operate::transfers::Record;
 use crate::operate::{Code, Desk, Status};
 use crate::prefix::Prefix;
 use crate::security::HopSuite;
-use crate::sys::tun;
 use starhop_proto::fec::{FecConfig, FecNode};
 use starhop_proto::gateway::FlowKey;
 use starhop_proto::peer::Face;
 use starhop_proto::wire::Suite;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Packets taken from the device before others have their turn.
-const MOST_AT_ONCE: usize = 64;
 /// Frames that wait for the socket at most. More packets wait in the device, whose queue the kernel bounds.
 const MOST_WAITING: usize = 256;
 /// Time between two looks whether the other end is there.
@@ -100,7 +94,7 @@ pub enum FecError {
 }
 
 impl FecError {
-    /// Whether another machine could do it.
+    /// Says that another machine could do it.
     pub fn is_of_this_machine(&self) -> bool {
         matches!(self, Self::Device { .. })
     }
@@ -109,7 +103,7 @@ impl FecError {
 /// An end at work.
 pub struct FecHost {
     driver: Driver<FecNode<HopSuite>>,
-    device: AsyncFd<File>,
+    device: Device,
     name: String,
     routes: Vec<Prefix>,
     /// The routes are set: the other end takes what comes by them.
@@ -119,7 +113,6 @@ pub struct FecHost {
     mtu: u32,
     looped: u64,
     refused: u64,
-    buffer: Vec<u8>,
     record: Record,
 }
 
@@ -138,18 +131,15 @@ impl FecHost {
         }
         let other = endpoint.address_of(peer).ok_or(FecError::Version { peer, listen })?;
         let mtu = room(options.path_mtu, peer.ip(), suite.overhead() as u32)?;
-        let device = tun::open(&options.device)
+        let device = Device::open(&options.device, mtu)
             .map_err(|cause| FecError::Device { name: options.device.clone(), cause })?;
-        set_up(options.device.clone(), mtu)?;
         // A route that cannot be set is told now, and not when the other end answers.
         route(options.device.clone(), options.routes.clone(), true)?;
         route(options.device.clone(), options.routes.clone(), false)?;
-        // Packets come by it from addresses that are elsewhere.
-        let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{}/rp_filter", options.device), "0");
         let node = FecNode::new(options.code, Face::towards(other), suite);
         Ok(Self {
             driver: Driver::new(node, endpoint)?,
-            device: watched(device)?,
+            device,
             name: options.device.clone(),
             routes: options.routes.clone(),
             is_routed: false,
@@ -158,7 +148,6 @@ impl FecHost {
             mtu,
             looped: 0,
             refused: 0,
-            buffer: vec![0; 65_536],
             record: Record::default(),
         })
     }
@@ -219,8 +208,7 @@ impl FecHost {
                 _ = ticks.tick() => tell(self),
                 inquiry = desk.next() => inquiry.answer(self.status()),
                 done = self.driver.turn() => done?,
-                // Readiness is kept until a read finds nothing.
-                ready = self.device.readable(), if has_room => ready?.retain_ready(),
+                ready = self.device.readable(), if has_room => ready?,
             }
             self.follow()?;
             self.take()?;
@@ -247,16 +235,7 @@ impl FecHost {
             if self.driver.node().end().waiting() >= MOST_WAITING {
                 return Ok(());
             }
-            let buffer = &mut self.buffer;
-            let read = self.device.try_io(Interest::READABLE, |device| {
-                let mut device: &File = device;
-                device.read(buffer)
-            });
-            let packet = match read {
-                Ok(len) => &self.buffer[..len],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            };
+            let Some(packet) = self.device.read()? else { return Ok(()) };
             // The kernel itself speaks on the device, of neighbours and of groups.
             let Some(key) = FlowKey::of(packet).filter(FlowKey::is_routed) else { continue };
             if (key.to, key.protocol) == (self.peer.ip(), UDP)
@@ -273,8 +252,7 @@ impl FecHost {
     /// Hands packets of the other end to the kernel.
     fn give(&mut self) {
         while let Some(packet) = self.driver.node_mut().poll_packet() {
-            let mut device = self.device.get_ref();
-            self.refused += u64::from(device.write(&packet).is_err());
+            self.refused += u64::from(!self.device.give(&packet));
         }
     }
 }

@@ -33,12 +33,12 @@ impl Prefix {
         self.bits
     }
 
-    /// Whether it is of IPv4.
+    /// It is of IPv4.
     pub fn is_ipv4(self) -> bool {
         self.address.is_ipv4()
     }
 
-    /// Whether an address begins as it does.
+    /// An address begins as it does.
     pub fn contains(self, address: IpAddr) -> bool {
         let differing = match (self.address, address) {
             (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,

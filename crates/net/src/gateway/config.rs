@@ -93,6 +93,12 @@ impl Written {
             ("peer", format!("{:?}", self.peer)),
         ]
     }
+
+    /// Those of them that `new` has with other values.
+    fn lasting_changes(&self, new: &Self) -> impl Iterator<Item = &'static str> + use<> {
+        let pairs = self.lasting().into_iter().zip(new.lasting());
+        pairs.filter(|(old, new)| old != new).map(|((field, _), _)| field)
+    }
 }
 
 /// The treatment of connections of some kind; the first policy that matches wins.
@@ -221,9 +227,7 @@ impl GatewayConfig {
     /// As [`GatewayConfig::load`]; or a key has changed that needs a restart.
     pub(super) fn renewed(&self) -> Result<Self, GatewayConfigError> {
         let new = Self::load(&self.path)?;
-        let pairs = self.written.lasting().into_iter().zip(new.written.lasting());
-        let changed = pairs.filter(|(old, new)| old != new).map(|((field, _), _)| field).next();
-        match changed {
+        match self.written.lasting_changes(&new.written).next() {
             Some(field) => Err(new.wrong(field, "has changed, which takes a restart")),
             None => Ok(new),
         }
@@ -576,10 +580,7 @@ mod tests {
     #[test]
     fn keys_that_need_a_restart_are_named() {
         let config = |text: &str| GatewayConfig::parse(text, Path::new("gateway.toml")).unwrap().written;
-        let changed = |text: &str| {
-            let pairs = config(GOOD).lasting().into_iter().zip(config(text).lasting());
-            pairs.filter(|(old, new)| old != new).map(|((field, _), _)| field).collect::<Vec<_>>()
-        };
+        let changed = |text: &str| config(GOOD).lasting_changes(&config(text)).collect::<Vec<_>>();
         assert_eq!(changed(&GOOD.replace("lan0", "lan1")), [""; 0]);
         assert_eq!(changed(&format!("nat = true\nhold_seconds = 9\nmax_connections = 7\n{GOOD}")), [""; 0]);
         assert_eq!(changed(&GOOD.replace("4433", "4444")), ["peer"]);

@@ -2,20 +2,15 @@
 
 use super::config::GatewayConfig;
 use super::policy::CarryPolicies;
-use crate::device::{set_up, watched};
+use crate::device::{Device, MOST_AT_ONCE, unwatched};
 use crate::security::{GatewayBond, HopSuite};
-use crate::sys::tun;
 use crate::transparent::firewall::{carry_device, pass_device};
 use starhop_proto::gateway::{FlowKey, Gateway};
 use starhop_proto::time::{Duration, Instant};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use std::io::{self, Write};
 
-/// Packets taken from the device before others have their turn.
-const MOST_AT_ONCE: usize = 64;
 /// Where a flow came from is forgotten after this time without a packet, as the firewall does.
 const FORGET_AFTER: Duration = Duration::from_secs(300);
 /// Flows of peers that are remembered; answers to others go to the first peer.
@@ -32,7 +27,7 @@ struct Origin {
 /// Users' packets between the kernel and the gateway.
 pub(super) struct Tunnel {
     /// The kernel gives packets to be carried, and takes those that peers carried here.
-    device: AsyncFd<File>,
+    device: Device,
     /// The kernel takes packets that are not carried after all; nobody answers them by the other device.
     pass: File,
     policies: CarryPolicies,
@@ -40,7 +35,6 @@ pub(super) struct Tunnel {
     /// By the flow of the answers.
     origins: BTreeMap<FlowKey, Origin>,
     next_sweep: Instant,
-    buffer: Vec<u8>,
     /// Packets that the kernel did not take.
     refused: u64,
 }
@@ -52,18 +46,12 @@ impl Tunnel {
     /// When TUN devices are not to be had here.
     pub(super) fn open(now: Instant, config: &GatewayConfig) -> io::Result<Self> {
         let names = [carry_device(config.port()), pass_device(config.port())];
-        let [device, pass] = [tun::open(&names[0])?, tun::open(&names[1])?];
-        for name in &names {
-            set_up(name.clone(), config.carry_mtu())?;
-            // Packets come by it from addresses that are elsewhere.
-            let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "0");
-        }
-        let device = watched(device)?;
-        let buffer = vec![0; 65_536];
+        let device = Device::open(&names[0], config.carry_mtu())?;
+        let pass = unwatched(&names[1], config.carry_mtu())?;
         let policies = config.carry_policies();
         let next_sweep = now + FORGET_AFTER;
         let (intercepts, origins) = (config.intercepts(), BTreeMap::new());
-        Ok(Self { device, pass, policies, intercepts, origins, next_sweep, buffer, refused: 0 })
+        Ok(Self { device, pass, policies, intercepts, origins, next_sweep, refused: 0 })
     }
 
     /// Follows another configuration.
@@ -74,8 +62,7 @@ impl Tunnel {
 
     /// Returns when there are packets to be carried.
     pub(super) async fn readable(&self) -> io::Result<()> {
-        // Readiness is kept until a read finds nothing.
-        self.device.readable().await.map(|mut guard| guard.retain_ready())
+        self.device.readable().await
     }
 
     /// Hands packets of the kernel to the gateway. Those that it does not carry take the plain path.
@@ -88,17 +75,7 @@ impl Tunnel {
         gateway: &mut Gateway<GatewayBond, HopSuite>,
     ) -> io::Result<()> {
         for _ in 0..MOST_AT_ONCE {
-            let buffer = &mut self.buffer;
-            let read = self.device.try_io(Interest::READABLE, |device| {
-                let mut device: &File = device;
-                device.read(buffer)
-            });
-            let len = match read {
-                Ok(len) => len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            let packet = &self.buffer[..len];
+            let Some(packet) = self.device.read()? else { return Ok(()) };
             // The kernel itself speaks on the device, of neighbours and of groups.
             let Some(key) = FlowKey::of(packet).filter(FlowKey::is_routed) else { continue };
             let origin = self.origins.get(&key).or_else(|| self.origins.get(&pair(key)));
@@ -129,8 +106,7 @@ impl Tunnel {
                     self.origins.insert(answers, origin);
                 }
             }
-            let mut device = self.device.get_ref();
-            self.refused += u64::from(device.write(&packet.bytes).is_err());
+            self.refused += u64::from(!self.device.give(&packet.bytes));
         }
         if self.next_sweep <= now {
             self.next_sweep = now + FORGET_AFTER.scaled(1, 4);

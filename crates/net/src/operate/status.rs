@@ -177,7 +177,7 @@ pub struct CarriedPackets {
 /// The erasure code between this host and another.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Code {
-    /// Whether the other end takes packets; while it does not, they take the plain path.
+    /// The other end takes packets. While it does not, they take the plain path.
     pub is_up: bool,
     /// Packets sent to the other end.
     pub packets_to: u64,

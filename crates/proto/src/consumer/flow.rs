@@ -332,7 +332,7 @@ impl<S: Sink> Flow<S> {
         let Some(requester) = shared.uplinks.get_mut(heard.link) else { return 0 };
         let missing = |after, before| requester.missing_between(after, before);
         let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut shared.repairs);
-        self.set_patience(heard.seen.hop_waited);
+        self.rto.set_patience(self.intake.patience_for_turn());
         let unexplained = requester.settle(explained, heard.lost);
         if unexplained > 0 {
             self.intake.on_unexplained_loss(now, &mut shared.repairs);

@@ -1,8 +1,6 @@
 //! One end of a pair of hosts that protect each other's packets.
 
-use super::{
-    FecConfig, FecDecoder, FecDecoderStats, FecEncoder, FecEncoderStats, FecPlan, FecReport, FrameError,
-};
+use super::{FecConfig, FecDecoder, FecDecoderStats, FecEncoder, FecEncoderStats, FecPlan, FrameError};
 use crate::time::Instant;
 use alloc::vec::Vec;
 
@@ -99,10 +97,5 @@ impl FecEnd {
             repaired: before.repaired + now.repaired,
             given_up: before.given_up + now.given_up,
         }
-    }
-
-    /// The losses that it saw since the other end's start.
-    pub fn seen(&self) -> FecReport {
-        self.decoder.report()
     }
 }

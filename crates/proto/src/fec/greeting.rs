@@ -82,24 +82,21 @@ impl Greeting {
         counts
     }
 
-    /// Whether the other end has been met.
-    pub(super) fn is_met(&self) -> bool {
+    /// The other end has been met.
+    fn is_met(&self) -> bool {
         self.start.is_some()
     }
 
-    /// Whether the other end counts this end's frames, as far as it is there.
+    /// The other end counts this end's frames, as far as it is there.
     pub(super) fn is_heard(&self, now: Instant) -> bool {
         self.is_met() && self.is_heard && now.since(self.heard_at) < GONE
     }
 
-    /// The hello to send at `now`, with the token `own`; `None` when none is due.
-    pub(super) fn poll(&mut self, now: Instant, own: u32) -> Option<Vec<u8>> {
-        if self.due() > now {
-            return None;
-        }
+    /// The hello that is sent at `now`, with the token `own`.
+    pub(super) fn hello(&mut self, now: Instant, own: u32) -> Vec<u8> {
         self.is_owed = false;
         self.said_at = Some(now);
-        Some(FecFrame::Hello { token: own, echo: self.theirs, is_met: self.is_met() }.to_bytes())
+        FecFrame::Hello { token: own, echo: self.theirs, is_met: self.is_met() }.to_bytes()
     }
 
     /// Time of the next hello; it may lie in the past.

@@ -75,12 +75,7 @@ impl<C: Suite> FecNode<C> {
         self.stats
     }
 
-    /// Whether the other end has spoken.
-    pub fn is_met(&self) -> bool {
-        self.greeting.is_met()
-    }
-
-    /// Whether the other end takes what is sent to it. It does not before the two have met, and after 3.5 s of silence
+    /// The other end takes what is sent to it. It does not before the two have met, and after 3.5 s of silence
     /// it is gone.
     pub fn is_heard(&self, now: Instant) -> bool {
         self.greeting.is_heard(now)
@@ -93,8 +88,11 @@ impl<C: Suite> FecNode<C> {
 
     /// The next frame, of the code or about the starts.
     fn next_frame(&mut self, now: Instant) -> Option<Vec<u8>> {
+        if self.greeting.due() > now {
+            return self.end.poll_transmit(now);
+        }
         let token = self.token();
-        self.greeting.poll(now, token).or_else(|| self.end.poll_transmit(now))
+        Some(self.greeting.hello(now, token))
     }
 }
 
@@ -190,7 +188,7 @@ mod tests {
         /// Hellos go there and back.
         fn meet(&mut self) {
             (0..2_000).for_each(|_| self.step());
-            assert!(self.ends.iter().all(|end| end.is_met() && end.is_heard(self.now)));
+            assert!(self.ends.iter().all(|end| end.is_heard(self.now)));
         }
 
         /// A millisecond of both ends; what the second one hands on is kept.
@@ -299,7 +297,7 @@ mod tests {
         for datagram in &mut recorded {
             pair.ends[1].handle_datagram(pair.now, face, datagram);
         }
-        assert_eq!((pair.ends[1].poll_packet(), pair.ends[1].is_met()), (None, false));
+        assert_eq!((pair.ends[1].poll_packet(), pair.ends[1].is_heard(pair.now)), (None, false));
         assert_eq!(pair.ends[1].stats().untimely_frames, 1);
         pair.meet();
         pair.send(10);

@@ -15,7 +15,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{CodePlan, Interest, Limit, NotNow, Waited};
+use crate::wire::{CodePlan, Interest, Limit, NotNow, Suite, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -50,6 +50,14 @@ pub struct Asking<'a> {
     pub wanted_token: Option<u32>,
     /// The node serves no request without the token.
     pub needs_token: bool,
+}
+
+impl<'a> Asking<'a> {
+    /// An Interest of `peer` that `suite` opened, whose datagram had `len` bytes.
+    pub fn new<C: Suite>(suite: &mut C, peer: Peer, interest: &'a Interest, len: usize) -> Self {
+        let (wanted_token, needs_token) = (suite.token(peer.face.remote), suite.is_young());
+        Self { peer, interest, len, wanted_token, needs_token }
+    }
 }
 
 /// The reason why an Interest changed nothing.
@@ -243,8 +251,7 @@ impl Downlinks {
     pub fn take_opening(&mut self, now: Instant, link: Slot) -> Result<(), NotNow> {
         self.check_room(link)?;
         let Some(responder) = self.links.get_mut(link) else { return Ok(()) };
-        let of_holder = responder.is_settled().then(|| self.ledger.misses(&responder.peer)).flatten();
-        let misses = of_holder.unwrap_or(&mut self.misses);
+        let misses = misses_of(responder, &mut self.ledger, &mut self.misses);
         responder.openings.take(now, misses).map_err(|after| NotNow::new(Limit::Names, after))
     }
 
@@ -257,8 +264,7 @@ impl Downlinks {
     /// Reports the result for a flow for which [`Downlinks::take_opening`] let the neighbour of a hop ask.
     pub fn note_opening(&mut self, now: Instant, link: Slot, found: Found) {
         let Some(responder) = self.links.get_mut(link) else { return };
-        let of_holder = responder.is_settled().then(|| self.ledger.misses(&responder.peer)).flatten();
-        let misses = of_holder.unwrap_or(&mut self.misses);
+        let misses = misses_of(responder, &mut self.ledger, &mut self.misses);
         let interval = Duration::from_nanos(1_000_000_000 / u64::from(self.config.missed_names_per_second));
         match found {
             Found::Here => responder.openings.on_found(),
@@ -478,4 +484,10 @@ impl Downlinks {
         let next = self.links.get(link).map_or(Instant::NEVER, Responder::next_turn);
         self.due.set(link, next.if_ever());
     }
+}
+
+/// The names that the holder of a hop's neighbour missed; of a neighbour that may be anybody, those of all strangers.
+fn misses_of<'a>(responder: &Responder, ledger: &'a mut Ledger, strangers: &'a mut Misses) -> &'a mut Misses {
+    let of_holder = responder.is_settled().then(|| ledger.misses(&responder.peer)).flatten();
+    of_holder.unwrap_or(strangers)
 }

@@ -193,13 +193,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
     pub fn handle_packet(&mut self, now: Instant, peer: Peer, packet: &Packet<'_>, len: usize) {
         match packet {
             Packet::Interest(interest) => {
-                let asking = Asking {
-                    peer,
-                    interest,
-                    len,
-                    wanted_token: self.suite.token(peer.face.remote),
-                    needs_token: self.suite.is_young(),
-                };
+                let asking = Asking::new(&mut self.suite, peer, interest, len);
                 self.on_interest(now, &asking);
             }
             // The others are for nodes that ask.

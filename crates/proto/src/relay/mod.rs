@@ -224,13 +224,7 @@ impl<C: Suite> Relay<C> {
             Ok(Packet::Interest(mut interest)) => {
                 interest.flow = self.names.translate(interest.flow, local);
                 let len = packet.len() + self.suite.overhead();
-                let asking = Asking {
-                    peer,
-                    interest: &interest,
-                    len,
-                    wanted_token: self.suite.token(remote),
-                    needs_token: self.suite.is_young(),
-                };
+                let asking = Asking::new(&mut self.suite, peer, &interest, len);
                 return self.on_interest(now, &asking);
             }
             Ok(Packet::Data(mut header, payload)) => {

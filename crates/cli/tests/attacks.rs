@@ -79,7 +79,7 @@ fn an_outsider_gets_not_one_byte_back() {
     site.make_key("other.key");
     let bytes = site.offer("file", 500_000);
     let _server = site.serve();
-    let (relay, events) = site.relay_with_events(1);
+    let relay = site.relay_with_events(1);
     let flow = fetched(&site, &bytes);
     let mut outsider = Attacker::new(&site, 2, node(&site, 1), "other.key");
     let mut insider = Attacker::insider(&site, 2, node(&site, 1));
@@ -95,8 +95,7 @@ fn an_outsider_gets_not_one_byte_back() {
         sent[2] += outsider.send([&changed[..]]);
     }
     assert_eq!(outsider.received(), 0, "bytes out per unauthenticated byte in");
-    relay.signal(Signal::SIGTERM).expect("it runs");
-    let end = events.iter().find(|event| event["event"] == "end").expect("its totals");
+    let end = relay.end("end");
     let refused = count(&end, "foreign") + count(&end, "forged") + count(&end, "untimely");
     assert!(refused >= sent.iter().sum::<u64>() * 99 / 100, "{sent:?}: {end}");
 }
@@ -173,7 +172,7 @@ fn a_node_that_has_just_started_serves_all_clocks_and_no_recording() {
 fn assert_goodput_is_left(share: impl Fn() -> f64) {
     harness::timing::measure(|| {
         let share = share();
-        if share > 0.9 { Ok(()) } else { Err(format!("{share} of the usual goodput")) }
+        harness::timing::unless(share > 0.9, || format!("{share} of the usual goodput"))
     });
 }
 
@@ -186,7 +185,7 @@ fn share_beside_an_insider() -> f64 {
     let site = Site::new(&[SLOW; 2]);
     site.offer("file", 3_000_000);
     let _server = site.serve();
-    let (relay, events) = site.relay_with_events(1);
+    let relay = site.relay_with_events(1);
     let (code, quiet) = site.get("file", 0, &[]);
     assert_eq!(code, 0, "{quiet}");
     let mut insider = Attacker::insider(&site, 1, SocketAddr::from(([127, 0, 0, 1], 4433)));
@@ -208,13 +207,11 @@ fn share_beside_an_insider() -> f64 {
     }
     let (code, flooded) = get.finish();
     assert_eq!((code, &flooded["verified"]), (0, &true.into()), "{flooded}");
-    let ready = events.iter().find(|event| event["event"] == "ready").expect("its first words");
-    let (peak, bound) = (peak_memory(relay.id()), ready["memory_bound"].as_u64().unwrap_or(0));
+    let (peak, bound) = (peak_memory(relay.process.id()), relay.ready["memory_bound"].as_u64().unwrap_or(0));
     println!("     memory at its peak: {} KiB of {} KiB promised", peak / 1024, bound / 1024);
     // The program itself takes some, too.
     assert!(peak < bound + (32 << 20), "{peak} bytes where {bound} were promised");
-    relay.signal(Signal::SIGTERM).expect("it runs");
-    let end = events.iter().find(|event| event["event"] == "end").expect("its totals");
+    let end = relay.end("end");
     let (before, under) = (quiet["goodput_mbps"].as_f64(), flooded["goodput_mbps"].as_f64());
     println!("     {sent} requests; {under:?} Mbit/s, {before:?} without");
     assert!(end["over_limit"].as_u64() > Some(sent / 2), "{sent} requests: {end}");
@@ -304,15 +301,14 @@ fn share_beside_junk() -> f64 {
     let site = Site::new(&[SLOW; 2]);
     let bytes = site.offer("file", 4_000_000);
     let _server = site.serve();
-    let (relay, events) = site.relay_with_events(1);
+    let relay = site.relay_with_events(1);
     let (code, quiet) = site.get("file", 0, &[]);
     assert_eq!(code, 0, "{quiet}");
     let junk = site.flood(1, Span::from_secs(20));
     let (code, flooded) = site.get("file", 1, &["--output", "again"]);
     let sent = junk.stop();
     assert_eq!((code, &flooded["verified"]), (0, &true.into()), "{flooded}");
-    relay.signal(Signal::SIGTERM).expect("it runs");
-    let end = events.iter().find(|event| event["event"] == "end").expect("its totals");
+    let end = relay.end("end");
     let refused: u64 = ["foreign", "forged", "not_for_me"].iter().map(|why| count(&end, why)).sum();
     let (before, under) = (quiet["goodput_mbps"].as_f64(), flooded["goodput_mbps"].as_f64());
     println!("     {sent} junk datagrams, {refused} refused; {under:?} Mbit/s, {before:?} without");

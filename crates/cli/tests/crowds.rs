@@ -4,7 +4,6 @@
 mod harness;
 mod support;
 
-use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::emu::{Hop, Process};
 use starhop_proto::time::Duration;
@@ -76,8 +75,8 @@ fn small_files(count: usize) {
     site.levels = Some("warn");
     let names = offer(&site, count, SMALL);
     let _server = site.serve();
-    let (relay, events) = site.relay_with_events(1);
-    let before = peak_memory(relay.id());
+    let relay = site.relay_with_events(1);
+    let before = peak_memory(relay.process.id());
     let start = Instant::now();
     let gets: Vec<_> = names.chunks(count.div_ceil(GETS)).map(|names| fetch(&site, 1, names)).collect();
     let mut all = Vec::new();
@@ -87,9 +86,8 @@ fn small_files(count: usize) {
         let _ = write!(complaints, "{complaint}");
     }
     let took = start.elapsed().as_secs_f64();
-    let after = peak_memory(relay.id());
-    relay.signal(Signal::SIGTERM).expect("it runs");
-    let end = events.iter().find(|event| event["event"] == "end").expect("its totals");
+    let after = peak_memory(relay.process.id());
+    let end = relay.end("end");
     let neighbours = end["neighbours"].as_u64().unwrap_or(0).max(1);
     // Each neighbour's file is in a block of the cache, which is no memory of the neighbour.
     let cached = end["cache_bytes"].as_u64().unwrap_or(0);

@@ -5,7 +5,7 @@
 mod harness;
 mod scenario;
 
-use harness::timing;
+use harness::timing::{self, unless};
 use scenario::Scenario;
 use std::time::Instant;
 
@@ -50,7 +50,7 @@ mod agreement {
             timing::measure(|| {
                 let (goodput, delay) = compare("starhop", &scenario, 1);
                 let agrees = (0.95..1.05).contains(&goodput) && delay.abs() < 5.0;
-                if agrees { Ok(()) } else { Err(format!("goodput {goodput}, delay {delay} ms")) }
+                unless(agrees, || format!("goodput {goodput}, delay {delay} ms"))
             });
         }
     }
@@ -75,11 +75,7 @@ mod agreement {
             println!("goodput {share:.3} of the simulator's, in-order delay {delay:+.2} ms");
             let after = real.rate(10.0, 14.0) / real.rate(4.0, 8.5);
             let agrees = (0.95..1.05).contains(&share) && delay.abs() < 5.0 && after > 0.9;
-            if agrees {
-                Ok(())
-            } else {
-                Err(format!("{share} of the goodput, {delay} ms, {after} after the change"))
-            }
+            unless(agrees, || format!("{share} of the goodput, {delay} ms, {after} after the change"))
         });
     }
 
@@ -93,7 +89,7 @@ mod agreement {
             let late_ms = accuracy["delay_error_p99_ms"].as_f64().unwrap_or(f64::NAN);
             let is_true = accuracy["lost_packets"] == 0 && late_ms < 1.0 && accuracy["is_good"] == true;
             let share = run.flow("efficiency");
-            if is_true && share > 0.9 { Ok(()) } else { Err(format!("{share} of the ideal; {accuracy}")) }
+            unless(is_true && share > 0.9, || format!("{share} of the ideal; {accuracy}"))
         });
     }
 
@@ -217,7 +213,7 @@ mod tools {
         let split = whole.clone().flow_field("split = \"every-hop\"");
         timing::measure(|| {
             let [before, after] = [&whole, &split].map(|scenario| scenario.emulate(&[]).flow("goodput_mbps"));
-            if after > 1.5 * before { Ok(()) } else { Err(format!("{before} Mbit/s whole, {after} split")) }
+            unless(after > 1.5 * before, || format!("{before} Mbit/s whole, {after} split"))
         });
     }
 
@@ -381,7 +377,7 @@ mod chaos {
             let rests = (1..last).map(|second| run.rate(f64::from(second) + 0.3, f64::from(second) + 1.0));
             let (mean, whole) = (rests.sum::<f64>() / f64::from(last - 1), run.rate(0.5, 1.0));
             println!("{last} switches: {mean:.2} Mbit/s from 0.3 s after each, {whole:.2} before");
-            if mean > 0.9 * whole { Ok(()) } else { Err(format!("{mean} of {whole}: {:?}", run.series)) }
+            unless(mean > 0.9 * whole, || format!("{mean} of {whole}: {:?}", run.series))
         });
     }
 
@@ -427,7 +423,7 @@ mod chaos {
             assert!(run.is_whole(), "{}", run.document);
             // One in twenty packets is a copy, one in a hundred is damaged on each hop and is sent again.
             let (goodput, ideal) = (run.flow("goodput_mbps"), run.flow("ideal_mbps"));
-            if goodput > 0.75 * ideal { Ok(()) } else { Err(format!("{goodput} of {ideal} Mbit/s")) }
+            unless(goodput > 0.75 * ideal, || format!("{goodput} of {ideal} Mbit/s"))
         });
     }
 

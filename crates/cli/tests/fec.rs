@@ -4,19 +4,18 @@
 mod harness;
 mod support;
 
-use harness::timing;
+use harness::timing::{self, unless};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use starhop_net::emu::{Hop, Process};
+use starhop_net::emu::Hop;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Stdio;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration as Span, Instant};
-use support::{Site, content};
+use support::{Running, Site, content};
 
 /// From the server to the gateway.
 const TERRESTRIAL: Hop =
@@ -45,48 +44,19 @@ fn main() {
     harness::run(&tests, || None);
 }
 
-/// An end of the code that runs.
-struct End {
-    process: Process,
-    events: Receiver<Value>,
-}
-
-impl End {
-    fn start(site: &Site, host: usize, arguments: &[&str]) -> Self {
-        let mut command = site.command("fec");
-        let socket = format!("fec-{host}.sock");
-        command.args(arguments).args(["--status-socket", &socket]).stderr(Stdio::inherit());
-        let mut process = site.chain.hosts[host].spawn(command).expect("a process");
-        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
-        let (told, events) = channel();
-        std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            lines.filter_map(|line| serde_json::from_str(&line).ok()).for_each(|event| _ = told.send(event));
-        });
-        let end = Self { process, events };
-        assert_eq!(end.event("ready")["packets"], "sealed");
-        end
-    }
-
-    fn event(&self, name: &str) -> Value {
-        loop {
-            let event = self.events.recv_timeout(Span::from_secs(20)).expect("an event");
-            if event["event"] == name {
-                return event;
-            }
-        }
-    }
-
-    /// Ends it, and returns its last counters.
-    fn end(self) -> Value {
-        self.process.signal(Signal::SIGTERM).expect("it runs");
-        self.event("stats")
-    }
+/// Starts an end of the code.
+fn start(site: &Site, host: usize, arguments: &[&str]) -> Running {
+    let mut command = site.command("fec");
+    let socket = format!("fec-{host}.sock");
+    command.args(arguments).args(["--status-socket", &socket]).stderr(Stdio::inherit());
+    let end = Running::start(&site.chain.hosts[host], command);
+    assert_eq!(end.ready["packets"], "sealed");
+    end
 }
 
 /// Both ends of the terrestrial part.
-fn ends(site: &Site) -> [End; 2] {
-    let ends = [End::start(site, SERVER, &AT_SERVER), End::start(site, GATEWAY, &AT_GATEWAY)];
+fn ends(site: &Site) -> [Running; 2] {
+    let ends = [start(site, SERVER, &AT_SERVER), start(site, GATEWAY, &AT_GATEWAY)];
     wait_for_both(site);
     ends
 }
@@ -145,7 +115,7 @@ fn what_is_lost_is_restored() {
         let [server, gateway] = ends(&site);
         let came = stream(&site, COUNT);
         let state = status(&site, GATEWAY);
-        let (sent, got) = (server.end()["code"].take(), gateway.end()["code"].take());
+        let (sent, got) = (server.end("stats")["code"].take(), gateway.end("stats")["code"].take());
         let parity = count(&sent, "parity_to") as f64 / count(&sent, "packets_to") as f64;
         println!(
             "     of {COUNT} packets {plain} came, with the code {} ({} restored, {:.1} % of parity)",
@@ -160,7 +130,7 @@ fn what_is_lost_is_restored() {
         assert!(state["code"]["restored_from"].as_u64() > Some(50), "{state}");
         // At most one packet in 100,000 is to stay lost, once the loss is known. A gap is held for 120 ms.
         let is_whole = plain < 4_960 && came.len() as u32 >= COUNT - 2;
-        if is_whole { Ok(()) } else { Err(format!("{plain} plain, {} with the code: {got}", came.len())) }
+        unless(is_whole, || format!("{plain} plain, {} with the code: {got}", came.len()))
     });
 }
 
@@ -197,8 +167,7 @@ fn tcp_is_as_fast_as_without_losses() {
         let _ends = ends(&site);
         let coded = tcp_rate(&site);
         println!("     cubic: {plain:.2} Mbit/s, with the code {coded:.2} of 10");
-        let is_right = coded > 8.5 && plain < 3.0;
-        if is_right { Ok(()) } else { Err(format!("{plain} Mbit/s plain, {coded} with the code")) }
+        unless(coded > 8.5 && plain < 3.0, || format!("{plain} Mbit/s plain, {coded} with the code"))
     });
 }
 
@@ -227,29 +196,29 @@ fn an_end_may_start_anew() {
     let site = Site::new(&[TERRESTRIAL, SATELLITE]);
     let [server, gateway] = ends(&site);
     assert!(is_answered_within(&site, 9001, Span::from_secs(3)).is_some());
-    server.end();
-    let server = End::start(&site, SERVER, &AT_SERVER);
+    server.end("stats");
+    let server = start(&site, SERVER, &AT_SERVER);
     wait_for_both(&site);
     assert!(is_answered_within(&site, 9002, Span::from_secs(3)).is_some());
     drop(gateway);
-    let gateway = End::start(&site, GATEWAY, &AT_GATEWAY);
+    let gateway = start(&site, GATEWAY, &AT_GATEWAY);
     wait_for_both(&site);
     assert!(is_answered_within(&site, 9003, Span::from_secs(3)).is_some());
-    assert_eq!(server.end()["code"]["starts"], 1);
-    assert_eq!(gateway.end()["code"]["starts"], 0);
+    assert_eq!(server.end("stats")["code"]["starts"], 1);
+    assert_eq!(gateway.end("stats")["code"]["starts"], 0);
 }
 
 fn who_lacks_the_key_is_not_heard() {
     let site = Site::new(&[TERRESTRIAL, SATELLITE]);
-    let server = End::start(&site, SERVER, &AT_SERVER);
+    let server = start(&site, SERVER, &AT_SERVER);
     let made = site.plain_command("key").args(["new", "other.key"]).output().expect("it runs");
     assert!(made.status.success());
     let other = [&AT_GATEWAY[..], &["--key", "other.key"]].concat();
-    let gateway = End::start(&site, GATEWAY, &other);
+    let gateway = start(&site, GATEWAY, &other);
     std::thread::sleep(Span::from_secs(1));
     assert!(is_answered_within(&site, 9001, Span::from_secs(3)).is_some(), "by the plain path");
     for end in [server, gateway] {
-        let last = end.end();
+        let last = end.end("stats");
         assert!(last["refused"]["forged"].as_u64() > Some(2), "hellos under another key: {last}");
         let code = &last["code"];
         assert_eq!((&code["packets_from"], &code["packets_to"]), (&0.into(), &0.into()), "{last}");

@@ -4,7 +4,7 @@
 mod harness;
 mod kernel;
 
-use harness::timing;
+use harness::timing::{self, unless};
 use kernel::{Loader, SERVER, fetch, serve};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
@@ -121,11 +121,6 @@ fn waiting(chain: &Chain) -> f64 {
     let mut waits = chain.hosts[1].run(five).expect("a thread").expect("round trips");
     waits.sort_by(f64::total_cmp);
     waits[2]
-}
-
-/// The problem of a rate or of a wait, if there is one.
-fn unless(is_right: bool, said: impl FnOnce() -> String) -> Result<(), String> {
-    if is_right { Ok(()) } else { Err(said()) }
 }
 
 fn a_flow_fills_the_link_and_leaves_no_queue() {

@@ -1,6 +1,7 @@
 //! Keys of gateways are replaced, by the guide's three steps, while a user's connection is carried.
 
-use super::gateways::{HUB, LAN, Running, SITE, World};
+use super::gateways::{HUB, LAN, SITE, World};
+use super::support::Running;
 use super::{SATELLITE, echo_after_the_end, harness};
 use crate::support::{Site, content};
 use nix::sys::signal::Signal;

@@ -1,8 +1,8 @@
 //! The life of gateways: whatever ends, hangs, is cut or starts anew, bytes are right and ends are true.
 
-use super::gateways::{CLIENT, HUB, LAN, Running, SERVER, SITE, World};
+use super::gateways::{CLIENT, HUB, LAN, SERVER, SITE, World};
 use super::harness::Test;
-use super::support::{Site, content};
+use super::support::{Running, Site, content};
 use super::{SATELLITE, ask, echo_after_the_end};
 use nix::sys::signal::Signal;
 use starhop_net::emu::Hop;

@@ -1,8 +1,8 @@
 //! New configurations for gateways at work: nobody's connection ends, and what is wrong is told and changes nothing.
 
-use super::gateways::{CLIENT, HUB, Running, SERVER, SITE, World};
+use super::gateways::{CLIENT, HUB, SERVER, SITE, World};
 use super::harness::Test;
-use super::support::content;
+use super::support::{Running, content};
 use super::{ask, echo_after_the_end};
 use nix::sys::signal::Signal;
 use serde_json::Value;

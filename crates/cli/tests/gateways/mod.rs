@@ -2,16 +2,14 @@
 //! connections or packets of their kind.
 
 use super::harness::{self, Test};
-use super::support::Site;
+use super::support::{Running, Site};
 use serde_json::Value;
-use starhop_net::emu::{Hop, Process};
+use starhop_net::emu::Hop;
 use starhop_net::transparent::can_divert;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration as Span, Instant};
+use std::time::Duration as Span;
 
 pub(crate) const LAN: Hop =
     Hop { rate: Rate::from_mbps(200), delay: Duration::from_micros(200), loss: 0.0, queue: 1000 };
@@ -25,9 +23,6 @@ pub(crate) const HUB: usize = 1;
 pub(crate) const SITE: usize = 2;
 pub(crate) const CLIENT: usize = 3;
 
-/// Time for what a gateway says sooner or later.
-const PATIENCE: Span = Span::from_secs(20);
-
 /// Runs tests where this machine can divert packets to a gateway.
 pub(crate) fn run_tests(tests: &[Test]) {
     harness::run(tests, || {
@@ -35,27 +30,6 @@ pub(crate) fn run_tests(tests: &[Test]) {
         let can = probe.chain.hosts[0].run(can_divert).and_then(|can| can);
         can.err().map(|error| error.to_string())
     });
-}
-
-/// A running gateway, and its events.
-pub(crate) struct Running {
-    pub(crate) process: Process,
-    pub(crate) events: Receiver<Value>,
-}
-
-impl Running {
-    /// Waits for an event that `is_it`.
-    pub(crate) fn wait(&self, what: &str, mut is_it: impl FnMut(&Value) -> bool) -> Value {
-        let limit = Instant::now() + PATIENCE;
-        while let Some(left) = limit.checked_duration_since(Instant::now()) {
-            match self.events.recv_timeout(left) {
-                Ok(event) if is_it(&event) => return event,
-                Ok(_) => {}
-                Err(_) => break,
-            }
-        }
-        panic!("it never said that {what}");
-    }
 }
 
 pub(crate) struct World {
@@ -71,16 +45,7 @@ impl World {
         let socket = format!("{config}.sock");
         command.args(["--config", config, "--status-socket", &socket, "--metrics", METRICS]);
         command.stderr(Stdio::inherit());
-        let mut process = self.site.chain.hosts[host].spawn(command).expect("a process");
-        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
-        let (told, events) = channel();
-        std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            lines.filter_map(|line| serde_json::from_str(&line).ok()).for_each(|event| _ = told.send(event));
-        });
-        let running = Running { process, events };
-        running.wait("it is ready", |event| event["event"] == "ready");
-        running
+        Running::start(&self.site.chain.hosts[host], command)
     }
 
     pub(crate) fn wait_for_peer(&self, is_up: bool) {

@@ -59,6 +59,12 @@ pub(crate) fn measured(mut attempt: impl FnMut() -> Result<(), String>) -> Resul
     trusted.map_or(Ok(()), Err)
 }
 
+/// The problem of a try, if it missed its goal.
+#[allow(dead_code, reason = "some test binaries tell the problem otherwise")]
+pub(crate) fn unless(is_reached: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
+    if is_reached { Ok(()) } else { Err(problem()) }
+}
+
 /// Processor time since the machine started, in ticks of 10 ms, of all processors together.
 struct Processors {
     used: u64,

@@ -7,7 +7,7 @@ pub(crate) mod attacker;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::content::{Manifest, manifest_flow};
-use starhop_net::emu::{Chain, Hop, Process, chain};
+use starhop_net::emu::{Chain, Hop, Namespace, Process, chain};
 use starhop_net::outboard::{TreeHasher, outboard_flow};
 use starhop_net::security::{HopSuite, KeyFile, Kind, Sources};
 use starhop_net::{Driver, Endpoint, clock, daemon};
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant as Instant0};
 use tempfile::TempDir;
 
@@ -34,6 +34,55 @@ pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
 
 /// The key that every process of a site is given.
 const KEY: &str = "site.key";
+
+/// A running program that reports events as JSON.
+pub(crate) struct Running {
+    pub(crate) process: Process,
+    pub(crate) ready: Value,
+    pub(crate) events: Receiver<Value>,
+}
+
+impl Running {
+    /// Time for what a program says sooner or later.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Starts `command` on `host` and waits until it is ready.
+    pub(crate) fn start(host: &Namespace, command: Command) -> Self {
+        let mut process = host.spawn(command).expect("a process");
+        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
+        let (told, events) = channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            lines.filter_map(|line| serde_json::from_str(&line).ok()).for_each(|event| _ = told.send(event));
+        });
+        let mut running = Self { process, ready: Value::Null, events };
+        running.ready = running.event("ready");
+        running
+    }
+
+    /// Waits for an event that `is_it`.
+    pub(crate) fn wait(&self, what: &str, mut is_it: impl FnMut(&Value) -> bool) -> Value {
+        let limit = Instant0::now() + Self::PATIENCE;
+        while let Some(left) = limit.checked_duration_since(Instant0::now()) {
+            match self.events.recv_timeout(left) {
+                Ok(event) if is_it(&event) => return event,
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        panic!("it never said that {what}");
+    }
+
+    pub(crate) fn event(&self, name: &str) -> Value {
+        self.wait(&format!("`{name}`"), |event| event["event"] == name)
+    }
+
+    /// Ends it. Returns its last event, which is `name`.
+    pub(crate) fn end(self, name: &str) -> Value {
+        self.process.signal(Signal::SIGTERM).expect("it runs");
+        self.event(name)
+    }
+}
 
 pub(crate) struct Site {
     pub(crate) chain: Chain,
@@ -128,22 +177,11 @@ impl Site {
     }
 
     /// As [`Site::relay`], with the events that it reports.
-    pub(crate) fn relay_with_events(&self, host: usize) -> (Process, Receiver<Value>) {
+    pub(crate) fn relay_with_events(&self, host: usize) -> Running {
         let mut command = self.command("relay");
         let upstream = format!("{}:4433", self.chain.address_from_client(host - 1));
         command.args(["--upstream", &upstream]);
-        let mut process = self.chain.hosts[host].spawn(command).expect("a process");
-        let stdout = process.child().and_then(|child| child.stdout.take()).expect("its output");
-        let mut lines = BufReader::new(stdout).lines();
-        let ready = lines.find_map(|line| line.ok().filter(|line| line.contains("\"ready\"")));
-        let ready = ready.expect("it is not ready");
-        let (told, events) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let lines = std::iter::once(ready).chain(lines.map_while(Result::ok));
-            let lines = lines.filter_map(|line| serde_json::from_str(&line).ok());
-            lines.for_each(|event| drop(told.send(event)));
-        });
-        (process, events)
+        Running::start(&self.chain.hosts[host], command)
     }
 
     /// Makes another key file.
@@ -226,7 +264,7 @@ impl Site {
     /// Sends junk of many kinds to the node on a host, from that host, as fast as one thread can.
     pub(crate) fn flood(&self, host: usize, at_most: Duration) -> Flood {
         let stop = Arc::new(AtomicBool::new(false));
-        let (sent, told) = std::sync::mpsc::channel();
+        let (sent, told) = channel();
         let theirs = stop.clone();
         let body = move || {
             let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");

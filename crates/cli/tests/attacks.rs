@@ -11,7 +11,7 @@ use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::net::SocketAddr;
-use std::time::Duration as Span;
+use std::time::{Duration as Span, Instant};
 use support::attacker::{Attacker, interest};
 use support::{Get, Lying, Site, content, peak_memory};
 
@@ -44,6 +44,10 @@ fn main() {
         (
             "nodes_with_another_key_or_none_get_nothing_and_are_told_why",
             nodes_with_another_key_or_none_get_nothing,
+        ),
+        (
+            "a_new_transfer_begins_within_two_round_trips_beside_100_000_outsiders_a_second",
+            a_new_transfer_begins_beside_outsiders,
         ),
         ("who_runs_insecure_is_told_so", who_runs_insecure_is_told_so),
         ("a_key_is_rotated_under_a_transfer", a_key_is_rotated_under_a_transfer),
@@ -192,7 +196,7 @@ fn share_beside_an_insider() -> f64 {
     let get = site.start_get("file", 1, &["--output", "again"]);
     let flow = FlowId::of_content(blake3::hash(&content(3_000_000, 7)).as_bytes());
     insider.prove(flow);
-    let (start, mut sent) = (std::time::Instant::now(), 0u64);
+    let (start, mut sent) = (Instant::now(), 0u64);
     while start.elapsed() < Span::from_millis(2500) {
         let mut name = [0; 16];
         name[..8].copy_from_slice(&sent.to_be_bytes());
@@ -304,7 +308,8 @@ fn share_beside_junk() -> f64 {
     let relay = site.relay_with_events(1);
     let (code, quiet) = site.get("file", 0, &[]);
     assert_eq!(code, 0, "{quiet}");
-    let junk = site.flood(1, Span::from_secs(20));
+    // A busy 100 Mbit/s link of mean packets, on a machine that tests share.
+    let junk = site.flood(1, 40, Span::from_secs(20));
     let (code, flooded) = site.get("file", 1, &["--output", "again"]);
     let sent = junk.stop();
     assert_eq!((code, &flooded["verified"]), (0, &true.into()), "{flooded}");
@@ -323,6 +328,50 @@ fn share_beside_junk() -> f64 {
     assert_eq!(end["flows"].as_u64().map(|flows| flows <= 3), Some(true), "{end}");
     assert_eq!(bytes.len() as u64, flooded["bytes"]);
     under.zip(before).map_or(0.0, |(under, before)| under / before)
+}
+
+fn a_new_transfer_begins_beside_outsiders() {
+    harness::timing::measure(|| {
+        let (per_second, beside, quiet) = beside_outsiders();
+        if per_second < 0.9 * f64::from(OUTSIDERS) {
+            harness::timing::doubt(format!("only {per_second:.0} packets a second were sent"));
+        }
+        // Two round trips to the relay.
+        harness::timing::unless(beside < quiet + 20.0 && per_second > 0.9 * f64::from(OUTSIDERS), || {
+            format!("{beside} ms beside {per_second} packets a second, {quiet} ms without")
+        })
+    });
+}
+
+/// Packets a second of nodes without a key.
+const OUTSIDERS: u32 = 100_000;
+
+/// The packets per second that were sent, and how long a whole `get` of a small file takes beside them and without, in
+/// milliseconds, each the median of nine.
+fn beside_outsiders() -> (f64, f64, f64) {
+    let site = Site::new(&[CLEAN; 2]);
+    site.offer("file", 1000);
+    let _server = site.serve();
+    let _relay = site.relay(1);
+    let took_ms = |name: &str| {
+        let start = Instant::now();
+        let (code, result) = site.get("file", 1, &["--output", name]);
+        assert_eq!(code, 0, "{result}");
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    let median = |of: &str| {
+        let mut times: Vec<f64> = (0..9).map(|n| took_ms(&format!("{of}{n}"))).collect();
+        times.sort_by(f64::total_cmp);
+        times[4]
+    };
+    took_ms("first");
+    let quiet = median("quiet");
+    let junk = site.flood(1, u64::from(OUTSIDERS) / 1000, Span::from_secs(20));
+    let start = Instant::now();
+    let beside = median("beside");
+    let per_second = junk.stop() as f64 / start.elapsed().as_secs_f64();
+    println!("     {beside:.1} ms beside {per_second:.0} packets a second, {quiet:.1} ms without");
+    (per_second, beside, quiet)
 }
 
 fn nodes_with_another_key_or_none_get_nothing() {
@@ -463,7 +512,7 @@ fn a_source_that_trickles_is_given_up() {
     let site = Site::new(&[Hop { rate: Rate::from_bps(16_000), ..CLEAN }]);
     site.offer("file", 1_000_000);
     let _server = site.serve();
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let (code, result) = site.get("file", 0, &["--timeout", "4s", "--min-rate", "64kbit"]);
     assert_eq!(code, 4, "{result}");
     assert!(start.elapsed() < Span::from_secs(20), "{:?}", start.elapsed());

@@ -261,8 +261,8 @@ impl Site {
         Get { process: self.chain.hosts.last().expect("a host").spawn(command).expect("a process") }
     }
 
-    /// Sends junk of many kinds to the node on a host, from that host, as fast as one thread can.
-    pub(crate) fn flood(&self, host: usize, at_most: Duration) -> Flood {
+    /// Sends junk of many kinds to the node on a host, from that host, `per_ms` in each millisecond at most.
+    pub(crate) fn flood(&self, host: usize, per_ms: u64, at_most: Duration) -> Flood {
         let stop = Arc::new(AtomicBool::new(false));
         let (sent, told) = channel();
         let theirs = stop.clone();
@@ -276,9 +276,9 @@ impl Site {
                 bytes[0] = if rng.chance(0.5) { 0x80 | (bytes[0] & 0x3f) } else { bytes[0] };
                 let len = 1 + rng.below(1199) as usize;
                 count += u64::from(socket.send_to(&bytes[..len], "127.0.0.1:4433").is_ok());
-                // 40 000 a second: a busy 100 Mbit/s link of mean packets, on a machine that tests share.
-                if count.is_multiple_of(40) {
-                    std::thread::sleep(Duration::from_millis(1));
+                if count.is_multiple_of(per_ms) {
+                    let due = Duration::from_millis(count / per_ms);
+                    std::thread::sleep(due.saturating_sub(start.elapsed()));
                 }
             }
             let _ = sent.send(count);

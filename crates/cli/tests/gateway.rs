@@ -5,6 +5,7 @@
 mod gateway_keys;
 mod gateway_life;
 mod gateway_reload;
+mod gateway_users;
 mod gateways;
 mod harness;
 mod support;
@@ -41,7 +42,10 @@ fn main() {
         ("an_operator_sees_sites_connections_and_bytes", an_operator_sees_sites_connections_and_bytes),
         ("the_demo_measures_gateways_beside_plain_tcp", the_demo_measures_gateways),
     ];
-    gateways::run_tests(&[&tests, gateway_life::TESTS, gateway_reload::TESTS, gateway_keys::TESTS].concat());
+    gateways::run_tests(
+        &[&tests, gateway_life::TESTS, gateway_reload::TESTS, gateway_keys::TESTS, gateway_users::TESTS]
+            .concat(),
+    );
 }
 
 impl World {

@@ -3,7 +3,7 @@
 use super::print;
 use anyhow::{Context, bail};
 use indicatif::{HumanBytes, HumanDuration};
-use starhop_net::operate::{self, Address, CarriedPackets, Code, Flow, Peer, Site, Status, UserFlow};
+use starhop_net::operate::{self, Address, CarriedPackets, Code, Flow, Passed, Peer, Site, Status, UserFlow};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -201,6 +201,9 @@ fn sites(out: &mut String, status: &Status) -> std::fmt::Result {
                  {late} came too late, {refused} took the plain path for want of room"
             )?;
         }
+    }
+    for Passed { policy, packets, bytes } in &status.passed {
+        writeln!(out, "  passed by policy[{policy}]: {packets} packets, {}", HumanBytes(*bytes))?;
     }
     for UserFlow { from, to, site, intercepted, waiting_bytes } in status.connections.iter().take(SHOWN) {
         let (way, waiting) = (if *intercepted { "over" } else { "from" }, HumanBytes(*waiting_bytes));

@@ -3,7 +3,7 @@
 use super::policy::{CarryPolicies, CarryPolicy, FOR_THE_LINK, protocol, protocol_names};
 use crate::prefix::Prefix;
 use crate::security::{GatewayBond, KeyError, KeyFile, Sources, credential};
-use crate::transparent::firewall::{CARRY_MARK, GATEWAY_MARK, divert};
+use crate::transparent::firewall::{CARRY_MARK, GATEWAY_MARK, divert, passing};
 use serde::Deserialize;
 use starhop_proto::config::{Config, ConfigError, Controller, Profile, Settings};
 use starhop_proto::gateway::{CarrySettings, GatewaySettings};
@@ -276,6 +276,11 @@ impl GatewayConfig {
         self.written.congestion.as_deref()
     }
 
+    /// Whether a policy leaves packets alone.
+    pub(super) fn passes(&self) -> bool {
+        self.intercepts() && self.written.policy.iter().any(|policy| policy.action == Action::Pass)
+    }
+
     /// The lines of the firewall, for the watchdog.
     pub fn rules(&self) -> &str {
         &self.rules
@@ -470,7 +475,7 @@ fn rules(written: &Written) -> Result<String, Wrong> {
         for (is_v4, matches) in matches(policy, n)? {
             let matches = format!("{on}{matches}");
             match policy.action {
-                Action::Pass => lines += &format!("    {matches} return\n"),
+                Action::Pass => lines += &passing(&matches, n),
                 Action::Carry => lines += &carry(&matches),
                 Action::Split => {
                     let [v4, v6] = split(&matches);

@@ -4,7 +4,8 @@
 use super::history::History;
 use super::http;
 use super::socket;
-use super::status::Status;
+use super::status::{Passed, Status};
+use crate::transparent::firewall;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -45,13 +46,17 @@ impl Bell {
         answered.await.ok()
     }
 
-    /// The state of the node with its busiest peers and their MTU.
+    /// The state of the node with its busiest peers and what the kernel knows: their MTU, and the packets that passed.
     pub(super) async fn status(&self) -> Option<Status> {
         let mut status = self.whole_status().await?;
         status.shorten();
         for peer in &mut status.peers {
             peer.mtu = socket::mtu_towards(peer.address);
         }
+        // Rules that somebody flushed count nothing until they are set again.
+        let passed = status.passes.take().and_then(|table| firewall::passed(&table).ok()).unwrap_or_default();
+        status.passed =
+            passed.into_iter().map(|(policy, [packets, bytes])| Passed { policy, packets, bytes }).collect();
         Some(status)
     }
 }

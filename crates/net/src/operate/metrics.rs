@@ -4,7 +4,7 @@
 //! is an address; the busiest peers of each side have series of their own, and the rest is summed up as `other`, so
 //! that strangers cannot make series without end.
 
-use super::status::{CarriedPackets, Code, Peer, Side, Site, Status};
+use super::status::{CarriedPackets, Code, Passed, Peer, Side, Site, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -289,7 +289,15 @@ impl Snapshot {
         });
         writer.counters("gateway_packets_not_carried", "Users' packets not carried, by reason", dropped)?;
         let given_up = sites.iter().map(|site| ([("site", site.name.clone())], site.packets.given_up_bytes));
-        writer.counters("gateway_packet_given_up_bytes", "Bytes lost and not repaired in time", given_up)
+        writer.counters("gateway_packet_given_up_bytes", "Bytes lost and not repaired in time", given_up)?;
+        let passed = |count: fn(&Passed) -> u64| {
+            let all = self.status.passed.iter();
+            all.map(move |passed| ([("policy", passed.policy.to_string())], count(passed)))
+        };
+        let packets = passed(|passed| passed.packets);
+        writer.counters("gateway_passed_packets", "Users' packets left alone, by policy", packets)?;
+        let bytes = passed(|passed| passed.bytes);
+        writer.counters("gateway_passed_bytes", "Bytes in packets left alone, by policy", bytes)
     }
 
     fn process(&self, writer: &mut Writer<'_>) -> fmt::Result {

@@ -25,5 +25,5 @@ pub use reach::reach;
 pub use refusals::Refusals;
 pub use socket::{Address, NodeError, ask, nodes};
 pub use status::{
-    Accounts, Cache, CarriedPackets, Code, Flow, Memory, Peer, Side, Site, Status, UserFlow, about,
+    Accounts, Cache, CarriedPackets, Code, Flow, Memory, Passed, Peer, Side, Site, Status, UserFlow, about,
 };

@@ -174,6 +174,17 @@ pub struct CarriedPackets {
     pub refused: u64,
 }
 
+/// Users' packets that a gateway left alone by one of its policies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Passed {
+    /// The policy's place in the configuration, from 0.
+    pub policy: usize,
+    /// Packets since the rules were set.
+    pub packets: u64,
+    /// Bytes in them, with their IP headers.
+    pub bytes: u64,
+}
+
 /// The erasure code between this host and another.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Code {
@@ -255,6 +266,12 @@ pub struct Status {
     /// The peers of a gateway.
     #[serde(default)]
     pub sites: Vec<Site>,
+    /// Users' packets that policies of a gateway left alone.
+    #[serde(default)]
+    pub passed: Vec<Passed>,
+    /// The table of the firewall that counts these.
+    #[serde(skip)]
+    pub(crate) passes: Option<String>,
     /// Users' connections that a gateway carries, 100 at most.
     #[serde(default)]
     pub connections: Vec<UserFlow>,
@@ -312,6 +329,8 @@ impl Status {
             domain: security.domain,
             peers: Vec::new(),
             sites: Vec::new(),
+            passed: Vec::new(),
+            passes: None,
             connections: Vec::new(),
             connection_count: 0,
             peer_count: 0,

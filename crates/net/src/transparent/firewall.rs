@@ -2,6 +2,7 @@
 
 use super::rules;
 use super::socket::INTERCEPTED;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
@@ -34,6 +35,49 @@ pub(crate) fn divert(matches: &str, port: u16, mark: u32) -> [String; 2] {
         };
         format!("    meta nfproto {version} {matches} tproxy {family} to {to}:{port} meta mark set {mark} accept\n")
     })
+}
+
+/// The words ahead of a policy's number in the comment of its rules.
+const POLICY: &str = "policy ";
+
+/// A rule by which packets that match policy number `policy` pass, and are counted.
+pub(crate) fn passing(matches: &str, policy: usize) -> String {
+    format!("    {matches} counter return comment \"{POLICY}{policy}\"\n")
+}
+
+/// The table of the gateway that listens on the TCP port `port`.
+pub(crate) fn gateway_table(port: u16) -> String {
+    format!("inet starhop_gateway_{port}")
+}
+
+/// Packets and bytes that passed by the rules of each policy in `table` since these were set. A connection that was
+/// split or carried is not among them.
+///
+/// # Errors
+/// There is no such table, or no `nft`.
+pub(crate) fn passed(table: &str) -> io::Result<BTreeMap<usize, [u64; 2]>> {
+    let mut command = Command::new("nft");
+    command.args(["-j", "list", "table"]).args(table.split(' '));
+    let output = command.stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    Ok(counted(&serde_json::from_slice(&output.stdout)?))
+}
+
+/// The counters in a listing of `nft`, by policy.
+fn counted(listing: &serde_json::Value) -> BTreeMap<usize, [u64; 2]> {
+    let mut passed = BTreeMap::new();
+    for rule in listing["nftables"].as_array().into_iter().flatten().map(|object| &object["rule"]) {
+        let policy = rule["comment"].as_str().and_then(|comment| comment.strip_prefix(POLICY)?.parse().ok());
+        let counter = rule["expr"].as_array().and_then(|all| all.iter().find_map(|one| one.get("counter")));
+        let (Some(policy), Some(counter)) = (policy, counter) else { continue };
+        let sums: &mut [u64; 2] = passed.entry(policy).or_default();
+        for (sum, field) in sums.iter_mut().zip(["packets", "bytes"]) {
+            *sum += counter[field].as_u64().unwrap_or(0);
+        }
+    }
+    passed
 }
 
 /// One table of rules, and the mark of the packets that they divert.
@@ -82,7 +126,7 @@ impl Firewall {
         }
         let first = first + &answers + local + &second;
         let rules = rules.to_owned();
-        Self { table: format!("inet starhop_gateway_{port}"), mark, beside, first, rules, carry }
+        Self { table: gateway_table(port), mark, beside, first, rules, carry }
     }
 
     /// The same firewall with other rules of the operator's.

@@ -1,0 +1,130 @@
+//! What users and operators of a path with gateways expect of it, beyond that bytes arrive.
+
+use super::gateways::{LAN, SITE, World};
+use super::harness::{Test, timing};
+use super::support::{Running, Site};
+use super::{SATELLITE, ask, echo_after_the_end};
+use starhop_net::emu::Hop;
+use starhop_proto::time::Duration;
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::process::Stdio;
+use std::time::{Duration as Span, Instant};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("small_writes_wait_for_nothing", small_writes_wait_for_nothing),
+    ("what_passes_is_counted_by_policy", what_passes_is_counted),
+    ("the_rate_that_an_operator_gives_is_held_and_not_exceeded", the_rate_is_held),
+    ("two_gateways_on_one_host_leave_each_other_alone", two_gateways_side_by_side),
+];
+
+/// Answers each byte as it comes.
+fn echo_bytes(mut socket: TcpStream) {
+    let _ = socket.set_nodelay(true);
+    let mut byte = [0];
+    while socket.read_exact(&mut byte).and_then(|()| socket.write_all(&byte)).is_ok() {}
+}
+
+/// The median time of a byte's way there and back, in milliseconds.
+fn byte_ms(world: &World, port: u16) -> f64 {
+    let mut socket = world.connect(port);
+    socket.set_nodelay(true).expect("a socket option");
+    let mut exchange = || {
+        let (start, mut byte) = (Instant::now(), [7]);
+        socket.write_all(&byte).and_then(|()| socket.read_exact(&mut byte)).expect("a byte");
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    let mut times: Vec<f64> = (0..21).map(|_| exchange()).collect();
+    times.sort_by(f64::total_cmp);
+    times[10]
+}
+
+fn small_writes_wait_for_nothing() {
+    const PATH_MS: f64 = 20.0;
+    let near = Hop { delay: Duration::from_millis(PATH_MS as u64 / 2), loss: 0.0, ..SATELLITE };
+    timing::measure(|| {
+        let world = World::over(
+            Site::new(&[LAN, near, LAN]),
+            "",
+            "[[policy]]\naction = \"pass\"\nprotocol = \"tcp\"\nports = [9001]\n",
+        );
+        world.wait_for_peer(true);
+        [9000, 9001].into_iter().for_each(|port| world.serve(port, echo_bytes));
+        let (split, plain) = (byte_ms(&world, 9000), byte_ms(&world, 9001));
+        println!("     a byte there and back: {split:.2} ms split, {plain:.2} ms plain");
+        assert!(plain > PATH_MS, "{plain} ms");
+        // A write that waited for an acknowledgement would wait for a delayed one, which is 40 ms.
+        timing::unless(split < plain + 5.0, || format!("{split} ms split, {plain} ms plain"))
+    });
+}
+
+fn what_passes_is_counted() {
+    let policies = "[[policy]]\naction = \"split\"\nports = [9000]\n\
+                    [[policy]]\naction = \"pass\"\nprotocol = \"udp\"\nports = [500, 4500]\n\
+                    [[policy]]\naction = \"pass\"\nprotocol = \"tcp\"\nports = [9006]\n";
+    let world = World::with(policies, true);
+    [9000, 9006].into_iter().for_each(|port| world.serve(port, echo_after_the_end));
+    assert!(ask(world.connect(9006), b"passed").expect("an answer") == b"passed");
+    assert!(ask(world.connect(9000), b"split").expect("an answer") == b"split");
+    let send = || -> std::io::Result<()> {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        (0..10).try_for_each(|_| socket.send_to(&[0; 100], "10.77.0.1:4500").map(drop))
+    };
+    world.site.chain.hosts[world.client()].run(send).expect("a thread").expect("to send");
+    std::thread::sleep(Span::from_millis(100));
+    let passed = &world.status(SITE, "local.toml")["passed"];
+    let of = |n: usize, field: &str| passed[n][field].as_u64();
+    assert_eq!(
+        (of(0, "policy"), of(0, "packets"), of(0, "bytes")),
+        (Some(1), Some(10), Some(1_280)),
+        "{passed}"
+    );
+    // A connection with a request and an answer has six packets at least from its client.
+    assert_eq!(of(1, "policy"), Some(2), "{passed}");
+    assert!((4..20).contains(&of(1, "packets").unwrap_or(0)), "{passed}");
+    assert_eq!(passed.as_array().map(Vec::len), Some(2), "what is split is not passed: {passed}");
+}
+
+fn the_rate_is_held() {
+    const MBPS: f64 = 10.0;
+    let wide = Hop { loss: 0.0, ..SATELLITE };
+    timing::measure(|| {
+        let cap = format!("link_rate_in_bits = {}\n", (MBPS * 1e6) as u64);
+        let world = World::over(Site::new(&[LAN, wide, LAN]), &cap, "");
+        world.wait_for_peer(true);
+        world.serve(9000, |mut socket| while socket.write_all(&[1; 64 << 10]).is_ok() {});
+        let mut socket = world.connect(9000);
+        let mut read_until = |limit: Span| {
+            let (start, mut buffer, mut bytes) = (Instant::now(), vec![0; 64 << 10], 0);
+            while start.elapsed() < limit {
+                bytes += socket.read(&mut buffer).expect("bytes");
+            }
+            bytes as f64 * 8e-6 / start.elapsed().as_secs_f64()
+        };
+        read_until(Span::from_secs(1));
+        let rate = read_until(Span::from_secs(3));
+        println!("     {rate:.2} of {MBPS} Mbit/s");
+        // Of 1,460 bytes on the wire 1,350 are a user's.
+        assert!(rate < MBPS, "{rate} Mbit/s");
+        timing::unless(rate > 0.88 * MBPS, || format!("{rate} Mbit/s"))
+    });
+}
+
+fn two_gateways_side_by_side() {
+    let world = World::new();
+    world.serve(9000, echo_after_the_end);
+    let other = "name = \"other\"\nkey = \"site.key\"\nlisten = \"[::]:4435\"\nport = 4436\nintercept = [\"up\"]\n\
+                 [[peer]]\nname = \"hub\"\naddress = \"10.77.1.1:4433\"\n";
+    std::fs::write(world.site.path("other.toml"), other).expect("a file");
+    let mut command = world.site.command("gateway");
+    command.args(["--config", "other.toml", "--status-socket", "other.sock"]).stderr(Stdio::inherit());
+    let other = Running::start(&world.site.chain.hosts[SITE], command);
+    let tables = world.run(SITE, "nft list tables");
+    assert!(tables.contains("starhop_gateway_4434") && tables.contains("starhop_gateway_4436"), "{tables}");
+    assert!(world.is_split(), "beside another gateway");
+    other.end("end");
+    let tables = world.run(SITE, "nft list tables");
+    assert!(tables.contains("starhop_gateway_4434") && !tables.contains("starhop_gateway_4436"), "{tables}");
+    assert!(world.is_split(), "after the end of the other");
+    assert_eq!(ask(world.connect(9000), b"still").expect("an answer"), b"still");
+}

@@ -1,4 +1,4 @@
-//! What users and operators of a path with gateways expect of it, beyond that bytes arrive.
+//! Expectations of users and operators of a path with gateways, beyond that bytes arrive.
 
 use super::gateways::{LAN, SITE, World};
 use super::harness::{Test, timing};

@@ -605,7 +605,7 @@ mod tests {
         let rules = GatewayConfig::parse(&text, Path::new("gateway.toml")).unwrap().rules;
         let lines: Vec<&str> = rules.lines().skip(FOR_THE_LINK.lines().count()).collect();
         assert_eq!(lines.len(), 5);
-        let expected = "ip daddr { 10.0.0.0/8 } meta l4proto { 6, 17 } th dport { 22, 25 } return";
+        let expected = "ip daddr { 10.0.0.0/8 } meta l4proto { 6, 17 } th dport { 22, 25 } counter return comment \"policy 0\"";
         assert!(lines[0].contains(expected), "{}", lines[0]);
         assert!(lines[1].contains("ip6 daddr { fd00::/8 }"), "{}", lines[1]);
     }

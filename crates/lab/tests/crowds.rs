@@ -37,6 +37,30 @@ fn every_flow_of_a_crowd_gets_its_share_and_all_together_the_path() {
     }
 }
 
+/// The relays have 437 bytes of cache for each flow, a third of a packet, and 64 blocks for all. A relay that asks for more than it
+/// has room for evicts what waits, is asked for it again, and carries a part of the path or nothing.
+#[test]
+fn relays_with_less_memory_than_a_packet_of_each_flow_carry_the_path() {
+    let crowd = |more: &[&str]| {
+        let of_all =
+            ["flow.a.count=600", "flow.a.options.cache=256KiB", "topology.link.rate=30Mbit", "duration=6s"];
+        let result = run("crowd.toml", &[&of_all, more].concat());
+        let group = &result.groups[0];
+        let (share, jain, timeouts) = (group.efficiency, result.jain, group.timeouts);
+        println!("{more:?}: {:.2} % of the ideal, Jain {jain:.4}, {timeouts} timeouts", 100.0 * share);
+        (share, jain, timeouts)
+    };
+    for stagger in ["0s", "2ms"] {
+        let (share, jain, timeouts) = crowd(&[&format!("flow.a.stagger={stagger}")]);
+        assert!(
+            share >= 0.95 && jain >= 0.95 && timeouts == 0,
+            "{stagger}: {share}, Jain {jain}, {timeouts}"
+        );
+    }
+    let (without, ..) = crowd(&["flow.a.options.room=false"]);
+    assert!(without < 0.8, "{without}: the mechanism changes nothing");
+}
+
 /// A tenth of the rate and of the arrivals of "1,000 files of 100 kB a second on a gigabit".
 #[test]
 fn small_files_that_arrive_at_four_fifths_of_the_load_take_less_than_three_times_as_long_as_alone() {

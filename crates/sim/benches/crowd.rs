@@ -1,8 +1,9 @@
 //! Costs of a packet of many flows that share a path, and the goodput of these flows: `cargo bench -p starhop-sim
 //! --bench crowd`.
 //!
-//! Unlimited flows over three hops of 1 Gbit/s and 10 ms, all begun at once, fetched by one program through two relays. A
-//! number on the command line sets how many seconds are simulated.
+//! Unlimited flows over three hops of 1 Gbit/s or less and 10 ms, all begun at once, fetched by one program through two relays,
+//! with caches that have room for them and with those that relays have by themselves. Numbers on the command line set how many
+//! seconds are simulated, and the only case: flows, Mbit/s and MiB of cache.
 
 use starhop_proto::config::{Config, ConfigError, Profile, Settings};
 use starhop_proto::name::FlowId;
@@ -15,22 +16,30 @@ use starhop_sim::run::{FlowSpec, Plan, Simulation, Transport};
 
 const HOPS: usize = 3;
 const WARM_UP: Duration = Duration::from_secs(2);
-/// 1350 of at most 1438 bytes of a sealed packet on the wire are payload: 28 for IPv4 and UDP, 32 for the seal, 28 for the header.
-const IDEAL_MBPS: f64 = 1000.0 * 1350.0 / 1438.0;
+/// The share of payload: 1350 of at most 1438 bytes of a sealed packet on the wire are payload: 28 for IPv4 and UDP, 32 for the seal, 28 for the header.
+const PAYLOAD: f64 = 1350.0 / 1438.0;
 
-fn plan(flows: u64, seconds: u64) -> Result<Plan, ConfigError> {
+/// Flows, the rate of the hops, and the caches of the relays.
+#[derive(Clone, Copy)]
+struct Case {
+    flows: u64,
+    mbps: u64,
+    cache_mib: u64,
+}
+
+fn plan(case: Case, seconds: u64) -> Result<Plan, ConfigError> {
     let mut network = Network::default();
     let nodes: Vec<NodeId> = (0..=HOPS).map(|_| network.add_node(0)).collect();
     let link = LinkConfig {
         queue: QueueLimit::Packets(10_000),
-        ..LinkConfig::ideal(Rate::from_mbps(1000), Duration::from_millis(10))
+        ..LinkConfig::ideal(Rate::from_mbps(case.mbps), Duration::from_millis(10))
     };
     for pair in nodes.windows(2) {
         network.add_link(pair[0], pair[1], link.clone(), 0);
         network.add_link(pair[1], pair[0], link.clone(), 0);
     }
     let end = Instant::ZERO + WARM_UP + Duration::from_secs(seconds);
-    let config = Config::new(Settings { cache_bytes: 64 << 20, ..Profile::Starhop.settings() })?;
+    let config = Config::new(Settings { cache_bytes: case.cache_mib << 20, ..Profile::Starhop.settings() })?;
     let flow = |number: u64| FlowSpec {
         content: FlowId((u128::from(number) + 1).to_be_bytes()),
         from: nodes[0],
@@ -44,7 +53,7 @@ fn plan(flows: u64, seconds: u64) -> Result<Plan, ConfigError> {
         crowd: Some(0),
         program: Some(0),
     };
-    let flows = (0..flows).map(flow).collect();
+    let flows = (0..case.flows).map(flow).collect();
     Ok(Plan {
         relays: nodes[1..HOPS].to_vec(),
         warm_up: Instant::ZERO + WARM_UP,
@@ -53,8 +62,9 @@ fn plan(flows: u64, seconds: u64) -> Result<Plan, ConfigError> {
 }
 
 /// Nanoseconds for each packet on each link.
-fn measure(flows: u64, seconds: u64, alone: Option<f64>) -> Result<f64, ConfigError> {
-    let mut simulation = Simulation::new(plan(flows, seconds)?);
+fn measure(case: Case, seconds: u64, alone: Option<f64>) -> Result<f64, ConfigError> {
+    let mut simulation = Simulation::new(plan(case, seconds)?);
+    let Case { flows, mbps, cache_mib } = case;
     let before = cpu_seconds();
     simulation.run(|_| ());
     let cpu = cpu_seconds() - before;
@@ -73,10 +83,10 @@ fn measure(flows: u64, seconds: u64, alone: Option<f64>) -> Result<f64, ConfigEr
         _ => sums,
     });
     println!(
-        "{flows:>6} flows  {packets:>9} link-packets  {each:>6.0} ns each, {:>5.2} x that of one flow  {:>6.2} % of the path  \
+        "{flows:>6} flows  {mbps:>4} Mbit/s  {cache_mib:>2} MiB  {packets:>9} link-packets  {each:>6.0} ns each, {:>5.2} x that of one flow  {:>6.2} % of the path  \
          Jain {jain:.4}  {timeouts} timeouts  {repairs} repairs  {:>7.1} MB peak",
         each / alone.unwrap_or(each),
-        100.0 * sum / IDEAL_MBPS,
+        100.0 * sum / (mbps as f64 * PAYLOAD),
         peak_rss_mb(),
     );
     Ok(each)
@@ -95,10 +105,16 @@ fn peak_rss_mb() -> f64 {
 }
 
 fn main() -> Result<(), ConfigError> {
-    let seconds = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(3);
-    let alone = measure(1, seconds, None)?;
-    for flows in [10, 100, 1_000, 10_000] {
-        measure(flows, seconds, Some(alone))?;
+    let numbers: Vec<u64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let seconds = numbers.first().copied().unwrap_or(3);
+    if let [_, flows, mbps, cache_mib] = numbers[..] {
+        return measure(Case { flows, mbps, cache_mib }, seconds, None).map(drop);
+    }
+    let alone = measure(Case { flows: 1, mbps: 1000, cache_mib: 64 }, seconds, None)?;
+    for cache_mib in [64, 4] {
+        for (flows, mbps) in [(10, 1000), (100, 1000), (1_000, 1000), (10_000, 1000), (1_000, 100)] {
+            measure(Case { flows, mbps, cache_mib }, seconds, Some(alone))?;
+        }
     }
     Ok(())
 }

@@ -3,8 +3,9 @@
 //! Data lies in blocks of 4096 bytes (LEOTP section IV.A), found by (flow, block number) in O(1) and evicted
 //! least recently used first. The memory is bounded by configuration and, once used, never given back.
 //!
-//! Written bytes wait to be read, that is, sent: a block whose last bytes nobody has read is passed over once when
-//! its turn to be evicted comes. So bytes that were sent make room for those in transit.
+//! Written bytes wait to be read, that is, sent. [`Cache::make_room`] evicts no block whose last bytes nobody has read
+//! and whose owner says that it is waited for: rather the new bytes find no place. [`Cache::insert`] by itself passes
+//! such a block over once. So bytes that were sent make room for those in transit.
 
 mod block;
 
@@ -16,6 +17,10 @@ use block::Valid;
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
+
+/// Blocks that [`Cache::make_room`] looks at for each that it needs, so that a full cache costs little per packet. The blocks that
+/// it passes over have their next turn last: the next call looks at others.
+const LOOKS: usize = 16;
 
 const NONE: Slot = Slot(u32::MAX);
 
@@ -39,6 +44,8 @@ pub struct Cache {
     newest: Slot,
     oldest: Slot,
     capacity: usize,
+    /// Blocks whose last bytes nobody has read.
+    unread: usize,
     /// The block written last and the one read last: packets are shorter than blocks and come in order, so
     /// two look-ups of three end here.
     last_written: Option<((FlowId, u64), Slot)>,
@@ -55,6 +62,7 @@ impl Cache {
             newest: NONE,
             oldest: NONE,
             capacity,
+            unread: 0,
             last_written: None,
             last_read: None,
         }
@@ -63,6 +71,45 @@ impl Cache {
     /// Bytes of memory in use for blocks.
     pub fn used_bytes(&self) -> u64 {
         self.blocks.len() as u64 * BLOCK
+    }
+
+    /// Bytes of memory for blocks, used or not.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity as u64 * BLOCK
+    }
+
+    /// Bytes of memory in use for blocks whose last bytes nobody has read.
+    pub fn unread_bytes(&self) -> u64 {
+        self.unread as u64 * BLOCK
+    }
+
+    /// Sees to it that [`Cache::insert`] of `range` evicts nothing. False if too many blocks are waited for: `is_awaited`
+    /// tells of a block's bytes whether somebody is to read them.
+    pub fn make_room(
+        &mut self,
+        flow: FlowId,
+        range: ByteRange,
+        is_awaited: impl Fn(FlowId, ByteRange) -> bool,
+    ) -> bool {
+        let mut missing = 0;
+        for number in range.start / BLOCK..range.end.div_ceil(BLOCK) {
+            match self.blocks.find(&(flow, number)) {
+                Some(slot) => self.touch(slot),
+                None => missing += 1,
+            }
+        }
+        let mut looks = missing * LOOKS;
+        while self.blocks.len() + missing > self.capacity {
+            let Some(oldest) = self.blocks.get(self.oldest).filter(|_| looks > 0) else { return false };
+            looks -= 1;
+            let is_kept = oldest.is_unread
+                && self
+                    .blocks
+                    .key(self.oldest)
+                    .is_some_and(|&(flow, number)| is_awaited(flow, ByteRange::at(number * BLOCK, BLOCK)));
+            if is_kept { self.touch(self.oldest) } else { self.evict(self.oldest) }
+        }
+        true
     }
 
     /// Keeps `bytes`, which start at `offset` of `flow`. Bytes that are there already stay: first writer wins.
@@ -76,7 +123,7 @@ impl Cache {
             if let Some(block) = self.blocks.get_mut(slot) {
                 block.is_verified &= block.valid.contains(within, within + piece.len());
                 block.valid.write(&mut block.bytes[..], within, piece);
-                block.is_unread = true;
+                self.unread += usize::from(!core::mem::replace(&mut block.is_unread, true));
             }
             at += piece.len() as u64;
             rest = tail;
@@ -120,7 +167,10 @@ impl Cache {
                 return false;
             };
             out.extend_from_slice(&block.bytes[within..within + len]);
-            block.is_unread &= block.valid.end() > within + len;
+            if block.is_unread && block.valid.end() <= within + len {
+                block.is_unread = false;
+                self.unread -= 1;
+            }
             at += len as u64;
             if let Some(slot) = slot {
                 self.touch(slot);
@@ -204,6 +254,7 @@ impl Cache {
     fn evict_oldest(&mut self) {
         while let Some(oldest) = self.blocks.get_mut(self.oldest).filter(|oldest| oldest.is_unread) {
             oldest.is_unread = false;
+            self.unread -= 1;
             self.touch(self.oldest);
         }
         self.evict(self.oldest);
@@ -214,6 +265,7 @@ impl Cache {
         self.last_written = self.last_written.filter(|&(_, last)| last != slot);
         self.last_read = self.last_read.filter(|&(_, last)| last != slot);
         if let Some(block) = self.blocks.remove(slot) {
+            self.unread -= usize::from(block.is_unread);
             self.spare.push(block.bytes);
         }
     }
@@ -298,6 +350,33 @@ mod tests {
             lasted = if here.is_empty() { lasted } else { number };
         }
         assert_eq!(lasted, 6, "twice as long as a sent block");
+    }
+
+    #[test]
+    fn what_is_waited_for_is_kept_and_new_bytes_find_no_place() {
+        let mut cache = Cache::new(4 * BLOCK, 1);
+        let awaited = |_, block: ByteRange| block.start / BLOCK != 2;
+        for number in 0..4 {
+            assert!(cache.make_room(FLOW, ByteRange::at(number * BLOCK, 1_000), awaited));
+            cache.insert(FLOW, number * BLOCK, &[number as u8; 1_000]);
+        }
+        assert!(cache.read(FLOW, ByteRange::new(0, 1_000), &mut Vec::new()), "sent");
+        assert_eq!(cache.unread_bytes(), 3 * BLOCK);
+        let mut place = |number| {
+            let has_place = cache.make_room(FLOW, ByteRange::at(number * BLOCK, 1_000), awaited);
+            if has_place {
+                cache.insert(FLOW, number * BLOCK, &[number as u8; 1_000]);
+            }
+            has_place
+        };
+        assert_eq!(
+            [4, 5, 6, 7].map(&mut place),
+            [true, true, false, false],
+            "0 was sent, nobody waits for 2"
+        );
+        let mut here = Vec::new();
+        cache.find(FLOW, ByteRange::new(0, 8 * BLOCK), &mut here);
+        assert_eq!(here.iter().map(|r| r.start / BLOCK).collect::<Vec<_>>(), [1, 3, 4, 5]);
     }
 
     #[test]

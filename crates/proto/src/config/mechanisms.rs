@@ -28,6 +28,9 @@ pub struct Mechanisms {
     /// report, and requests that wait for their turn do not time out. Without it, the Consumer keeps 256 KiB and
     /// one and a half bandwidth-delay products asked for.
     pub share: bool,
+    /// A relay keeps what waits to be sent, and grants its upstream no more than it has room for. Without it, what waits
+    /// too long is evicted, and asked for again.
+    pub room: bool,
 }
 
 impl Mechanisms {
@@ -48,11 +51,12 @@ impl Mechanisms {
             repairs_first: on,
             parity: on,
             share: on,
+            room: on,
         }
     }
 
     /// Every mechanism by its name.
-    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 9] {
+    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 10] {
         [
             ("loss_attribution", &mut self.loss_attribution),
             ("wake_up", &mut self.wake_up),
@@ -63,6 +67,7 @@ impl Mechanisms {
             ("repairs_first", &mut self.repairs_first),
             ("parity", &mut self.parity),
             ("share", &mut self.share),
+            ("room", &mut self.room),
         ]
     }
 }

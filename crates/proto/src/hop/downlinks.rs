@@ -32,6 +32,8 @@ pub struct Downlinks {
     misses: Misses,
     /// Hops with a code.
     coded: usize,
+    /// Bytes that wait in all queues.
+    queued: u64,
     ended: Ended,
     config: Config,
     rng: Rng,
@@ -134,6 +136,7 @@ impl Downlinks {
             ledger: Ledger::new(config.state_bytes, rng.fork(8).next_u64()),
             misses: Misses::default(),
             coded: 0,
+            queued: 0,
             ended: Ended::default(),
             config: config.clone(),
             rng,
@@ -423,6 +426,7 @@ impl Downlinks {
             self.ledger.release(&responder.peer, responder.scheduler.open_queues() as u64 * cost::FLOW);
             self.ledger.remove_hop(&responder.peer);
             self.coded -= usize::from(responder.code().is_on());
+            self.queued -= responder.counted;
             self.faces.remove(&responder.peer, link);
             self.strangers.retain(|stranger| *stranger != link);
         }
@@ -475,13 +479,28 @@ impl Downlinks {
         None
     }
 
+    /// Bytes that wait in the queues of all hops.
+    pub fn all_queued_bytes(&self) -> u64 {
+        self.queued
+    }
+
+    /// Neighbours that wait for bytes.
+    pub fn waiting(&self) -> usize {
+        self.links.iter().filter(|(_, responder)| responder.outstanding() > 0).count()
+    }
+
     /// Bytes that wait in a queue.
     pub fn queued_bytes(&self, link: Slot, queue: Slot) -> u64 {
         self.links.get(link).map_or(0, |responder| responder.scheduler.queued_bytes(queue))
     }
 
     fn reschedule(&mut self, link: Slot) {
-        let next = self.links.get(link).map_or(Instant::NEVER, Responder::next_turn);
+        let mut next = Instant::NEVER;
+        if let Some(responder) = self.links.get_mut(link) {
+            next = responder.next_turn();
+            let total = responder.scheduler.total_bytes();
+            self.queued = self.queued + total - core::mem::replace(&mut responder.counted, total);
+        }
         self.due.set(link, next.if_ever());
     }
 }

@@ -36,6 +36,11 @@ pub struct Requester {
     controller: Box<dyn RateController + Send>,
     /// The operator's bound of the rate.
     rate_limit: Rate,
+    /// The bound for want of room at this node, and the time until which packets may come that were sent under one.
+    room_limit: Rate,
+    room_limits_until: Instant,
+    /// Bytes that the hop had brought when [`Requester::take_brought`] was called last.
+    brought_before: u64,
     counter: u16,
     /// Missing packets that holes of flows account for.
     explained: u64,
@@ -71,6 +76,9 @@ impl Requester {
             code: (config.mechanisms.parity && !config.per_flow_control).then(HopCode::default),
             controller: controller(config),
             rate_limit: config.rate_limit,
+            room_limit: Rate::UNLIMITED,
+            room_limits_until: Instant::ZERO,
+            brought_before: 0,
             counter: rng.next_u64() as u16,
             explained: 0,
             unreported: 0,
@@ -120,7 +128,23 @@ impl Requester {
 
     /// The rate that the hop is granted now.
     pub fn rate(&self) -> Rate {
-        self.controller.rate().min(self.rate_limit)
+        self.controller.rate().min(self.rate_limit).min(self.room_limit)
+    }
+
+    /// This node has no room for more than `limit`.
+    pub fn limit_to_room(&mut self, limit: Rate) {
+        self.room_limit = limit;
+    }
+
+    /// Bytes on the wire that the hop has brought since the last call.
+    pub fn take_brought(&mut self) -> u64 {
+        let before = core::mem::replace(&mut self.brought_before, self.carried.bytes);
+        self.carried.bytes - before
+    }
+
+    /// Whether the neighbour knows of less than half of the rate that holds now.
+    pub fn is_held_back(&self) -> bool {
+        self.reported_rate.as_bps() < self.rate().as_bps() / 2
     }
 
     /// Later packets that make a missing one a loss.
@@ -205,6 +229,8 @@ impl Requester {
         if let Some(answered) = answered.filter(|_| is_full) {
             let hop_rtt = self.rtt.on_echo(now, answered);
             let Arrival { advance, lost, .. } = arrival;
+            // A sender that is held for want of room here shows nothing about the link.
+            let backlog = backlog && now >= self.room_limits_until;
             let delivery = Delivery { now, bytes: wire_bytes, advance, lost, hop_rtt, backlog };
             if let Some(base) = self.controller.on_delivery(delivery, &self.rtt) {
                 self.rtt.rebase(base);
@@ -336,6 +362,9 @@ impl Requester {
         self.unreported = 0;
         self.reported_at = now;
         self.reported_rate = self.rate();
+        if self.reported_rate == self.room_limit && !self.room_limit.is_unlimited() {
+            self.room_limits_until = now + self.rtt.smoothed().scaled(2, 1);
+        }
         self.reported_warm = self.rtt.is_measured();
         Interest {
             counter: self.counter,

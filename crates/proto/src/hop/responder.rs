@@ -26,6 +26,8 @@ pub struct Responder {
     pub scheduler: Scheduler,
     /// Bytes that it asked for and that are not here yet, over all flows.
     pub wanted: u64,
+    /// Bytes of its queues as they are in the sum over all neighbours.
+    pub(super) counted: u64,
     max_rate: Rate,
     /// The names that it asked for and that are not known here.
     pub(super) openings: Openings,
@@ -79,6 +81,7 @@ impl Responder {
         Self {
             peer,
             wanted: 0,
+            counted: 0,
             max_rate: config.max_rate,
             openings: Openings::new(now),
             scheduler: scheduler(config),

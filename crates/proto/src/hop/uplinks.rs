@@ -10,6 +10,7 @@ use crate::peer::{Face, Peer};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant, WireTime};
+use crate::units::Rate;
 use crate::wire::{DataHeader, Notice, ParityHeader};
 
 /// The Requesters of a node, one per upstream hop.
@@ -176,6 +177,18 @@ impl Uplinks {
     /// The Requester of a hop, to change it.
     pub fn get_mut(&mut self, link: Slot) -> Option<&mut Requester> {
         self.links.get_mut(link)
+    }
+
+    /// Bounds the rates of all hops for want of room: to `limit` of payload together, of which `brought` bytes came since
+    /// the call before. Each hop may bring what it brought, more or less in the same measure.
+    pub fn limit_to_room(&mut self, limit: Option<Rate>, brought: u64) {
+        let packet = self.config.payload as u64;
+        for (_, requester) in self.links.iter_mut() {
+            // A hop that brought nothing may begin.
+            let share = requester.take_brought().max(packet) as f64 / brought.max(packet) as f64;
+            let bound = |limit: Rate| Rate::from_bps((limit.as_bps() as f64 * share) as u64);
+            requester.limit_to_room(limit.map_or(Rate::UNLIMITED, bound));
+        }
     }
 
     /// The Requesters, in no order that means anything.

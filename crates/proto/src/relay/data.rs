@@ -10,7 +10,7 @@ use crate::node::Transmit;
 use crate::peer::{Addressee, Face, Peer};
 use crate::table::Slot;
 use crate::time::Instant;
-use crate::wire::{DataFlags, DataHeader, News, Packet, ParityHeader, Suite};
+use crate::wire::{DataFlags, DataHeader, News, Packet, ParityHeader, Suite, Waited};
 use alloc::vec::Vec;
 
 impl<C: Suite> Relay<C> {
@@ -90,6 +90,7 @@ impl<C: Suite> Relay<C> {
         if let Some(heard) = heard {
             self.on_heard(now, flow_slot, &heard);
         }
+        self.ask_for_unplaced(now, flow_slot);
     }
 
     /// Keeps the requested bytes of a packet and queues them for the neighbours that want them.
@@ -102,19 +103,47 @@ impl<C: Suite> Relay<C> {
             self.stats.unasked += u64::from(!range.is_empty());
             return;
         }
-        for piece in flow.intake.expected().intersect(range) {
+        let mut pieces = core::mem::take(&mut self.scratch.found);
+        pieces.extend(flow.intake.expected().intersect(range));
+        let are_kept = pieces.iter().all(|piece| {
             let start = (piece.start - range.start) as usize;
-            let bytes = &payload[start..start + piece.len() as usize];
-            self.cache.insert(header.flow, piece.start, bytes);
+            self.keep(header.flow, piece.start, &payload[start..start + piece.len() as usize])
+        });
+        if are_kept {
+            self.deliver(now, flow_slot, range, header.waited);
+        } else {
+            self.scratch.unplaced.extend_from_slice(&pieces);
         }
+        pieces.clear();
+        self.scratch.found = pieces;
+    }
+
+    /// Queues bytes that are here for the neighbours that want them.
+    fn deliver(&mut self, now: Instant, flow_slot: Slot, range: ByteRange, waited: Waited) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         let Scratch { parts, gaps, .. } = &mut self.scratch;
         for subscriber in &mut flow.subscribers {
             parts.extend(subscriber.wanted().intersect(range));
             for part in parts.drain(..) {
                 subscriber.unwant(&mut self.downlinks, part);
-                subscriber.enqueue(now, &mut self.downlinks, part, (false, header.waited), gaps);
+                subscriber.enqueue(now, &mut self.downlinks, part, (false, waited), gaps);
             }
         }
+        let uplink = flow.uplink;
+        self.mind_room(now, uplink);
+    }
+
+    /// Asks the upstream once more for bytes that found no place. It sends them within the rate that the room allows.
+    fn ask_for_unplaced(&mut self, now: Instant, flow_slot: Slot) {
+        let mut unplaced = core::mem::take(&mut self.scratch.unplaced);
+        for piece in unplaced.drain(..) {
+            self.stats.unplaced_bytes += piece.len();
+            let Some(flow) = self.flows.get_mut(flow_slot) else { continue };
+            let ask = flow.intake.ask_again(now, piece);
+            self.outbox.ask(flow.uplink, flow.id, ask, self.config.repair_hop_limit);
+            self.reschedule(flow_slot);
+        }
+        self.scratch.unplaced = unplaced;
     }
 
     /// The hop by which a flow arrives at `face`: nearly always the hop on which it was asked for.
@@ -236,6 +265,7 @@ impl<C: Suite> Relay<C> {
         if self.downlinks.queued_bytes(due.link, chunk.queue) == 0 {
             self.on_drained(flow_slot);
         }
+        self.tell_of_room(now, flow_slot);
         transmit
     }
 

@@ -7,6 +7,7 @@ pub mod intercept;
 mod interest;
 mod names;
 mod notice;
+mod room;
 mod routes;
 mod survey;
 mod verify;
@@ -58,6 +59,8 @@ pub struct RelayStats {
     pub sent_bytes: u64,
     /// Ranges asked for again on the upstream hop.
     pub repairs: u64,
+    /// Bytes that came, found no place in the cache, and were asked for again.
+    pub unplaced_bytes: u64,
     /// Requested bytes that were refused because the neighbour had too much outstanding.
     pub over_credit: u64,
     /// Interests that were refused because there were too many neighbours or flows.
@@ -97,6 +100,9 @@ pub struct Relay<C = Plain> {
     uplinks: Uplinks,
     downlinks: Downlinks,
     cache: Cache,
+    room: room::Room,
+    /// Bytes of payload that were put into the cache.
+    kept_bytes: u64,
     outbox: Outbox,
     /// Flows with bytes known to be missing, in slot order.
     with_holes: Vec<Slot>,
@@ -117,6 +123,8 @@ struct Scratch {
     found: Vec<ByteRange>,
     repairs: Vec<ByteRange>,
     gaps: Vec<ByteRange>,
+    /// Bytes that came and found no place.
+    unplaced: Vec<ByteRange>,
     /// A chunk whose Notice had to leave first (LEOTP).
     after_notice: Option<Due>,
 }
@@ -143,6 +151,8 @@ impl<C: Suite> Relay<C> {
             names,
             flows: Table::new(rng.fork(3).next_u64()),
             cache: Cache::new(config.cache_bytes, rng.fork(4).next_u64()),
+            room: room::Room::default(),
+            kept_bytes: 0,
             uplinks: Uplinks::new(&config, rng.fork(5)),
             rng: rng.fork(9),
             downlinks: Downlinks::new(&config, rng),
@@ -267,6 +277,7 @@ impl<C: Suite> Relay<C> {
                 return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
             }
         };
+        self.mind_room(now, request.link);
         let flow_slot = self.flows.find(&request.flow);
         let flow = flow_slot.and_then(|slot| self.flows.get(slot));
         let turn = flow.map_or(0, |flow| flow.intake.turn());

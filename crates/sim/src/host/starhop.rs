@@ -335,6 +335,7 @@ fn sum(before: RelayStats, now: RelayStats) -> RelayStats {
         unasked: before.unasked + now.unasked,
         sent_bytes: before.sent_bytes + now.sent_bytes,
         repairs: before.repairs + now.repairs,
+        unplaced_bytes: before.unplaced_bytes + now.unplaced_bytes,
         bad_datagrams: before.bad_datagrams + now.bad_datagrams,
         ..now
     }

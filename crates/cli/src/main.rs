@@ -1,5 +1,7 @@
 //! The one binary: `starhop`. Each verb has a file; its work is done in the other crates.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod config;
 mod progress;
 mod quantity;

@@ -14,6 +14,8 @@
 //!
 //! `load`, `option`, `router` and `registry` need libbpf (feature `loader`).
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod control;
 mod error;
 mod host;

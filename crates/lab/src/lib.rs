@@ -4,6 +4,8 @@
 //! document that simulator and emulator both write. [`bound`] computes what a link of changing capacity allows. [`emulate`] runs a scenario with real processes. [`demo`] shows the main job on emulated links, [`bench`]
 //! measures a real relay on a plain path.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod bench;
 pub mod bound;
 pub mod demo;

@@ -7,6 +7,8 @@
 //! ends TCP connections half way, [`fec`] protects packets between two hosts, [`emu`] joins network namespaces by links that lose and delay, so that all of
 //! this can be tried on one machine.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod clock;
 pub mod content;
 pub mod daemon;

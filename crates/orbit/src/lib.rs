@@ -14,6 +14,8 @@
 //! Units are SI (m, s, Hz, bit/s); angles at the user's edge are degrees; times are seconds since the constellation's
 //! [`time::Epoch`]. Places are ECEF unless a name says `eci`. Nothing here reads a clock, a file or a random number.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod constellation;
 pub mod czml;
 pub mod elements;

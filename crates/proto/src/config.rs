@@ -149,7 +149,44 @@ impl Profile {
 
     /// The settings of the profile.
     pub fn settings(self) -> Settings {
-        let starhop = Settings {
+        match self {
+            Self::Starhop => Self::starhop(),
+            Self::Leotp => Settings {
+                per_flow_control: true,
+                reorder_packets: 5,
+                reorder_limit: 5,
+                notices: Notices::OnSkip,
+                ..Self::published()
+            },
+            // Its holes are confirmed by 10 ms alone; nothing that stands in the program is in the paper's way.
+            Self::LeotpCode => Settings {
+                controller: Controller::Leotp(LeotpRules::PROGRAM),
+                reorder_packets: 512,
+                reorder_limit: 512,
+                buffer_target: 5 * 1350,
+                initial_rto: Duration::from_secs(10),
+                ..Self::Leotp.settings()
+            },
+            Self::Intcp => Settings {
+                controller: Controller::Intcp,
+                repair_hop_limit: 1,
+                notices: Notices::Never,
+                buffer_target: 7 * 1350,
+                initial_rto: Duration::from_millis(200),
+                min_rto: Duration::from_millis(100),
+                ..Self::published()
+            },
+            // Without a cache a neighbour has nothing to repair from: requests travel to the Producer.
+            Self::IntcpUni => Settings {
+                cache_answers: false,
+                repair_hop_limit: crate::wire::Interest::DEFAULT_HOP_LIMIT,
+                ..Self::Intcp.settings()
+            },
+        }
+    }
+
+    fn starhop() -> Settings {
+        Settings {
             payload: 1350,
             controller: Controller::Starhop,
             per_flow_control: false,
@@ -182,10 +219,13 @@ impl Profile {
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_millis(600),
             flow_idle: Duration::from_secs(30),
-        };
-        // Both papers ask for each packet by itself and for each hole once; no Interest repeats another.
-        let published = Settings {
-            controller: Controller::Leotp(LeotpRules::printed(starhop.payload)),
+        }
+    }
+
+    /// Both papers ask for each packet by itself and for each hole once; no Interest repeats another.
+    fn published() -> Settings {
+        Settings {
+            controller: Controller::Leotp(LeotpRules::printed(Self::starhop().payload)),
             mechanisms: Mechanisms::NONE,
             repair_tries: 1,
             // RFC 6298 as the papers cite it. Its bounds are those of LEOTP's program: 20 ms and 60 s.
@@ -197,41 +237,7 @@ impl Profile {
             interest_span: 1,
             buffer_target: 20 * 1350,
             buffer_target_time: Duration::ZERO,
-            ..starhop.clone()
-        };
-        match self {
-            Self::Starhop => starhop,
-            Self::Leotp => Settings {
-                per_flow_control: true,
-                reorder_packets: 5,
-                reorder_limit: 5,
-                notices: Notices::OnSkip,
-                ..published
-            },
-            // Its holes are confirmed by 10 ms alone; nothing that stands in the program is in the paper's way.
-            Self::LeotpCode => Settings {
-                controller: Controller::Leotp(LeotpRules::PROGRAM),
-                reorder_packets: 512,
-                reorder_limit: 512,
-                buffer_target: 5 * 1350,
-                initial_rto: Duration::from_secs(10),
-                ..Self::Leotp.settings()
-            },
-            Self::Intcp => Settings {
-                controller: Controller::Intcp,
-                repair_hop_limit: 1,
-                notices: Notices::Never,
-                buffer_target: 7 * 1350,
-                initial_rto: Duration::from_millis(200),
-                min_rto: Duration::from_millis(100),
-                ..published
-            },
-            // Without a cache a neighbour has nothing to repair from: requests travel to the Producer.
-            Self::IntcpUni => Settings {
-                cache_answers: false,
-                repair_hop_limit: crate::wire::Interest::DEFAULT_HOP_LIMIT,
-                ..Self::Intcp.settings()
-            },
+            ..Self::starhop()
         }
     }
 }

@@ -6,6 +6,7 @@
 //! bottom stand
 //! [`time`], [`units`], [`rng`] and [`config`].
 #![no_std]
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 extern crate alloc;
 

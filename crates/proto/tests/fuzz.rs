@@ -712,7 +712,8 @@ impl<N: Role> Bench<N> {
         self.node.handle_datagram(self.now, from.into(), &mut bytes);
     }
 
-    fn deliver_packet(&mut self, from: SocketAddr, id: FlowId, counter: Counter, clock: Clock, body: &Body) {
+    /// The counter and the time in a packet of `from`.
+    fn stamp(&mut self, from: SocketAddr, counter: Counter, clock: Clock) -> (u16, WireTime) {
         let last = self.counters.entry(from).or_default();
         let counter = match counter {
             Counter::Next => last.wrapping_add(1),
@@ -724,6 +725,11 @@ impl<N: Role> Bench<N> {
             Clock::Ago(micros) => WireTime::at(self.now.before(Duration::from_micros(u64::from(micros)))),
             Clock::Any(micros) => WireTime::from_micros(micros),
         };
+        (*last, time)
+    }
+
+    fn deliver_packet(&mut self, from: SocketAddr, id: FlowId, counter: Counter, clock: Clock, body: &Body) {
+        let (counter, time) = self.stamp(from, counter, clock);
         let data = |flow, offset, flags| DataHeader {
             counter,
             flow,

@@ -6,6 +6,8 @@
 //!
 //! The crate reads no clock, no file and no randomness of the operating system: same plan, same run.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod engine;
 pub mod host;
 pub mod link;

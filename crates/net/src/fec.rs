@@ -203,7 +203,7 @@ impl FecHost {
                 biased;
                 () = signals.recv() => return Ok(()),
                 () = notifier.beat() => {}
-                _ = hangup.recv() => reload(self.driver.node_mut().suite_mut()),
+                _ = hangup.recv() => self.driver.node_mut().suite_mut().reload_and_log(),
                 _ = looks.tick() => {}
                 _ = ticks.tick() => tell(self),
                 inquiry = desk.next() => inquiry.answer(self.status()),
@@ -265,14 +265,6 @@ fn room(path_mtu: u32, peer: IpAddr, seal: u32) -> Result<u32, FecError> {
     let headers = if peer.is_ipv4() { 20 } else { 40 } + 8;
     let left = path_mtu.saturating_sub(headers + seal + FRAME_OVERHEAD);
     if left < LEAST_MTU { Err(FecError::Narrow { path: path_mtu, left }) } else { Ok(left) }
-}
-
-/// Reads the key files anew, and logs the outcome.
-fn reload(suite: &mut HopSuite) {
-    match suite.reload() {
-        Ok(security) => tracing::info!("keys read again: packets are {}", security.packets),
-        Err(error) => tracing::error!("the keys in use stay: {error}"),
-    }
 }
 
 /// A listener to an end that works, and the time between two calls.

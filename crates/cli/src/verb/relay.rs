@@ -5,7 +5,7 @@ use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
 use super::memory::{Division, MemoryArgs};
 use super::sealing::SealArgs;
-use super::serve::{again, needs_restart, reload, socket, warn};
+use super::serve::{again, needs_restart, socket, warn};
 use super::{address, fix_rate, limit_rate, say, tell};
 use crate::Cli;
 use crate::config::{ConfigArgs, Reread};
@@ -329,7 +329,7 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
     }
 
     fn reload(&mut self, driver: &mut Node) {
-        reload(driver.node_mut().suite_mut());
+        driver.node_mut().suite_mut().reload_and_log();
         if let Err(error) = self.reconfigure(driver) {
             tracing::error!("the settings in use stay: {error:#}");
         }
@@ -437,7 +437,7 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
             account(&mut status, counters.relay, &memory);
             status
         };
-        relay.run(Some(every), tick, reload, (&mut desk, status)).await?;
+        relay.run(Some(every), tick, HopSuite::reload_and_log, (&mut desk, status)).await?;
         match args.json {
             true => document("end", relay.counters(), relay.suite()),
             false => say_stats(relay.counters().relay),

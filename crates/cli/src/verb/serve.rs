@@ -160,7 +160,7 @@ impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
     }
 
     fn reload(&mut self, driver: &mut Server) {
-        reload(driver.node_mut().suite_mut());
+        driver.node_mut().suite_mut().reload_and_log();
         if let Err(error) = self.reconfigure() {
             tracing::error!("the settings in use stay: {error:#}");
         }
@@ -243,17 +243,6 @@ fn stats(event: &str, driver: &Server) -> serde_json::Value {
 /// The counters of a socket.
 pub(super) fn socket(stats: DriverStats) -> serde_json::Value {
     serde_json::to_value(stats).unwrap_or_default()
-}
-
-/// Reads the key files anew, and logs the outcome.
-pub(super) fn reload(suite: &mut HopSuite) {
-    match suite.reload() {
-        Ok(security) => {
-            let key = security.key.map_or_else(String::new, |key| format!(", sealing with key {key}"));
-            tracing::info!("keys read again: packets are {}{key}", security.packets);
-        }
-        Err(error) => tracing::error!("the keys in use stay: {error}"),
-    }
 }
 
 /// Logs a warning for the operator, if there is one.

@@ -152,6 +152,17 @@ impl HopSuite {
         Ok(self.security())
     }
 
+    /// As [`HopSuite::reload`], with the outcome in the log.
+    pub fn reload_and_log(&mut self) {
+        match self.reload() {
+            Ok(security) => {
+                let key = security.key.map_or_else(String::new, |key| format!(", sealing with key {key}"));
+                tracing::info!("keys read again: packets are {}{key}", security.packets);
+            }
+            Err(error) => tracing::error!("the keys in use stay: {error}"),
+        }
+    }
+
     /// Others reach this node at `public`, behind a NAT.
     pub fn set_public(&mut self, public: Option<SocketAddr>) {
         if let Self::Sealed(sealed) = self {

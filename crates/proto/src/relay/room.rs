@@ -14,6 +14,10 @@ const SHORT: u64 = 4;
 /// The upstream is steered to this part of the cache, so that as much is free for what is on its way.
 const TARGET: u64 = 2;
 
+/// The free part may be filled within so many round trips of the hop, even if nothing leaves: so neighbours that take nothing
+/// do not keep others from being served. Feedback is a round trip late, and no packet fills its block: the rest is for that.
+const FREE_FOR: f64 = 16.0;
+
 /// The shortest time over which arrivals and departures are counted.
 const LEAST_SPAN: Duration = Duration::from_millis(2);
 
@@ -34,8 +38,8 @@ pub(super) struct Filling {
 ///
 /// A link rate says what the next hop takes of each flow. It does not say what the relay can hold: of thousands of flows each may
 /// have a packet waiting, in a block of its own. So the sum has a bound, too. As long as little waits, there is none. Then
-/// what comes has to be what leaves, corrected by the distance from the target; and what has a place anyway may
-/// come within two round trips of the hop, even if nothing leaves.
+/// what comes has to be what leaves, corrected by the distance from the target; and a part of what has a place
+/// anyway may come, even if nothing leaves.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     since: Instant,
@@ -159,9 +163,9 @@ impl Filling {
     fn limit(&self, drain: f64, hop_rtt: Duration) -> Rate {
         // Bytes of payload that fit into a byte of memory, as they do now.
         let fit = (self.queued as f64 / self.held as f64).min(1.0);
-        let per_second = |memory: f64| memory * fit * 8.0 / (2.0 * hop_rtt.as_secs_f64());
-        let steered = drain + per_second((self.capacity / TARGET) as f64 - self.held as f64);
-        let free = per_second(self.capacity.saturating_sub(self.held) as f64);
+        let within = |memory: f64, hop_rtts: f64| memory * fit * 8.0 / (hop_rtts * hop_rtt.as_secs_f64());
+        let steered = drain + within((self.capacity / TARGET) as f64 - self.held as f64, 2.0);
+        let free = within(self.capacity.saturating_sub(self.held) as f64, FREE_FOR);
         Rate::from_bps(steered.max(free) as u64)
     }
 }
@@ -212,11 +216,8 @@ mod tests {
     #[test]
     fn what_has_a_place_may_come_even_if_nothing_leaves() {
         let here = filling(512, 0);
-        // 512 free blocks of one packet, in 40 ms.
-        assert_eq!(
-            here.limit(0.0, HOP_RTT).as_mbps().round(),
-            (512.0 * 1350.0 * 8.0 / 0.04 / 1e6_f64).round()
-        );
+        // 512 free blocks of one packet, in 320 ms.
+        assert_eq!(here.limit(0.0, HOP_RTT), Rate::from_bps(512 * 1350 * 8 * 1000 / 320));
         assert_eq!(filling(1024, 0).limit(0.0, HOP_RTT), Rate::ZERO);
     }
 }

@@ -37,6 +37,12 @@ impl Cubic {
         }
     }
 
+    /// Goes on where another control had `window` packets under way: without slow start.
+    pub(super) fn with_window(packet: u64, hop_rtt: Duration, window: f64) -> Self {
+        let cwnd = window.max(2.0);
+        Self { cwnd, ssthresh: cwnd, w_max: cwnd, ..Self::new(packet, hop_rtt) }
+    }
+
     fn reduce(&mut self, now: Instant) {
         // Fast convergence, section 4.7.
         self.w_max = if self.cwnd < self.w_max { self.cwnd * (1.0 + BETA) / 2.0 } else { self.cwnd };

@@ -7,6 +7,7 @@ mod intcp;
 mod leotp;
 mod longer;
 mod reno;
+mod rivals;
 mod starhop;
 
 pub use cubic::Cubic;

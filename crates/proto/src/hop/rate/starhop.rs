@@ -1,4 +1,5 @@
 use super::base::{Base, Seen, Verdict};
+use super::rivals::{Rivalry, Sight, Watch};
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
@@ -48,6 +49,9 @@ const NOISY: f64 = 1.05;
 
 /// The share of the rate at which a standing queue is drained, so that the base delay shows.
 const DRAIN: f64 = 0.9;
+
+/// Others that are back this soon had not gone.
+const RIVALS_BACK: Duration = Duration::from_secs(10);
 
 /// Grants remembered, one per interval: with those of half a hopRTT, four hopRTTs.
 const GRANTS: usize = 8;
@@ -118,6 +122,11 @@ pub struct Starhop {
     /// The rate that the link carried when it was last full of packets that waited for it, and the time of that.
     capacity: Option<(f64, Instant)>,
     base: Base,
+    watch: Watch,
+    /// Set while others fill the queue of the link.
+    rivalry: Option<Rivalry>,
+    /// Time at which the others seemed to have gone.
+    rivals_left_at: Option<Instant>,
     was_noisy: bool,
     /// Share of packets lately whose sender was held by the grant.
     held: f64,
@@ -150,6 +159,9 @@ impl Starhop {
             grants: [(Instant::ZERO, f64::INFINITY); GRANTS],
             capacity: None,
             base: Base::new(),
+            watch: Watch::default(),
+            rivalry: None,
+            rivals_left_at: None,
             was_noisy: false,
             held: 0.0,
             drain_rate: 0.0,
@@ -241,6 +253,26 @@ impl Starhop {
         let carried = (interval.sent_bytes as f64 * 8.0 / span).max(MIN_RATE);
         let held = f64::from(interval.held) / f64::from(interval.packets);
         self.held += HELD_GAIN * (held - self.held);
+        let mut sight = Sight {
+            now,
+            delay: interval.min_hop_rtt.as_secs_f64(),
+            queue: 0.0,
+            target: self.base.target(self.usual_target(carried)),
+            carried,
+            packet: self.packet_bits / carried,
+            is_held: held >= HELD,
+            is_longer: false,
+        };
+        if let Some(rivalry) = &mut self.rivalry {
+            let have_gone = rivalry.on_interval(sight);
+            let (rate, base) = (rivalry.rate(), rivalry.base());
+            self.grant(now, rate);
+            if let Some(before) = have_gone {
+                self.leave_rivalry(before);
+                return Some(Duration::from_secs_f64(base.min(rtt.min().as_secs_f64())));
+            }
+            return None;
+        }
         let verdict = self.base.on_interval(Seen {
             now,
             span,
@@ -253,6 +285,13 @@ impl Starhop {
             usual_target: self.usual_target(carried),
             packet_bits: self.packet_bits,
         });
+        sight.queue = verdict.queue;
+        sight.target = verdict.target;
+        sight.is_longer = verdict.longer.is_some();
+        if let Some(before) = self.watch.on_interval(sight) {
+            self.enter_rivalry(sight, before, rtt);
+            return None;
+        }
         let carried = verdict.carried;
         // The grant holds clumps of arrivals from further up for moments, although it is not used up.
         let is_noisy = verdict.patience >= NOISY;
@@ -277,10 +316,35 @@ impl Starhop {
         } else {
             self.grow(now, carried, is_held, rtt);
         }
-        self.rate = self.rate.max(MIN_RATE);
+        self.grant(now, self.rate);
+        verdict.longer.map(|_| interval.min_hop_rtt)
+    }
+
+    fn grant(&mut self, now: Instant, rate: f64) {
+        self.rate = rate.max(MIN_RATE);
         self.grants.rotate_right(1);
         self.grants[0] = (now, self.rate);
-        verdict.longer.map(|_| interval.min_hop_rtt)
+    }
+
+    /// Others fill the queue: from now on they are competed with.
+    fn enter_rivalry(&mut self, sight: Sight, before: f64, rtt: &HopRtt) {
+        let packet = (self.packet_bits / 8.0) as u64;
+        let base = self.watch.least().min(rtt.min().as_secs_f64());
+        let believes_gone = self.rivals_left_at.is_none_or(|at| sight.now.since(at) > RIVALS_BACK);
+        let rivalry = Rivalry::new(sight.now, packet, rtt.smoothed(), before, base, believes_gone);
+        self.grant(sight.now, rivalry.rate());
+        self.leave_startup();
+        self.rivalry = Some(rivalry);
+    }
+
+    /// The others have gone, and the queue with them. What was learnt of the delay meanwhile was theirs.
+    fn leave_rivalry(&mut self, before: f64) {
+        self.rivalry = None;
+        self.rivals_left_at = Some(self.last_at);
+        self.base = Base::new();
+        self.watch = Watch::default();
+        (self.capacity, self.growth) = (None, MAX_GROWTH);
+        self.rate = self.rate.max(before);
     }
 
     /// The least and the greatest grant for the present arrivals: the grants of a hopRTT ago, and up to one more
@@ -341,6 +405,10 @@ impl RateController for Starhop {
             self.watch_startup(&delivery, rtt, per_second(interval.sent_bytes));
         }
         self.watch_loss(&delivery, || per_second(interval.received_bytes), rtt);
+        if let Some(rivalry) = &mut self.rivalry {
+            rivalry.on_delivery(delivery, rtt);
+            self.rate = rivalry.rate().max(MIN_RATE);
+        }
         let length = interval_of(rtt);
         if interval.packets < MIN_PACKETS || span < length {
             return None;
@@ -350,6 +418,7 @@ impl RateController for Starhop {
     }
 
     fn on_new_path(&mut self) {
+        self.watch = Watch::default();
         self.base.forget();
     }
 

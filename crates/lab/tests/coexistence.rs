@@ -1,0 +1,35 @@
+//! A hop beside TCP on a shared link, `scenarios/beside-tcp.toml`, in virtual time. Figure `coexistence` has all cases.
+
+mod support;
+
+use support::run;
+
+/// A bandwidth-delay product is 167 packets. A fair share is half of 48.2 Mbit/s of goodput. Beside bbr with a short queue
+/// we have less: bbr does not heed the losses of a queue that overflows.
+#[test]
+fn a_hop_and_a_tcp_flow_each_have_between_half_and_twice_of_their_fair_share() {
+    for (tcp, queue) in
+        [("cubic", "167p"), ("cubic", "334p"), ("newreno", "167p"), ("newreno", "668p"), ("bbr", "668p")]
+    {
+        let tcp_is = format!("flow.tcp.transport={tcp}");
+        let queue_is = format!("topology.bottleneck.queue={queue}");
+        let result = run("beside-tcp.toml", &[&tcp_is, &queue_is]);
+        let (ours, theirs) = (result.flows[0].goodput_mbps, result.flows[1].goodput_mbps);
+        println!("{tcp}, {queue}: ours {ours:.1}, theirs {theirs:.1} Mbit/s");
+        assert!((12.05..36.15).contains(&ours), "{tcp}, {queue}: {ours}");
+        assert!(theirs >= 12.05, "{tcp}, {queue}: {theirs}");
+    }
+}
+
+#[test]
+fn the_low_queue_is_back_five_seconds_after_the_end_of_the_tcp_flow() {
+    for (tcp, queue) in [("cubic", "84p"), ("newreno", "334p"), ("bbr", "668p")] {
+        let tcp_is = format!("flow.tcp.transport={tcp}");
+        let queue_is = format!("topology.bottleneck.queue={queue}");
+        let changes = [tcp_is.as_str(), &queue_is, "flow.tcp.stop=20s", "warmup=25s", "duration=30s"];
+        let flow = &run("beside-tcp.toml", &changes).flows[0];
+        println!("{tcp}, {queue}: {:.1} Mbit/s, queue {:.2} ms", flow.goodput_mbps, flow.queueing_ms.mean);
+        assert!(flow.queueing_ms.mean <= 2.0, "{tcp}, {queue}: {}", flow.queueing_ms.mean);
+        assert!(flow.efficiency >= 0.97, "{tcp}, {queue}: {}", flow.efficiency);
+    }
+}

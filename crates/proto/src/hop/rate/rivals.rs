@@ -1,0 +1,470 @@
+//! Others that fill the queue of a shared link, such as TCP: whether they are there, and how to share with them.
+
+use super::cubic::Cubic;
+use super::{Delivery, RateController};
+use crate::hop::rtt::HopRtt;
+use crate::time::{Duration, Instant};
+
+/// From this many targets on, a queue stands.
+const STANDS: f64 = 1.5;
+/// A queue of our own is gone after its feedback and the time in which a grant of 0.6 of the rate drains it (1 / 0.4 of
+/// its length): within this many base delays and this many times its length. A sender that was held by its grant all
+/// that time cannot have kept it there.
+const OWN_BASES: f64 = 4.0;
+const OWN_QUEUES: f64 = 5.0;
+const OWN_LEAST: f64 = 0.25;
+/// … and this many of the targets, which are as long as the pauses of the link: 0.6 s where they are 6 ms. Capacity that
+/// comes in bursts differs by a third between windows of 20 ms, by 9 % between windows of 0.5 s.
+const OWN_TARGETS: f64 = 100.0;
+/// Rises of the queue count this many hopRTTs after it began to stand: what was sent before is there by then.
+const FEEDBACK: f64 = 2.0;
+/// A rise of this many targets and packets is no noise.
+const RISE_TARGETS: f64 = 1.0;
+const RISE_PACKETS: f64 = 3.0;
+
+/// A path that becomes longer twice within this time, and not shorter in between, does not: it is a queue that grows.
+const LONGER_AGAIN: Duration = Duration::from_secs(5);
+/// The least delay is remembered for this long and up to twice as long, so that a queue of others does not become the base.
+const HALF_MEMORY: Duration = Duration::from_secs(30);
+
+/// Time between the beginnings of two experiments: the low queue has to be back within 5 s.
+const EXPERIMENT_EVERY: Duration = Duration::from_millis(3_500);
+/// The grant of an experiment, as a share of the carried rate: so that a queue of our own lasts for this many intervals
+/// after the feedback, between these bounds.
+const LOOKS: f64 = 3.0;
+const LEAST_OFFER: f64 = 0.3;
+const MOST_OFFER: f64 = 0.9;
+/// An experiment lasts for a hopRTT and for this many times the time in which a queue of our own drains; or, if others keep
+/// the queue where it is, for this share of it: it has to be this much shorter by then. Ours would have 0.65 of its length.
+const DRAINED_BY: f64 = 1.25;
+const FIRST_LOOK: f64 = 0.35;
+const SHORTER: f64 = 0.85;
+/// A queue of this share of the one before has gone, as has one of these targets.
+const GONE: f64 = 0.1;
+const GONE_TARGETS: f64 = 2.0;
+/// A loss counts where the queue is this long, as a share of the longest lately: a queue that overflows is full.
+/// Losses elsewhere are the link's.
+const FULL: f64 = 0.7;
+/// Decay of the longest queue per interval.
+const LONGEST_DECAY: f64 = 0.999;
+/// A grant reaches the sender up to this many base delays late.
+const FEEDBACK_LATE: f64 = 0.25;
+/// While a queue drains, a link of our own carries what it did, and one that is shared less by the share of the offer that
+/// is missing and that of the others in it. This much of what is not offered may be missing.
+const NOT_CARRIED: f64 = 0.25;
+
+/// Measurements of one interval. Delays in seconds, rates in bit/s.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sight {
+    pub(super) now: Instant,
+    /// The least hopRTT.
+    pub(super) delay: f64,
+    /// The queue, and the one aimed at.
+    pub(super) queue: f64,
+    pub(super) target: f64,
+    pub(super) carried: f64,
+    /// A packet's time on the link.
+    pub(super) packet: f64,
+    /// The grant limited the sender.
+    pub(super) is_held: bool,
+    /// The delay looks as if the path had become longer.
+    pub(super) is_longer: bool,
+}
+
+/// A queue that does not go.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    since: Instant,
+    /// The carried rate when it began.
+    carried: f64,
+    /// The longest since then; the shortest and the greatest rise from there since the feedback.
+    longest: f64,
+    shortest: f64,
+    rise: f64,
+}
+
+/// Looks for others while the queue is held low: a queue that stays although less is sent, and that grows again, is
+/// somebody else's. One that stays and does not grow belongs to a longer path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    standing: Option<Standing>,
+    /// When the path seemed to become longer, and the delay then.
+    longer: Option<(Instant, f64)>,
+    least_now: f64,
+    least_before: f64,
+    half_began: Instant,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self {
+            standing: None,
+            longer: None,
+            least_now: f64::INFINITY,
+            least_before: f64::INFINITY,
+            half_began: Instant::ZERO,
+        }
+    }
+}
+
+impl Watch {
+    /// The least delay of the last minute, seconds.
+    pub(super) fn least(&self) -> f64 {
+        self.least_now.min(self.least_before)
+    }
+
+    fn remember(&mut self, now: Instant, delay: f64) {
+        if now.since(self.half_began) > HALF_MEMORY {
+            self.half_began = now;
+            self.least_before = core::mem::replace(&mut self.least_now, f64::INFINITY);
+        }
+        self.least_now = self.least_now.min(delay);
+    }
+
+    /// Whether the path has seemed to become longer for the second time.
+    fn is_longer_again(&mut self, sight: Sight) -> bool {
+        let Sight { now, delay, target, is_longer, .. } = sight;
+        let is_recent = |(at, level)| now.since(at) < LONGER_AGAIN && delay > level - RISE_TARGETS * target;
+        self.longer = self.longer.filter(|&longer| is_recent(longer));
+        is_longer && self.longer.replace((now, delay)).is_some()
+    }
+
+    /// An interval has ended. Returns the rate before the others came, once they are there.
+    pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
+        let Sight { now, delay, queue, target, carried, packet, is_held, is_longer } = sight;
+        self.remember(now, delay);
+        if self.is_longer_again(sight) {
+            (self.standing, self.longer) = (None, None);
+            return Some(carried);
+        }
+        if queue <= STANDS * target || !is_held {
+            self.standing = None;
+            return None;
+        }
+        let standing = self.standing.get_or_insert(Standing {
+            since: now,
+            carried,
+            longest: queue,
+            shortest: f64::INFINITY,
+            rise: 0.0,
+        });
+        let stood = now.since(standing.since).as_secs_f64();
+        standing.longest = standing.longest.max(queue);
+        if stood < FEEDBACK * delay {
+            return None;
+        }
+        standing.shortest = standing.shortest.min(queue);
+        standing.rise = standing.rise.max(queue - standing.shortest);
+        let base = delay - queue;
+        let own = (OWN_BASES * base + OWN_QUEUES * standing.longest).max(OWN_LEAST + OWN_TARGETS * target);
+        let has_risen = standing.rise > (RISE_TARGETS * target).max(RISE_PACKETS * packet);
+        if !has_risen || (stood < own && !is_longer) {
+            return None;
+        }
+        let before = standing.carried;
+        self.standing = None;
+        Some(before)
+    }
+}
+
+/// An experiment: less is offered, to see whether the queue goes.
+#[derive(Clone, Copy, Debug)]
+struct Experiment {
+    began: Instant,
+    delay: f64,
+    queue: f64,
+    carried: f64,
+    /// The share of it that is offered.
+    offer: f64,
+    /// The least delay so far.
+    least: f64,
+    /// The link still carries what it carried before, although less is offered: all of the queue is ours.
+    is_ours: bool,
+}
+
+/// The outcome of an experiment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Open,
+    /// The queue has gone, or what is left of the delay is none, and the link carried the same meanwhile: it is ours alone.
+    Ours,
+    /// The queue has gone. Others may still be there with less than the link holds.
+    Gone,
+    /// Others keep the queue.
+    Stays,
+}
+
+impl Experiment {
+    fn new(sight: Sight, span: f64, queue: f64) -> Self {
+        let Sight { now, delay, carried, .. } = sight;
+        let lasts = FEEDBACK_LATE * (delay - queue) + LOOKS * span;
+        let offer = (1.0 - queue / lasts).clamp(LEAST_OFFER, MOST_OFFER);
+        Self { began: now, delay, queue, carried, offer, least: delay, is_ours: false }
+    }
+
+    fn on_interval(&mut self, sight: Sight, span: f64, queue: f64, gone: f64) -> Outcome {
+        let since_feedback = sight.now.since(self.began).as_secs_f64() - self.delay;
+        let was_falling = sight.delay < self.least;
+        self.least = self.least.min(sight.delay);
+        if self.is_ours && (queue <= gone || !was_falling) {
+            return Outcome::Ours;
+        }
+        if queue <= gone {
+            return Outcome::Gone;
+        }
+        let late = FEEDBACK_LATE * (self.delay - self.queue);
+        if since_feedback < late + span {
+            return Outcome::Open;
+        }
+        let missing = 1.0 - self.offer;
+        self.is_ours |= sight.carried >= (1.0 - NOT_CARRIED * missing) * self.carried;
+        let looks_for = if queue < SHORTER * self.queue { DRAINED_BY } else { FIRST_LOOK };
+        let is_over = since_feedback > late + (looks_for * self.queue / missing).max(LOOKS * span);
+        if !self.is_ours && is_over { Outcome::Stays } else { Outcome::Open }
+    }
+}
+
+/// Shares a link with others that fill its queue: a window as one TCP connection with Cubic has it, and from time to
+/// time an experiment that shows whether they are still there.
+#[derive(Debug)]
+pub(super) struct Rivalry {
+    cubic: Cubic,
+    /// The least delay of all, seconds.
+    base: f64,
+    /// The longest queue lately, seconds.
+    longest: f64,
+    last_at: Instant,
+    next_at: Instant,
+    experiment: Option<Experiment>,
+    believes_gone: bool,
+}
+
+impl Rivalry {
+    /// Others are there; `carried` is the rate before they came. The least delay is known to be `base`. `believes_gone` if
+    /// an empty queue is enough to conclude that they have gone.
+    pub(super) fn new(
+        now: Instant,
+        packet_bytes: u64,
+        hop_rtt: Duration,
+        carried: f64,
+        base: f64,
+        believes_gone: bool,
+    ) -> Self {
+        let window = carried * hop_rtt.as_secs_f64() / (8.0 * packet_bytes as f64);
+        Self {
+            cubic: Cubic::with_window(packet_bytes, hop_rtt, window),
+            base,
+            longest: 0.0,
+            last_at: now,
+            next_at: now + EXPERIMENT_EVERY,
+            experiment: None,
+            believes_gone,
+        }
+    }
+
+    /// The least delay of all, seconds.
+    pub(super) fn base(&self) -> f64 {
+        self.base
+    }
+
+    /// A packet arrived.
+    pub(super) fn on_delivery(&mut self, delivery: Delivery, rtt: &HopRtt) {
+        if self.experiment.is_some() {
+            return;
+        }
+        let queue = delivery.hop_rtt.as_secs_f64() - self.base;
+        let lost = if queue >= FULL * self.longest { delivery.lost } else { 0 };
+        self.cubic.on_delivery(Delivery { lost, ..delivery }, rtt);
+    }
+
+    /// An interval has ended. Returns the rate that the link carried before, once the others have gone.
+    pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
+        let Sight { now, delay, target, .. } = sight;
+        let span = now.since(core::mem::replace(&mut self.last_at, now)).as_secs_f64();
+        self.base = self.base.min(delay);
+        let queue = delay - self.base;
+        self.longest = queue.max(LONGEST_DECAY * self.longest);
+        let gone = (GONE * self.longest).max(GONE_TARGETS * target);
+        match &mut self.experiment {
+            Some(experiment) => match experiment.on_interval(sight, span, queue, gone) {
+                Outcome::Ours => return Some(experiment.carried),
+                Outcome::Gone if self.believes_gone => return Some(experiment.carried),
+                Outcome::Gone | Outcome::Stays => self.experiment = None,
+                Outcome::Open => {}
+            },
+            None if now >= self.next_at => {
+                self.next_at = now + EXPERIMENT_EVERY;
+                self.experiment = Some(Experiment::new(sight, span, queue));
+            }
+            None => {}
+        }
+        None
+    }
+
+    /// The grant, bit/s.
+    pub(super) fn rate(&self) -> f64 {
+        match self.experiment {
+            Some(experiment) => experiment.offer * experiment.carried,
+            None => self.cubic.rate().as_bps() as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::VecDeque;
+
+    const BASE: f64 = 0.040;
+    const SPAN: f64 = 0.020;
+    const LINK: f64 = 50e6;
+    const PACKET_BITS: f64 = 11_200.0;
+    const TARGET: f64 = 0.4e-3;
+
+    /// A link as a fluid that carries us and a rival with a constant window.
+    struct Link {
+        now: Instant,
+        capacity: f64,
+        /// Bits that the rival has under way.
+        window: f64,
+        queue: f64,
+        longer: f64,
+    }
+
+    impl Link {
+        fn new(window: f64) -> Self {
+            Self { now: Instant::ZERO, capacity: LINK, window, queue: 0.0, longer: 0.0 }
+        }
+
+        /// An interval in which we send `rate`.
+        fn step(&mut self, rate: f64) -> Sight {
+            self.now += Duration::from_secs_f64(SPAN);
+            let base = BASE + self.longer;
+            let theirs = self.window / (base + self.queue);
+            self.queue = (self.queue + SPAN * ((rate + theirs) / self.capacity - 1.0)).max(0.0);
+            let carried = if self.queue > 0.0 { rate / (rate + theirs) * self.capacity } else { rate };
+            Sight {
+                now: self.now,
+                delay: base + self.queue,
+                queue: self.queue + self.longer,
+                target: TARGET,
+                carried,
+                packet: PACKET_BITS / LINK,
+                is_held: true,
+                is_longer: false,
+            }
+        }
+    }
+
+    fn rivalry(believes_gone: bool) -> Rivalry {
+        let base = Duration::from_secs_f64(BASE);
+        Rivalry::new(Instant::ZERO, 1400, base, LINK / 2.0, BASE, believes_gone)
+    }
+
+    /// Seconds until the rivalry ends on `link`, at most 20, while we send `rate` beside experiments. What is granted
+    /// arrives a hopRTT later.
+    fn ends_after(rivalry: &mut Rivalry, link: &mut Link, rate: f64) -> Option<f64> {
+        let mut granted = VecDeque::new();
+        let mut sent = rate;
+        (1..1000u32).find_map(|step| {
+            // Our own window limits the queue that we make.
+            let usual = if link.queue > 0.05 { rate.min(0.95 * LINK) } else { rate };
+            granted.push_back(rivalry.experiment.map_or(usual, |it| it.offer * it.carried));
+            while granted.len() as f64 * SPAN > BASE + link.longer + link.queue {
+                sent = granted.pop_front().unwrap_or(sent);
+            }
+            rivalry.on_interval(link.step(sent)).map(|_| f64::from(step) * SPAN)
+        })
+    }
+
+    #[test]
+    fn a_queue_of_our_own_is_gone_before_it_counts_as_anybody_elses() {
+        for left in [0.3, 0.5, 0.8, 0.95] {
+            let (mut link, mut watch) = (Link::new(0.0), Watch::default());
+            link.capacity = left * LINK;
+            let mut sent = [LINK; 3];
+            for step in 0..500 {
+                let sight = link.step(sent[2]);
+                assert_eq!(watch.on_interval(sight), None, "{left} of the link left, step {step}");
+                // The control of Starhop: a hopRTT late.
+                let steer = ((TARGET - sight.queue) / (2.0 * (BASE + SPAN))).clamp(-0.4, 0.05);
+                sent.rotate_right(1);
+                sent[0] = sight.carried * (1.0 + steer);
+            }
+        }
+    }
+
+    #[test]
+    fn a_longer_path_is_not_somebody_elses_queue() {
+        let (mut link, mut watch) = (Link::new(0.0), Watch::default());
+        link.longer = 0.030;
+        for _ in 0..500 {
+            assert_eq!(watch.on_interval(link.step(0.9 * LINK)), None);
+        }
+        let longer = Sight { is_longer: true, ..link.step(0.9 * LINK) };
+        assert_eq!(watch.on_interval(longer), None);
+    }
+
+    #[test]
+    fn a_queue_that_stays_and_grows_while_we_send_less_is_somebody_elses() {
+        let (mut link, mut watch) = (Link::new(2.0 * BASE * LINK), Watch::default());
+        let found = (0..100).find(|_| {
+            link.window *= 1.01;
+            watch.on_interval(link.step(0.1 * LINK)).is_some()
+        });
+        assert!(found.is_some(), "2 s, a queue of {} s", link.queue);
+    }
+
+    #[test]
+    fn a_path_that_becomes_longer_again_and_again_is_a_queue_that_grows() {
+        let (mut link, mut watch) = (Link::new(0.0), Watch::default());
+        let first = Sight { is_longer: true, ..link.step(LINK / 10.0) };
+        assert_eq!(watch.on_interval(first), None);
+        link.longer = 0.010;
+        let second = Sight { is_longer: true, ..link.step(LINK / 10.0) };
+        assert!(watch.on_interval(second).is_some());
+    }
+
+    #[test]
+    fn beside_a_window_as_large_as_the_link_the_rivalry_goes_on() {
+        for products in [1.5, 3.0, 8.0] {
+            let (mut link, mut rivalry) = (Link::new(products * BASE * LINK), rivalry(true));
+            assert_eq!(ends_after(&mut rivalry, &mut link, 0.3 * LINK), None, "{products} products");
+        }
+    }
+
+    #[test]
+    fn once_the_others_have_gone_the_rivalry_ends_within_five_seconds() {
+        for believes_gone in [true, false] {
+            let (mut link, mut rivalry) = (Link::new(0.0), rivalry(believes_gone));
+            link.queue = 0.05;
+            let after = ends_after(&mut rivalry, &mut link, 1.2 * LINK);
+            assert!(after.is_some_and(|after| after < 5.0), "{after:?}");
+        }
+    }
+
+    #[test]
+    fn on_a_path_that_became_longer_meanwhile_it_ends_as_well() {
+        let (mut link, mut rivalry) = (Link::new(0.0), rivalry(true));
+        (link.queue, link.longer) = (0.05, 0.030);
+        let after = ends_after(&mut rivalry, &mut link, 1.2 * LINK);
+        assert!(after.is_some_and(|after| after < 5.0), "{after:?}");
+    }
+
+    #[test]
+    fn losses_of_a_queue_that_is_not_full_do_not_count() {
+        let (mut rtt, mut rivalry) = (HopRtt::new(Duration::from_millis(40)), rivalry(true));
+        rivalry.longest = 0.040;
+        let before = rivalry.rate();
+        let mut lose = |millis: u64| {
+            let now = Instant::ZERO + Duration::from_secs(1);
+            let hop_rtt = Duration::from_millis(millis);
+            rtt.on_echo(now, now.before(Duration::from_millis(40)));
+            let delivery = Delivery { now, bytes: 1400, lost: 1, advance: 2, hop_rtt, backlog: false };
+            rivalry.on_delivery(delivery, &rtt);
+            rivalry.rate()
+        };
+        assert!(lose(50) >= before);
+        assert!(lose(80) < 0.8 * before);
+    }
+}

@@ -1,6 +1,7 @@
 use super::intake::Ask;
 use super::parity::Sum;
 use super::{About, Asking, Downlinks, Due, HELLO, Uplinks};
+use crate::config::{Config, Notices};
 use crate::name::{ByteRange, FlowId};
 use crate::node::Transmit;
 use crate::peer::{Addressee, Peer};
@@ -89,6 +90,13 @@ impl Outbox {
     /// Adds a packet.
     pub fn push(&mut self, control: Control) {
         self.queue.push_back(control);
+    }
+
+    /// Answers a repair: its bytes are on their way, or wait for their turn.
+    pub fn coming(&mut self, config: &Config, link: Slot, flow: FlowId, range: ByteRange) {
+        if config.notices == Notices::OnRequest {
+            self.push(Control::Notice { link, flow, news: News::Coming(range) });
+        }
     }
 
     /// Tells an asker that its request was not taken. Feedback asks for nothing, and is not answered.

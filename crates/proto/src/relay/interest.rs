@@ -174,6 +174,11 @@ impl<C: Suite> Relay<C> {
         let mut from = part.start;
         for &hit in &found {
             self.stats.cache_hit_bytes += hit.len();
+            if interest.repair && subscriber.has_queued(&self.downlinks, hit) {
+                // It waits for its turn, and is not lost.
+                self.outbox.coming(&self.config, link, flow.id, hit);
+                continue;
+            }
             let how = (interest.repair, Waited::DRY);
             subscriber.enqueue(now, &mut self.downlinks, hit, how, &mut self.scratch.gaps);
         }
@@ -193,6 +198,9 @@ impl<C: Suite> Relay<C> {
         let Some(subscriber) = flow.subscribers.iter_mut().find(|s| s.link == link) else { return };
         // Queued bytes of a volatile flow are here, although the cache does not answer with them.
         if subscriber.has_queued(&self.downlinks, miss) {
+            if interest.repair {
+                self.outbox.coming(&self.config, link, flow.id, miss);
+            }
             return;
         }
         if interest.repair {
@@ -200,9 +208,7 @@ impl<C: Suite> Relay<C> {
             if flow.intake.is_on_its_way(miss, now, patience) {
                 subscriber.want(&mut self.downlinks, miss);
                 self.stats.aggregated_bytes += miss.len();
-                if self.config.notices == crate::config::Notices::OnRequest {
-                    self.outbox.push(Control::Notice { link, flow: flow.id, news: News::Coming(miss) });
-                }
+                self.outbox.coming(&self.config, link, flow.id, miss);
                 return;
             }
         }

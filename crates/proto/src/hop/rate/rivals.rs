@@ -122,8 +122,8 @@ impl Watch {
     }
 
     /// Whether the path has seemed to become longer for the second time.
-    fn is_longer_again(&mut self, sight: Sight) -> bool {
-        let Sight { now, delay, target, is_longer, .. } = sight;
+    fn is_longer_again(&mut self, sight: Sight, is_longer: bool) -> bool {
+        let Sight { now, delay, target, .. } = sight;
         let is_recent = |(at, level)| now.since(at) < LONGER_AGAIN && delay > level - RISE_TARGETS * target;
         self.longer = self.longer.filter(|&longer| is_recent(longer));
         is_longer && self.longer.replace((now, delay)).is_some()
@@ -131,9 +131,14 @@ impl Watch {
 
     /// An interval has ended. Returns the rate before the others came, once they are there.
     pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
-        let Sight { now, delay, queue, target, carried, packet, is_held, is_longer } = sight;
+        let Sight { now, delay, target, carried, packet, is_held, .. } = sight;
         self.remember(now, delay);
-        if self.is_longer_again(sight) {
+        // A queue that stands, and a longer path, delay every packet. After an outage, or behind a repair, single ones are
+        // late.
+        let beyond_least = delay - self.least();
+        let queue = sight.queue.min(beyond_least);
+        let is_longer = sight.is_longer && beyond_least > STANDS * target;
+        if self.is_longer_again(sight, is_longer) {
             (self.standing, self.longer) = (None, None);
             return Some(carried);
         }
@@ -418,11 +423,24 @@ mod tests {
     #[test]
     fn a_path_that_becomes_longer_again_and_again_is_a_queue_that_grows() {
         let (mut link, mut watch) = (Link::new(0.0), Watch::default());
+        assert_eq!(watch.on_interval(link.step(LINK / 10.0)), None);
+        link.longer = 0.010;
         let first = Sight { is_longer: true, ..link.step(LINK / 10.0) };
         assert_eq!(watch.on_interval(first), None);
-        link.longer = 0.010;
+        link.longer = 0.020;
         let second = Sight { is_longer: true, ..link.step(LINK / 10.0) };
         assert!(watch.on_interval(second).is_some());
+    }
+
+    #[test]
+    fn while_the_least_delay_is_that_of_the_path_nobody_else_is_there() {
+        let (mut link, mut watch) = (Link::new(0.0), Watch::default());
+        for n in 0..500 {
+            // The packets after an outage, and those behind repairs, are late.
+            let late = 0.030 + 0.001 * f64::from(n % 10);
+            let sight = Sight { queue: late, is_longer: n % 50 == 0, ..link.step(0.3 * LINK) };
+            assert_eq!(watch.on_interval(sight), None, "interval {n}");
+        }
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Flow<S> {
     timeouts: Timeouts,
     /// Bytes asked for ahead of a live flow; the time of their arrival is unknown.
     live: Option<u64>,
+    /// Offset from which requests of a live flow are repeated: they may have been lost in a silence of the path.
+    repeats_from: Option<u64>,
     /// Time at which more of a live flow is to be asked for.
     asks_at: Option<Instant>,
     /// Time at which to ask again after a refusal for want of room. Until then there are no requests and no
@@ -198,6 +200,7 @@ impl<S: Sink> Flow<S> {
             mechanisms: config.mechanisms,
             timeouts: Timeouts::default(),
             live,
+            repeats_from: None,
             asks_at: None,
             waits_until: None,
             stats: FlowStats::default(),
@@ -225,6 +228,14 @@ impl<S: Sink> Flow<S> {
         };
         self.asks_at = None;
         while !self.progress.is_over && self.waits_until.is_none() {
+            if left == 0 {
+                self.asks_at = Some(now + LIVE_PAUSE);
+                return;
+            }
+            if self.repeat_next(shared) {
+                left -= 1;
+                continue;
+            }
             let from = self.progress.asked_end;
             let end = self.progress.length.unwrap_or(u64::MAX >> 2);
             let limit = self.congestion.as_ref().map_or(u64::MAX, Congestion::window);
@@ -234,10 +245,6 @@ impl<S: Sink> Flow<S> {
             let wide = shared.config.span_bytes() / 2;
             let step = if self.live.is_some() && room >= wide { wide.max(usual) } else { usual };
             if from >= end || room < step {
-                return;
-            }
-            if left == 0 {
-                self.asks_at = Some(now + LIVE_PAUSE);
                 return;
             }
             left -= 1;
@@ -255,6 +262,22 @@ impl<S: Sink> Flow<S> {
             let ask = self.intake.ask(gap);
             shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
         }
+    }
+
+    /// Repeats the next request of before a silence. The neighbour answers once what it was asked for twice; two Interests
+    /// name each byte, so that one may be lost. False if none is left.
+    fn repeat_next(&mut self, shared: &mut Shared) -> bool {
+        let Some(from) = self.repeats_from else { return false };
+        let left = ByteRange::new(from.max(self.intake.seen_end()), self.progress.asked_end);
+        let Some(piece) = self.intake.expected().intersect(left).next() else {
+            self.repeats_from = None;
+            return false;
+        };
+        let limit = shared.config.request_limit;
+        let named = piece.prefix(limit);
+        self.repeats_from = Some(if named.end < piece.end { named.start + limit / 2 } else { named.end });
+        shared.outbox.ask_fresh(self.uplink, self.id, &[named], limit);
+        true
     }
 
     /// A request for `gap` leaves: its answer times the path, and it may time out.
@@ -333,6 +356,9 @@ impl<S: Sink> Flow<S> {
         let missing = |after, before| requester.missing_between(after, before);
         let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut shared.repairs);
         self.rto.set_patience(self.intake.patience_for_turn());
+        if self.intake.take_wake() && self.live.is_some() {
+            (self.repeats_from, self.asks_at) = (Some(0), Some(now));
+        }
         let unexplained = requester.settle(explained, heard.lost);
         if unexplained > 0 {
             self.intake.on_unexplained_loss(now, &mut shared.repairs);

@@ -45,6 +45,8 @@ pub struct Intake {
     mechanisms: Mechanisms,
     /// Requested bytes may not exist yet: their absence means nothing.
     is_live: bool,
+    /// Packets were lost in a silence of the path, and [`Intake::take_wake`] has not told it.
+    has_woken: bool,
 }
 
 impl Intake {
@@ -65,6 +67,7 @@ impl Intake {
             span: config.span_bytes(),
             mechanisms: config.mechanisms,
             is_live: false,
+            has_woken: false,
         }
     }
 
@@ -181,6 +184,7 @@ impl Intake {
         self.hop_waited = seen.hop_waited;
         self.expected.remove(seen.range);
         if self.wakes(&seen) {
+            self.has_woken |= seen.missing_on_hop > 0;
             self.suspect(&seen);
         }
         self.last_arrival = seen.now;
@@ -202,6 +206,11 @@ impl Intake {
             let lost = ByteRange::at(next.max(seen.range.end), seen.missing_on_hop * self.payload);
             self.loss.suspect(seen.now, self.expected.intersect(lost));
         }
+    }
+
+    /// Whether packets were lost in a silence of the path since the last call: requests may have been lost as well.
+    pub fn take_wake(&mut self) -> bool {
+        core::mem::take(&mut self.has_woken)
     }
 
     /// Suspects bytes that are missing below the newest arrival and not tracked yet.
@@ -321,6 +330,7 @@ mod tests {
         intake.on_seen(seen(10, ByteRange::new(0, payload)), 1, |_, _| 0, &mut repairs);
         // Twenty packets were lost with the path; the next one was asked for once more, and has number 22.
         intake.on_seen(seen(1_000, ByteRange::at(payload, payload)), 22, |_, _| 20, &mut repairs);
+        assert!(intake.take_wake() && !intake.take_wake(), "requests may be lost, too");
         let due = intake.next_timeout(Duration::from_millis(20)).expect("they are missed");
         intake.on_timeout(due, Duration::from_millis(20), &mut repairs);
         assert_eq!(repairs, [ByteRange::at(2 * payload, 20 * payload)]);

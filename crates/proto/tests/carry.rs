@@ -273,12 +273,18 @@ fn at_one_percent_loss_nearly_everything_arrives_within_the_deadline() {
 
 #[test]
 fn an_ordered_flow_is_delivered_in_order_and_without_holes_where_repairs_come() {
-    let mut world = World::leo(0.01, 7);
-    world.jitter = ms(3);
-    world.stream((0, 5_000), 1_400, ms(2), true);
-    world.run(ms(1_000), |_| false);
-    let numbers = world.numbers();
-    assert!(numbers.is_sorted() && numbers.len() >= 4_995, "{} of 5000", numbers.len());
+    let delivered = (1..13).map(|seed| {
+        let mut world = World::leo(0.01, seed);
+        world.jitter = ms(3);
+        world.stream((0, 5_000), 1_400, ms(2), true);
+        world.run(ms(1_000), |_| false);
+        let numbers = world.numbers();
+        assert!(numbers.is_sorted());
+        numbers.len()
+    });
+    // One seed's 5,000 packets say little of a share of 0.1 %: the twelve have between none and 24 holes.
+    let delivered: usize = delivered.sum();
+    assert!(delivered >= 12 * 4_995, "{delivered} of 60000");
 }
 
 /// If every eighth packet is lost, repairs are lost, too: bytes that are given up are not asked for again, and the

@@ -49,6 +49,37 @@ fn a_file_crosses_five_lossy_hops_without_an_end_to_end_timeout() {
 }
 
 #[test]
+fn a_path_that_drops_long_packets_delivers_every_byte() {
+    // 1280 and 1500 bytes with IPv6 and UDP: the usual packet has 1380.
+    let paths = [(1232, 1, 0.0), (1232, 4, 0.0), (1232, 3, 0.01), (600, 2, 0.01), (1452, 3, 0.01)];
+    for ((longest, hops, loss), least) in paths.into_iter().zip([1170, 1170, 1170, 466, 1350]) {
+        let path = Path { longest, loss, ..Path::default() };
+        let mut rig = Rig::chain(hops, Config::default(), Some(2 * MB), path);
+        rig.start();
+        let took = rig.finish(ms(20_000));
+        let payload = rig.client().upstreams().next().and_then(|hop| hop.payload);
+        println!("{longest} bytes, {hops} hops, {loss}: {took:?}, {payload:?} {:?}", rig.fetched().stats());
+        assert!(took.is_some_and(|took| took < ms(4_500)), "{longest} bytes, {hops} hops: {took:?}");
+        assert_whole(&mut rig, 2 * MB);
+        let payload = payload.map_or(0, usize::from);
+        // The header takes 30 bytes. The search may still go on.
+        assert!((least..=longest.min(1380) - 30).contains(&payload), "{payload}");
+    }
+}
+
+#[test]
+fn a_path_that_begins_to_drop_long_packets_goes_on_within_seconds() {
+    let mut rig = Rig::chain(2, Config::default(), Some(8 * MB), Path::default());
+    rig.start();
+    assert!(rig.finish(ms(1_000)).is_none());
+    rig.path.longest = 1232;
+    let took = rig.finish(ms(20_000)).expect("finished");
+    println!("{took:?} {:?}", rig.fetched().stats());
+    assert_whole(&mut rig, 8 * MB);
+    assert!(took < ms(8_000), "{took:?}");
+}
+
+#[test]
 fn every_profile_delivers_every_byte_over_loss() {
     for (_, which) in Profile::ALL {
         let mut rig = Rig::chain(4, profile(which), Some(2 * MB), Path { loss: 0.02, ..Path::default() });

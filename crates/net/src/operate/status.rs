@@ -65,6 +65,9 @@ pub struct Peer {
     pub flows: usize,
     /// The largest packet that the kernel sends towards it, IP header included.
     pub mtu: Option<u32>,
+    /// The longest payload that the path carries, as far as it is needed and known.
+    #[serde(default)]
+    pub payload_bytes: Option<u64>,
     /// Packets of the hop so far.
     pub packets: u64,
     /// Bytes on the wire so far.
@@ -407,6 +410,7 @@ impl Peer {
                 .map(|told| told.version.as_str().to_owned())
                 .filter(|text| !text.is_empty()),
             clock_ahead_ms: hop.greeting.and_then(|told| told.clock_ahead).map(|micros| micros as f64 / 1e3),
+            payload_bytes: hop.payload.map(u64::from),
             ..Self::new(hop.addr, Side::Upstream, hop.rate.as_mbps(), hop.carried)
         }
     }
@@ -415,6 +419,7 @@ impl Peer {
     pub fn downstream(now: Instant, hop: &Downstream, suite: &HopSuite) -> Self {
         Self {
             identity: suite.name_of(hop.member).map(str::to_owned),
+            payload_bytes: Some(hop.payload),
             queued_bytes: hop.queued,
             awaited_bytes: hop.awaited,
             flows: hop.flows,
@@ -439,6 +444,7 @@ impl Peer {
             awaited_bytes: 0,
             flows: 0,
             mtu: None,
+            payload_bytes: None,
             packets,
             bytes,
             lost,

@@ -31,6 +31,9 @@ pub struct Mechanisms {
     /// A relay keeps what waits to be sent, and grants its upstream no more than it has room for. Without it, what waits
     /// too long is evicted, and asked for again.
     pub room: bool,
+    /// Where packets of full length do not come, the Requester finds the length that the path carries, and its Responder
+    /// keeps to it.
+    pub size_probes: bool,
 }
 
 impl Mechanisms {
@@ -52,11 +55,12 @@ impl Mechanisms {
             parity: on,
             share: on,
             room: on,
+            size_probes: on,
         }
     }
 
     /// Every mechanism by its name.
-    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 10] {
+    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 11] {
         [
             ("loss_attribution", &mut self.loss_attribution),
             ("wake_up", &mut self.wake_up),
@@ -68,6 +72,7 @@ impl Mechanisms {
             ("parity", &mut self.parity),
             ("share", &mut self.share),
             ("room", &mut self.room),
+            ("size_probes", &mut self.size_probes),
         ]
     }
 }

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::hop::parity::Restored;
 use crate::hop::{
-    Control, Heard, Outbox, Received, Request as HopRequest, Requester, Uplinks, emit_interest,
+    Control, Heard, Outbox, Received, Request as HopRequest, Requester, SizeQuestion, Uplinks, emit_interest,
 };
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::node::{Node, Transmit};
@@ -392,6 +392,11 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     }
 
     fn on_data(&mut self, now: Instant, peer: &Peer, header: DataHeader, payload: &[u8]) {
+        if SizeQuestion::read(header.flow).is_some() && !header.flags.no_such_name {
+            let is_asked = self.shared.uplinks.on_probe(now, peer, &header, payload.len());
+            self.bad_datagrams += u64::from(!is_asked);
+            return;
+        }
         let slot = self.flows.find(&header.flow);
         let Some(link) = self.uplink_from(slot, header.flow, peer.face) else {
             self.bad_datagrams += 1;
@@ -535,6 +540,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
 
     fn emit_request(&mut self, now: Instant, request: HopRequest, out: &mut Vec<u8>) -> Option<Transmit> {
         let Self { flows, shared, suite, .. } = self;
+        if SizeQuestion::read(request.flow).is_some() {
+            return emit_interest(&mut shared.uplinks, suite, now, request, (0, Rate::UNLIMITED), out);
+        }
         // Requests of a flow that is closed by now are dropped.
         let flow = flows.find(&request.flow).and_then(|slot| flows.get_mut(slot))?;
         let of_flow = (flow.turn(), Rate::UNLIMITED);
@@ -568,6 +576,9 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
     fn handle_timeout(&mut self, now: Instant) {
         while let Some(link) = self.shared.uplinks.on_timeout(now) {
             self.on_unexplained_loss(now, link);
+        }
+        while let Some((link, question)) = self.shared.uplinks.poll_probe(now) {
+            self.shared.outbox.probe(link, question);
         }
         while let Some((at, slot)) = self.timeouts.first() {
             if at > now {

@@ -188,7 +188,6 @@ pub enum NoStream {
 pub struct Gateway<B: Bond, C = Plain> {
     suite: C,
     settings: GatewaySettings,
-    payload: usize,
     producer: Producer<Store, Inside>,
     consumer: Consumer<Mail, Inside>,
     peers: Vec<Peer<B>>,
@@ -335,7 +334,6 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let mut this = Self {
             suite,
             settings,
-            payload: config.payload,
             producer: Producer::new(config.clone(), Store::default(), inside, rng.next_u64()),
             consumer: Consumer::new(config, inside, rng.next_u64()),
             peers: Vec::new(),
@@ -537,7 +535,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
                 return;
             }
             let flow = session.out.flow;
-            let ahead = self.producer.granted(flow).bytes_in(AHEAD).max(2 * self.payload as u64);
+            let payload = self.producer.payload(flow);
+            let ahead = self.producer.granted(flow).bytes_in(AHEAD).max(2 * payload as u64);
             let sent = self.producer.sent_end(flow);
             let Some(log) = self.producer.source().trunk(flow) else { return };
             if log.end().saturating_sub(sent) >= ahead || log.kept() >= 2 * self.settings.window {
@@ -547,7 +546,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             plain.clear();
             sealed.clear();
             let is_news = session.has_news();
-            session.fill(&mut self.streams, self.payload, data, plain, (&mut self.events, ended));
+            session.fill(&mut self.streams, payload, data, plain, (&mut self.events, ended));
             if plain.is_empty() || !inbox::seal_record(&session.out.key, log.end(), plain, sealed) {
                 return;
             }

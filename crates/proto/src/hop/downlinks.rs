@@ -3,6 +3,7 @@ use super::faces::Faces;
 use super::ledger::{Ledger, cost};
 use super::openings::Misses;
 use super::parity::MOST_ENCODERS;
+use super::path_size::SizeQuestion;
 use super::responder::Responder;
 use super::scheduler::Turn;
 use super::subscriber::Subscriber;
@@ -193,6 +194,13 @@ impl Downlinks {
         let plan = plan.filter(|_| is_on || self.coded < MOST_ENCODERS);
         responder.set_code(plan);
         self.coded = self.coded + usize::from(plan.is_some()) - usize::from(is_on);
+    }
+
+    /// The neighbour of a hop tells the length of the packets that reach it.
+    pub fn on_size_question(&mut self, link: Slot, question: SizeQuestion) {
+        if let Some(responder) = self.links.get_mut(link) {
+            responder.set_limit(question.limit);
+        }
     }
 
     fn hold(&mut self, link: Slot, is_held: bool) {

@@ -1,6 +1,6 @@
 use super::intake::Ask;
 use super::parity::Sum;
-use super::{About, Asking, Downlinks, Due, HELLO, Uplinks};
+use super::{About, Asking, Downlinks, Due, HELLO, SizeQuestion, Uplinks};
 use crate::config::{Config, Notices};
 use crate::name::{ByteRange, FlowId};
 use crate::node::Transmit;
@@ -78,6 +78,13 @@ pub enum Control {
         /// The facts about this node.
         about: About,
     },
+    /// The answer to a question about the length of packets.
+    Probe {
+        /// The hop.
+        link: Slot,
+        /// The question.
+        question: SizeQuestion,
+    },
 }
 
 /// Packets without payload, in order. They are not paced: each answers a packet that was.
@@ -127,6 +134,13 @@ impl Outbox {
         let mut ask = Ask { ranges: Ranges::default(), repair: true };
         ask.ranges.push(ByteRange::at(0, About::MAX_LEN));
         self.ask(link, HELLO, ask, 1);
+    }
+
+    /// Asks a neighbour for a packet of some length.
+    pub fn probe(&mut self, link: Slot, question: SizeQuestion) {
+        let mut ask = Ask { ranges: Ranges::default(), repair: true };
+        ask.ranges.push(ByteRange::at(0, question.answer_len() as u64));
+        self.ask(link, question.flow(), ask, 1);
     }
 
     /// Asks a hop again for lost bytes, in as few Interests as `limit` bytes per Interest allow.
@@ -218,6 +232,7 @@ pub fn emit_interest<C: Suite>(
         ..requester.stamp(now, request.flow)
     };
     let to = Addressee::Asked(requester.face);
+    uplinks.plan_probe(request.link);
     finish(suite, now, &to, out, |out| interest.emit(out))
 }
 
@@ -233,20 +248,32 @@ pub fn emit_answer<C: Suite>(
         let notice = Notice { counter: 0, flow, echo: sent, news };
         return finish(suite, now, &Addressee::Stranger(peer), out, |out| notice.emit(out));
     }
-    let (Control::Notice { link, .. } | Control::Answer { link, .. } | Control::Hello { link, .. }) = control
+    let (Control::Notice { link, .. }
+    | Control::Answer { link, .. }
+    | Control::Hello { link, .. }
+    | Control::Probe { link, .. }) = control
     else {
         return None;
     };
-    let about = if matches!(control, Control::Hello { .. }) { About::MAX_LEN } else { 0 };
-    let len = DataHeader::MAX_USUAL_LEN.max(Notice::USUAL_LEN) + about + suite.overhead() as u64;
+    let payload = match control {
+        Control::Hello { .. } => About::MAX_LEN,
+        Control::Probe { question, .. } => question.answer_len() as u64,
+        _ => 0,
+    };
+    let len = DataHeader::MAX_USUAL_LEN.max(Notice::USUAL_LEN) + payload + suite.overhead() as u64;
     let responder = downlinks.get_mut(link)?;
     if responder.is_held() || !responder.spend(len) {
         return None;
     }
+    if matches!(control, Control::Probe { .. }) {
+        responder.note_probe(now, len);
+    }
     let to = Addressee::Asker(responder.peer);
     let is_uncounted = matches!(
         control,
-        Control::Notice { news: News::Token(_) | News::NotNow(_), .. } | Control::Hello { .. }
+        Control::Notice { news: News::Token(_) | News::NotNow(_), .. }
+            | Control::Hello { .. }
+            | Control::Probe { .. }
     );
     let (counter, echo) = if is_uncounted { responder.stamp_uncounted(now) } else { responder.stamp(now) };
     finish(suite, now, &to, out, |out| match control {
@@ -260,6 +287,12 @@ pub fn emit_answer<C: Suite>(
             let waited = Waited::default();
             DataHeader { counter, flow: HELLO, offset: 0, echo, flags, waited }.emit(out);
             about.emit(now, out);
+        }
+        Control::Probe { question, .. } => {
+            let flags = DataFlags { end: true, is_volatile: true, ..DataFlags::default() };
+            let (flow, waited) = (question.flow(), Waited::default());
+            DataHeader { counter, flow, offset: 0, echo, flags, waited }.emit(out);
+            out.resize(out.len() + question.answer_len(), 0);
         }
         Control::Interest(_) | Control::Refusal { .. } => {}
     })

@@ -2,6 +2,7 @@ use super::answerer::{Answerer, Speaker};
 use super::counter::{Arrival, Arrivals};
 use super::hello::Greeting;
 use super::parity::{HopCode, Restored};
+use super::path_size::{PathSize, SizeQuestion};
 use super::rate::{Delivery, RateController, controller};
 use super::rtt::{HopRtt, StampClock};
 use super::survey::{Carried, Upstream};
@@ -59,6 +60,8 @@ pub struct Requester {
     full_packet: u64,
     carried: Carried,
     waits: Waits,
+    /// `None` where the configuration wants no probes.
+    size: Option<PathSize>,
     /// The last greeting of the neighbour.
     pub(super) greeting: Option<Greeting>,
 }
@@ -92,6 +95,8 @@ impl Requester {
             full_packet: 0,
             carried: Carried::default(),
             waits: Waits::default(),
+            size: (config.mechanisms.size_probes && config.payload <= usize::from(SizeQuestion::MOST))
+                .then(|| PathSize::new(config.payload)),
             greeting: None,
         }
     }
@@ -194,6 +199,7 @@ impl Requester {
             // Its path may be longer, which must not look like a queue.
             self.rtt.rebase(Duration::MAX);
             self.controller.on_new_path();
+            self.size.iter_mut().for_each(PathSize::on_new_path);
         }
         speaker
     }
@@ -244,6 +250,36 @@ impl Requester {
         arrival
     }
 
+    /// A packet with a payload of `len` bytes came.
+    #[inline]
+    pub fn on_length(&mut self, now: Instant, len: u64) {
+        if let Some(size) = &mut self.size {
+            size.on_packet(now, len);
+        }
+    }
+
+    /// Packets were lost: the path may carry shorter ones only.
+    pub fn doubt_size(&mut self, now: Instant) {
+        self.size.iter_mut().for_each(|size| size.on_lost(now));
+    }
+
+    /// The probe that `question` asked for came.
+    pub fn on_probe(&mut self, now: Instant, question: SizeQuestion) {
+        self.size.iter_mut().for_each(|size| size.on_answer(now, question));
+    }
+
+    /// Time of the next [`Requester::poll_size`].
+    #[inline]
+    pub fn size_due(&self) -> Option<Instant> {
+        self.size.as_ref().and_then(|size| size.due().if_ever())
+    }
+
+    /// The question about the length of packets that is due.
+    pub fn poll_size(&mut self, now: Instant) -> Option<SizeQuestion> {
+        let rtt = self.rtt.is_measured().then(|| self.rtt.smoothed());
+        self.size.as_mut().and_then(|size| size.poll(now, rtt))
+    }
+
     /// Time of the next [`Requester::on_timeout`].
     pub fn next_timeout(&self) -> Option<Instant> {
         self.gap_deadline
@@ -257,6 +293,9 @@ impl Requester {
         self.gap_deadline = None;
         let lost = self.arrivals.condemn_rest();
         self.carried.lost += u64::from(lost);
+        if lost > 0 {
+            self.doubt_size(now);
+        }
         if let Some(code) = &mut self.code {
             code.on_lost(now, lost);
         }
@@ -341,6 +380,7 @@ impl Requester {
             carried: self.carried,
             last_heard: since(self.last_arrival).max(self.greeting.map(|greeting| greeting.at)),
             last_asked: since(self.reported_at),
+            payload: self.size.as_ref().and_then(PathSize::known),
             greeting: self.greeting,
         }
     }
@@ -358,7 +398,9 @@ impl Requester {
 
     /// The control part of an Interest that leaves now; the caller adds the ranges.
     pub fn stamp(&mut self, now: Instant, flow: FlowId) -> Interest {
+        let is_question = SizeQuestion::read(flow).is_some();
         self.counter = self.counter.wrapping_add(1);
+        self.size.iter_mut().filter(|_| !is_question).for_each(|size| size.on_asked(now));
         self.unreported = 0;
         self.reported_at = now;
         self.reported_rate = self.rate();

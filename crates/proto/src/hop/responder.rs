@@ -29,6 +29,8 @@ pub struct Responder {
     /// Bytes of its queues as they are in the sum over all neighbours.
     pub(super) counted: u64,
     max_rate: Rate,
+    /// The longest payload of this node's configuration.
+    payload: u64,
     /// The names that it asked for and that are not known here.
     pub(super) openings: Openings,
     pacer: Pacer,
@@ -64,6 +66,9 @@ enum Standing {
     Settled,
 }
 
+/// No neighbour can have this node send shorter payloads than this: headers would take more than half of the link.
+const LEAST_PAYLOAD: u64 = 256;
+
 /// IPv4, UDP and our header: the overhead of a payload without its seal.
 const WIRE_OVERHEAD: u64 = BELOW_US + DataHeader::MAX_USUAL_LEN;
 
@@ -83,6 +88,7 @@ impl Responder {
             wanted: 0,
             counted: 0,
             max_rate: config.max_rate,
+            payload: config.payload as u64,
             openings: Openings::new(now),
             scheduler: scheduler(config),
             pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
@@ -119,6 +125,22 @@ impl Responder {
             Some(cold) if interest.cold => cold.on_asked(now),
             _ => self.cold = None,
         }
+    }
+
+    /// Sends payloads of at most `limit` bytes from now on; `None`: of this node's own length.
+    pub fn set_limit(&mut self, limit: Option<u16>) {
+        let limit = limit.map_or(self.payload, |limit| u64::from(limit).max(LEAST_PAYLOAD));
+        self.scheduler.set_payload(limit.min(self.payload));
+    }
+
+    /// The longest payload that the neighbour is sent.
+    pub fn payload(&self) -> u64 {
+        self.scheduler.payload()
+    }
+
+    /// A probe of `len` bytes leaves: the packets after it wait for its time on the wire.
+    pub fn note_probe(&mut self, now: Instant, len: u64) {
+        self.pacer.on_sent(now, len);
     }
 
     /// The neighbour has shown that it receives at its address. True if this was not known before.
@@ -270,6 +292,7 @@ impl Responder {
             addr: self.peer.face.remote,
             member: self.peer.member,
             rate: self.link_rate(),
+            payload: self.payload(),
             queued: self.scheduler.total_bytes(),
             awaited: self.wanted,
             flows: self.scheduler.open_queues(),

@@ -285,6 +285,11 @@ impl Scheduler {
         None
     }
 
+    /// Changes the bytes of a chunk, at most.
+    pub fn set_payload(&mut self, payload: u64) {
+        self.payload = payload;
+    }
+
     /// Bytes of a chunk, at most.
     pub fn payload(&self) -> u64 {
         self.payload

@@ -40,6 +40,8 @@ pub struct Upstream {
     pub last_heard: Option<Instant>,
     /// Time of the last Interest.
     pub last_asked: Option<Instant>,
+    /// The longest payload that comes from it; `None` while that is not known.
+    pub payload: Option<u16>,
     /// Its greeting, once it has sent one.
     pub greeting: Option<Greeting>,
 }
@@ -53,6 +55,8 @@ pub struct Downstream {
     pub member: Member,
     /// The rate that the neighbour grants.
     pub rate: Rate,
+    /// The longest payload that it is sent.
+    pub payload: u64,
     /// Bytes that wait to be sent.
     pub queued: u64,
     /// Bytes that it asked for and that are not here yet.

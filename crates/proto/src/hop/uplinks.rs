@@ -2,6 +2,7 @@ use super::LinkKey;
 use super::answerer::Speaker;
 use super::loss::Seen;
 use super::parity::{MOST_DECODERS, Restored};
+use super::path_size::SizeQuestion;
 use super::requester::Requester;
 use crate::config::Config;
 use crate::deadlines::Deadlines;
@@ -17,6 +18,8 @@ use crate::wire::{DataHeader, Notice, ParityHeader};
 pub struct Uplinks {
     links: Table<LinkKey<Face>, Requester>,
     timeouts: Deadlines,
+    /// When hops are asked for the length of their packets.
+    probes: Deadlines,
     config: Config,
     rng: Rng,
 }
@@ -134,6 +137,7 @@ impl Uplinks {
         Self {
             links: Table::new(rng.fork(1).next_u64()),
             timeouts: Deadlines::default(),
+            probes: Deadlines::default(),
             config: config.clone(),
             rng,
         }
@@ -200,6 +204,7 @@ impl Uplinks {
     pub fn remove(&mut self, link: Slot) {
         self.links.remove(link);
         self.timeouts.set(link, None);
+        self.probes.set(link, None);
     }
 
     /// The hopRTT of a hop.
@@ -231,6 +236,10 @@ impl Uplinks {
             return Some(Heard::former(now, link, range));
         }
         let arrival = requester.on_packet(now, counter, answered, wire_bytes, backlog);
+        if arrival.lost > 0 {
+            requester.doubt_size(now);
+        }
+        requester.on_length(now, range.len());
         requester.feed_code(now, arrival.number, whole);
         requester.note_waited(now, waited);
         let hop_waited = requester.waited();
@@ -239,6 +248,9 @@ impl Uplinks {
         let reorder = requester.reorder();
         let next = requester.next_timeout();
         self.timeouts.set(link, next);
+        if arrival.lost > 0 {
+            self.plan_probe(link);
+        }
         Some(Heard {
             link,
             number: arrival.number,
@@ -296,7 +308,40 @@ impl Uplinks {
 
     /// Time of the next [`Uplinks::on_timeout`].
     pub fn next_timeout(&self) -> Instant {
-        self.timeouts.next()
+        self.timeouts.next().min(self.probes.next())
+    }
+
+    /// An Interest leaves on a hop: the length of its packets may be asked for some time later.
+    #[inline]
+    pub fn plan_probe(&mut self, link: Slot) {
+        let due = self.links.get(link).and_then(Requester::size_due);
+        self.probes.set(link, due);
+    }
+
+    /// A hop that is due to be asked for the length of its packets, and the question.
+    pub fn poll_probe(&mut self, now: Instant) -> Option<(Slot, SizeQuestion)> {
+        while let Some((at, link)) = self.probes.first() {
+            if at > now {
+                return None;
+            }
+            let question = self.links.get_mut(link).and_then(|requester| requester.poll_size(now));
+            self.plan_probe(link);
+            if let Some(question) = question {
+                return Some((link, question));
+            }
+        }
+        None
+    }
+
+    /// The answer of `peer` to a question about the length of packets came. False if there was no question.
+    pub fn on_probe(&mut self, now: Instant, peer: &Peer, header: &DataHeader, len: usize) -> bool {
+        let Some(link) = self.find(peer.face, header.flow) else { return false };
+        let Some(requester) = self.links.get_mut(link) else { return false };
+        let question = SizeQuestion::read(header.flow).filter(|question| question.answer_len() == len);
+        let question = question.filter(|_| requester.answered(now, header.echo).is_some());
+        question.iter().for_each(|question| requester.on_probe(now, *question));
+        self.plan_probe(link);
+        question.is_some()
     }
 
     /// A hop on which packets were lost, by time, that nothing accounts for.
@@ -306,7 +351,9 @@ impl Uplinks {
                 return None;
             }
             self.timeouts.set(link, None);
-            if self.links.get_mut(link).is_some_and(|requester| requester.on_timeout(now) > 0) {
+            let unexplained = self.links.get_mut(link).map_or(0, |requester| requester.on_timeout(now));
+            self.plan_probe(link);
+            if unexplained > 0 {
                 return Some(link);
             }
         }

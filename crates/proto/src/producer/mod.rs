@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::hop::scheduler::{Chunk, Turn};
 use crate::hop::{
     About, Asked, Asking, Control, Denied, Downlinks, Downstream, Due, Ending, FlowView, HELLO, Outbox,
-    Subscriber, Transfer, emit_answer, emit_parity, finish,
+    SizeQuestion, Subscriber, Transfer, emit_answer, emit_parity, finish,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -219,6 +219,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
         }
         if interest.ranges.is_empty() {
             self.on_feedback(now, link, interest);
+            return;
+        }
+        if let Some(question) = SizeQuestion::read(interest.flow) {
+            self.next_sweep.get_or_insert(now + self.config.flow_idle);
+            self.downlinks.on_size_question(link, question);
+            if question.probe <= SizeQuestion::MOST {
+                self.outbox.push(Control::Probe { link, question });
+            }
             return;
         }
         if interest.flow == HELLO {
@@ -436,6 +444,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
         };
         let links = flow.subscribers.iter().filter_map(|subscriber| self.downlinks.get(subscriber.link));
         links.map(|responder| responder.link_rate()).max().unwrap_or(Rate::ZERO)
+    }
+
+    /// The shortest of the longest payloads that neighbours asking for a flow are sent; this node's own without any.
+    pub fn payload(&self, flow: FlowId) -> usize {
+        let flow = self.flows.find(&flow).and_then(|slot| self.flows.get(slot));
+        let subscribers = flow.map_or(&[][..], |flow| &flow.subscribers);
+        let links = subscribers.iter().filter_map(|subscriber| self.downlinks.get(subscriber.link));
+        links.map(|responder| responder.payload() as usize).min().unwrap_or(self.config.payload)
     }
 
     /// The source no longer has the promised bytes: every neighbour that waits for the flow is told so.

@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::hop::scheduler::Turn;
 use crate::hop::{
-    About, Asking, Control, Downlinks, Due, HELLO, Outbox, Request, Transfer, Uplinks, emit_answer,
-    emit_interest, emit_parity,
+    About, Asking, Control, Downlinks, Due, HELLO, Outbox, Request, SizeQuestion, Transfer, Uplinks,
+    emit_answer, emit_interest, emit_parity,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -232,10 +232,17 @@ impl<C: Suite> Relay<C> {
                 return Taken::No;
             }
             Ok(Packet::Interest(mut interest)) => {
-                interest.flow = self.names.translate(interest.flow, local);
+                // The length of a hop's packets is the hop's, whichever server they are of.
+                if SizeQuestion::read(interest.flow).is_none() {
+                    interest.flow = self.names.translate(interest.flow, local);
+                }
                 let len = packet.len() + self.suite.overhead();
                 let asking = Asking::new(&mut self.suite, peer, &interest, len);
                 return self.on_interest(now, &asking);
+            }
+            Ok(Packet::Data(header, payload)) if SizeQuestion::read(header.flow).is_some() => {
+                let is_asked = self.uplinks.on_probe(now, &peer, &header, payload.len());
+                self.stats.unasked += u64::from(!is_asked);
             }
             Ok(Packet::Data(mut header, payload)) => {
                 header.flow = self.names.translate(header.flow, remote);
@@ -269,7 +276,7 @@ impl<C: Suite> Relay<C> {
                 let control = Control::Refusal { peer, flow, sent, news };
                 return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
             }
-            Control::Hello { .. } => {
+            Control::Hello { .. } | Control::Probe { .. } => {
                 return emit_answer(&mut self.downlinks, &mut self.suite, now, control, out);
             }
             Control::Answer { link, flow, offset, flags } => {
@@ -278,6 +285,10 @@ impl<C: Suite> Relay<C> {
             }
         };
         self.mind_room(now, request.link);
+        if SizeQuestion::read(request.flow).is_some() {
+            let of_flow = (0, Rate::UNLIMITED);
+            return emit_interest(&mut self.uplinks, &mut self.suite, now, request, of_flow, out);
+        }
         let flow_slot = self.flows.find(&request.flow);
         let flow = flow_slot.and_then(|slot| self.flows.get(slot));
         let turn = flow.map_or(0, |flow| flow.intake.turn());
@@ -318,6 +329,9 @@ impl<C: Suite> Node for Relay<C> {
     fn handle_timeout(&mut self, now: Instant) {
         while let Some(link) = self.uplinks.on_timeout(now) {
             self.on_unexplained_loss(now, link);
+        }
+        while let Some((link, question)) = self.uplinks.poll_probe(now) {
+            self.outbox.probe(link, question);
         }
         while let Some((at, flow_slot)) = self.timeouts.first() {
             if at > now {

@@ -115,6 +115,8 @@ pub(crate) struct Path {
     pub(crate) duplicate: f64,
     pub(crate) reorder: f64,
     pub(crate) corrupt: f64,
+    /// Longer datagrams are dropped.
+    pub(crate) longest: usize,
     /// Receivers wake up only at multiples of this.
     pub(crate) tick: Duration,
     /// Up to this much is added to the delay, by chance; packets stay in order.
@@ -131,6 +133,7 @@ impl Default for Path {
             duplicate: 0.0,
             reorder: 0.0,
             corrupt: 0.0,
+            longest: usize::MAX,
             tick: Duration::ZERO,
             jitter: Duration::ZERO,
         }
@@ -351,7 +354,7 @@ impl Rig {
         }
         *busy = start + self.path.rate.time_for(wire);
         let mut arrival = *busy + self.path.delay;
-        if self.rng.chance(self.path.loss) {
+        if self.rng.chance(self.path.loss) || bytes.len() > self.path.longest {
             return;
         }
         if self.rng.chance(self.path.corrupt) {

@@ -417,7 +417,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         };
         while carry.is_asked && (!carry.queue.is_empty() || carry.is_tick_due) {
             let flow = carry.out.flow;
-            let ahead = self.producer.granted(flow).bytes_in(AHEAD).max(2 * self.payload as u64);
+            let payload = self.producer.payload(flow);
+            let ahead = self.producer.granted(flow).bytes_in(AHEAD).max(2 * payload as u64);
             let sent = self.producer.sent_end(flow);
             let Some(log) = self.producer.source().trunk(flow) else { return };
             if log.end().saturating_sub(sent) >= ahead || log.kept() >= 2 * self.settings.window {
@@ -427,7 +428,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             plain.clear();
             sealed.clear();
             Item::Time(Stamp::at(now)).emit(plain);
-            carry.queue.fill(now, deadline, self.payload - RECORD_OVERHEAD, plain);
+            carry.queue.fill(now, deadline, payload - RECORD_OVERHEAD, plain);
             let is_empty = plain.len() == Item::TIME_LEN;
             if (is_empty && !carry.is_tick_due) || !seal_record(&carry.out.key, log.end(), plain, sealed) {
                 return;

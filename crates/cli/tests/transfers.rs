@@ -39,6 +39,10 @@ fn main() {
         ("a_timeout_names_what_was_seen", a_timeout_names_what_was_seen),
         ("a_relay_says_that_its_upstream_is_silent", a_relay_says_that_its_upstream_is_silent),
         ("packets_that_do_not_fit_the_path_are_told_of", packets_that_do_not_fit_the_path_are_told_of),
+        (
+            "a_path_that_drops_long_packets_is_found_and_told_of",
+            a_path_that_drops_long_packets_is_found_and_told_of,
+        ),
         ("several_files_patterns_and_directories", several_files_patterns_and_directories),
         ("the_demo_shows_every_transport", the_demo_shows_every_transport),
         ("the_bench_measures_every_process", the_bench_measures_every_process),
@@ -362,17 +366,54 @@ fn packets_that_do_not_fit_the_path_are_told_of() {
     narrow.args(["link", "set", "dev", "down", "mtu", "1280"]);
     let narrowed = site.chain.hosts[0].run(move || narrow.status()).expect("a thread").expect("ip");
     assert!(narrowed.success());
-    for (options, code) in [("", 4), ("payload=1100", 0)] {
+    for (options, is_told) in [("", true), ("payload=1100", false)] {
         let mut command = site.plain_command("serve");
         command.args(["served", "--listen", "[::]:4433", "--options", options]);
         let server = site.chain.hosts[0].spawn(command).expect("a process");
         std::thread::sleep(Span::from_secs(1));
-        assert_eq!(site.get("file", 0, &["--timeout", "3s"]).0, code, "{options}");
+        let (code, result) = site.get("file", 0, &["--timeout", "5s"]);
+        assert_eq!(code, 0, "{options}: {result}");
         server.signal(nix::sys::signal::Signal::SIGTERM).expect("it runs");
         let said = String::from_utf8_lossy(&server.output().expect("its end").stderr).into_owned();
-        assert_eq!(said.contains("larger than the path takes"), code != 0, "{said}");
+        assert_eq!(said.contains("larger than the path takes"), is_told, "{said}");
     }
     assert!(site.received() == Some(bytes));
+}
+
+/// Packets of more than 1400 bytes on the server's hop and 1280 on the client's are dropped where they arrive: no
+/// interface's MTU tells of it, and no ICMP.
+fn a_path_that_drops_long_packets_is_found_and_told_of() {
+    let site = Site::new(&[LOSSY; 2]);
+    for (host, longest) in [(1, 1400), (2, 1280)] {
+        let rule = format!(
+            "nft add table inet t; nft add chain inet t in '{{ type filter hook prerouting priority -400; }}'; \
+             nft add rule inet t in meta length '>' {longest} drop"
+        );
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &rule]);
+        assert!(
+            site.chain.hosts[host].run(move || command.status()).expect("a thread").expect("sh").success()
+        );
+    }
+    let bytes = site.offer("file", 3_000_000);
+    let _server = site.serve();
+    let relay = site.relay_with(1, &["--status-socket", "relay.sock"]);
+    let began = Instant::now();
+    let (code, result) = site.get("file", 1, &["--timeout", "10s"]);
+    let took = began.elapsed();
+    println!("     3 MB after {took:?}");
+    assert_eq!(code, 0, "{result}");
+    assert!(site.received() == Some(bytes) && took < Span::from_secs(8), "{took:?}");
+    std::thread::sleep(Span::from_millis(2500));
+    // IPv4, UDP, the seal and the header take 88 bytes.
+    for peer in peers_of(&site, "./relay.sock") {
+        let (payload, longest) =
+            (peer["payload_bytes"].as_u64(), if peer["side"] == "upstream" { 1312 } else { 1192 });
+        assert!(payload.is_some_and(|payload| (longest - 40..=longest).contains(&payload)), "{peer}");
+    }
+    relay.signal(nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    let said = String::from_utf8_lossy(&relay.output().expect("its end").stderr).into_owned();
+    assert_eq!(said.matches("the path drops longer packets").count(), 1, "{said}");
 }
 
 fn several_files_patterns_and_directories() {

@@ -17,6 +17,7 @@ use serde_json::json;
 use starhop_net::content::ContentName;
 use starhop_net::operate::failover::{Failover, Switch};
 use starhop_net::operate::names::{Place, Resolver, is_itself, not_on_roster};
+use starhop_net::operate::paths::{self, Paths};
 use starhop_net::operate::transfers::{self, Record};
 use starhop_net::operate::{Accounts, Cache, Peer, Refusals, Status, about, reach};
 use starhop_net::outboard::outboard_flow;
@@ -153,6 +154,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let failover = Failover::new(&upstreams).context("no upstream is given")?;
         let upstream = failover.current();
         let bound = memory_bound(args, &config, &suite);
+        let paths = Paths::new(config.payload);
         let mut relay = Relay::new(config, upstream, suite, clock::seed());
         verify(args, &mut relay);
         for &(flow, upstream) in &args.routes {
@@ -185,6 +187,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             failover,
             balances,
             refusals,
+            paths,
             names,
             next_look,
             reread,
@@ -205,6 +208,7 @@ struct Chores {
     /// All upstreams are asked, not one.
     balances: bool,
     refusals: Refusals,
+    paths: Paths,
     names: Names,
     next_look: Instant,
     reread: Option<Reread>,
@@ -322,6 +326,7 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
         warn(driver.node_mut().suite_mut().news(clock::now()));
         warn(self.lies.news(clock::now(), driver.node().stats()));
         warn(self.refusals.news(driver.stats()));
+        self.paths.look(paths::of(driver.node().upstreams()));
         self.look_at_upstreams(driver);
         if self.tells_stats {
             tell(stats("stats", driver));
@@ -399,6 +404,7 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
     memory.apply_to_suite(&mut suite);
     daemon::runtime()?.block_on(async {
         let (security, bound) = (suite.security(), memory_bound(args, &config, &suite));
+        let mut paths = Paths::new(config.payload);
         let mut relay = Interceptor::new(config, suite, clock::seed());
         verify(args, relay.relay_mut());
         let options = transparent::Options { port, watchdog };
@@ -423,6 +429,7 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
         let tick = |relay: &mut Transparent| {
             relay.take_ended().iter().for_each(|transfer| record.borrow_mut().note(transfer, None));
             warn(lies.news(clock::now(), relay.counters().relay));
+            paths.look(relay.path_lengths());
             if args.stats_every.is_some() {
                 document("stats", relay.counters(), relay.suite());
             }

@@ -14,6 +14,7 @@ use clap::{CommandFactory, FromArgMatches};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use starhop_net::files::{Files, Root};
+use starhop_net::operate::paths::Paths;
 use starhop_net::operate::transfers::{self, Record};
 use starhop_net::operate::{Accounts, Peer, Refusals, Status, about};
 use starhop_net::security::HopSuite;
@@ -76,6 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let roots = args.paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let memory = args.memory.divide(Some(0), Config::default().parity_bound())?;
     let config = args.mechanisms.config(|settings| memory.apply(settings))?;
+    let paths = Paths::new(config.payload);
     let mut suite = args.seal.suite()?;
     memory.apply_to_suite(&mut suite);
     daemon::runtime()?.block_on(async {
@@ -94,6 +96,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             memory,
             record: Record::default(),
             refusals: Refusals::default(),
+            paths,
             tells_stats,
             reread: Reread::new(&Cli::command()),
         };
@@ -108,6 +111,7 @@ struct Chores {
     memory: Division,
     record: Record,
     refusals: Refusals,
+    paths: Paths,
     tells_stats: bool,
     reread: Option<Reread>,
 }
@@ -154,6 +158,8 @@ impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
         driver.node_mut().end_complete(clock::now(), transfers::QUIET);
         warn(driver.node_mut().suite_mut().news(clock::now()));
         warn(self.refusals.news(driver.stats()));
+        let sent = driver.node().downstreams().map(|hop| (hop.addr, hop.payload));
+        self.paths.look(sent);
         if self.tells_stats {
             tell(stats("stats", driver));
         }

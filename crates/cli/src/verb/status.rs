@@ -140,7 +140,7 @@ fn peers(out: &mut String, status: &Status) -> std::fmt::Result {
     }
     let columns = [
         "peer", "identity", "version", "clock ms", "side", "rtt ms", "queue ms", "loss %", "parity %",
-        "Mbit/s", "queued", "bytes", "mtu", "heard",
+        "Mbit/s", "queued", "bytes", "mtu", "payload", "heard",
     ];
     row(out, columns.map(str::to_owned))?;
     for peer in &status.peers {
@@ -150,7 +150,7 @@ fn peers(out: &mut String, status: &Status) -> std::fmt::Result {
     if left_out > 0 { writeln!(out, "  and {left_out} more") } else { Ok(()) }
 }
 
-fn peer_columns(peer: &Peer) -> [String; 14] {
+fn peer_columns(peer: &Peer) -> [String; 15] {
     let known = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
     };
@@ -168,16 +168,32 @@ fn peer_columns(peer: &Peer) -> [String; 14] {
         HumanBytes(peer.queued_bytes).to_string(),
         HumanBytes(peer.bytes).to_string(),
         peer.mtu.map_or_else(|| "-".to_owned(), |mtu| mtu.to_string()),
+        peer.payload_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
         peer.silent_s.map_or_else(|| "never".to_owned(), |silent| format!("{silent:.1} s ago")),
     ]
 }
 
-fn row(out: &mut String, columns: [String; 14]) -> std::fmt::Result {
-    let [address, identity, version, clock, side, rtt, queue, loss, parity, rate, queued, bytes, mtu, heard] =
-        columns;
+fn row(out: &mut String, columns: [String; 15]) -> std::fmt::Result {
+    let [
+        address,
+        identity,
+        version,
+        clock,
+        side,
+        rtt,
+        queue,
+        loss,
+        parity,
+        rate,
+        queued,
+        bytes,
+        mtu,
+        payload,
+        heard,
+    ] = columns;
     writeln!(
         out,
-        "  {address:<24} {identity:<12} {version:<8} {clock:>8} {side:<10} {rtt:>8} {queue:>8} {loss:>7} {parity:>8} {rate:>9} {queued:>11} {bytes:>11} {mtu:>6} {heard:>12}"
+        "  {address:<24} {identity:<12} {version:<8} {clock:>8} {side:<10} {rtt:>8} {queue:>8} {loss:>7} {parity:>8} {rate:>9} {queued:>11} {bytes:>11} {mtu:>6} {payload:>7} {heard:>12}"
     )
 }
 

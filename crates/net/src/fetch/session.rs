@@ -7,6 +7,7 @@ use crate::clock;
 use crate::daemon::Signals;
 use crate::driver::{Driver, DriverStats};
 use crate::endpoint::Endpoint;
+use crate::operate::paths::{self, Paths};
 use crate::security::{Freshness, HopSuite, Security};
 use starhop_proto::consumer::{Consumer, ConsumerEvent, FlowStats, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId};
@@ -28,6 +29,7 @@ pub(super) struct Session<'a> {
     signals: Signals,
     hangup: Signal,
     keys: Freshness,
+    paths: Paths,
     tally: FlowStats,
     culprits: Vec<Culprit>,
 }
@@ -50,7 +52,8 @@ impl<'a> Session<'a> {
         let consumer = Consumer::new(job.config.clone(), suite, clock::seed());
         let driver = Driver::new(consumer, endpoint)?;
         let (tally, culprits) = (FlowStats::default(), Vec::new());
-        Ok(Self { job, driver, signals, hangup, keys, tally, culprits })
+        let paths = Paths::new(job.config.payload);
+        Ok(Self { job, driver, signals, hangup, keys, paths, tally, culprits })
     }
 
     pub(super) fn job(&self) -> &'a Job {
@@ -124,7 +127,10 @@ impl<'a> Session<'a> {
                 biased;
                 () = self.signals.recv() => break Err(FetchError::interrupted(self.job)),
                 _ = self.hangup.recv() => self.reload(),
-                _ = look.tick() => self.follow_keys(),
+                _ = look.tick() => {
+                    self.follow_keys();
+                    self.paths.look(paths::of(self.driver.node().upstreams()));
+                }
                 _ = tick.tick() => {
                     let stats = self.on_tick(flow);
                     progress(stats.received_bytes, total, Cost::of(stats, self.driver.stats()));

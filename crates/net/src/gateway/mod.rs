@@ -20,6 +20,7 @@ use crate::daemon::Signals;
 use crate::driver::Driver;
 use crate::endpoint::{BindError, Endpoint};
 use crate::operate::notify::Notifier;
+use crate::operate::paths::{self, Paths};
 use crate::operate::transfers::Record;
 use crate::operate::{Desk, about};
 use crate::security::{HopSuite, ReloadError};
@@ -154,6 +155,7 @@ struct Site {
     tunnel: Option<Tunnel>,
     /// A new configuration, while it is read and checked.
     reading: Reading,
+    paths: Paths,
     tell: Tell,
     record: Rc<RefCell<Record>>,
 }
@@ -174,6 +176,7 @@ impl Site {
         let (settings, protocol) = (config.settings(), config.protocol()?);
         let tunnel = tunnel(&config)?;
         let settings = GatewaySettings { carry: settings.carry.filter(|_| tunnel.is_some()), ..settings };
+        let paths = Paths::new(protocol.payload);
         let gateway = Gateway::new(clock::now(), protocol, settings, peers, suite, clock::seed());
         let shared = Rc::new(Shared::new(gateway));
         let driver = Driver::new(SharedNode(shared.clone()), endpoint)?;
@@ -185,7 +188,19 @@ impl Site {
         let record = Rc::new(RefCell::new(Record::default()));
         let (config, tell) = (Rc::new(config), counted(tell, &record));
         let (listeners, reading) = (None, Reading::default());
-        Ok(Self { config, shared, driver, signals, watchdog, listeners, tunnel, reading, tell, record })
+        Ok(Self {
+            config,
+            shared,
+            driver,
+            signals,
+            watchdog,
+            listeners,
+            tunnel,
+            reading,
+            paths,
+            tell,
+            record,
+        })
     }
 
     async fn run(&mut self, desk: &mut Desk) -> io::Result<()> {
@@ -197,7 +212,17 @@ impl Site {
         (self.tell)(&Told::Ready);
         loop {
             let Self {
-                config, driver, listeners, shared, signals, watchdog, tunnel, record, reading, ..
+                config,
+                driver,
+                listeners,
+                shared,
+                signals,
+                watchdog,
+                tunnel,
+                record,
+                reading,
+                paths,
+                ..
             } = self;
             let mut read = None;
             let accepted = tokio::select! {
@@ -205,7 +230,10 @@ impl Site {
                 () = signals.recv() => return Ok(()),
                 _ = beats.tick() => {
                     watchdog.beat(true)?;
-                    shared.look(|_, gateway| gateway.set_about(about()));
+                    shared.look(|_, gateway| {
+                        gateway.set_about(about());
+                        paths.look(paths::of(gateway.upstreams()));
+                    });
                     None
                 }
                 done = driver.turn() => { done?; None }

@@ -179,6 +179,7 @@ mod tests {
 
     fn hop(port: u16, asked: u64, heard: Option<u64>) -> Upstream {
         Upstream {
+            payload: None,
             addr: address(port),
             rtt: None,
             rate: Rate::ZERO,

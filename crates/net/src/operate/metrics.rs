@@ -345,6 +345,7 @@ mod tests {
         let listen = "[::]:4433".parse().unwrap();
         let mut status = Status::new("relay", listen, &suite, DriverStats::default(), &Record::default());
         let hop = |number: u16| starhop_proto::hop::Downstream {
+            payload: 1350,
             addr: ([10, 0, 0, 1], number).into(),
             member: starhop_proto::peer::Member::default(),
             rate: starhop_proto::units::Rate::from_mbps(1),

@@ -13,6 +13,7 @@ pub mod log;
 mod metrics;
 pub mod names;
 pub mod notify;
+pub mod paths;
 mod reach;
 mod refusals;
 pub mod setup;

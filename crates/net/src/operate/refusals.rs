@@ -16,8 +16,8 @@ impl Refusals {
         let errno = socket.last_errno.filter(|_| fresh > 0)?;
         let cure = match errno {
             libc::EMSGSIZE => {
-                "they are larger than the path takes: `starhop doctor NEIGHBOUR:PORT` tells what passes, and \
-                 --options payload=1100 makes them smaller"
+                "they are larger than the path takes: this node finds the length that passes by itself, within \
+                 seconds of each new path; --options payload=1100 spares that"
             }
             libc::EPERM | libc::EACCES => "the firewall of this host forbids them",
             libc::ENETUNREACH | libc::EHOSTUNREACH => "this host has no route to a neighbour",

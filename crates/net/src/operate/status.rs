@@ -505,6 +505,7 @@ mod tests {
         let ms = Duration::from_millis;
         let now = Instant::ZERO + ms(10_000);
         let hop = Upstream {
+            payload: None,
             addr: "[::ffff:192.0.2.1]:4433".parse().unwrap(),
             rtt: Some((ms(25), ms(20))),
             rate: Rate::from_mbps(20),

@@ -18,6 +18,7 @@ use crate::clock;
 use crate::daemon::Signals;
 use crate::driver::{DriverStats, Timer};
 use crate::operate::notify::Notifier;
+use crate::operate::paths;
 use crate::operate::transfers::QUIET;
 use crate::operate::{Desk, Peer, Status};
 use crate::security::HopSuite;
@@ -163,6 +164,11 @@ impl Transparent {
         let suite = relay.suite();
         let up = relay.upstreams().map(|hop| Peer::upstream(now, &hop, suite));
         up.chain(relay.downstreams().map(|hop| Peer::downstream(now, &hop, suite))).collect()
+    }
+
+    /// The payloads that paths from servers carry, bytes.
+    pub fn path_lengths(&self) -> impl Iterator<Item = (SocketAddr, u64)> + '_ {
+        paths::of(self.node.relay().upstreams())
     }
 
     /// The flows that it knows.

@@ -531,8 +531,8 @@ fn transfer_with_outage(world: &mut World, span: Duration, bytes: &[u8]) -> Outa
 }
 
 /// Beside bytes at the full rate, 200 transfers at 1 % loss (40 seeds at 0.5, 1, 2, 5 and 11 s) took 0.57 s on average, up to
-/// 2.05 s, and 24 of them more than one, while requests that the outage had swallowed were missed four megabytes later;
-/// now 0.49 s, up to 1.42 s, and 13. What is left: bytes that are lost again wait behind all other repairs, and the rate
+/// 1.81 s, and 24 of them more than one, while requests that the outage had swallowed were missed four megabytes later;
+/// now 0.50 s, up to 1.42 s, and 13. What is left: bytes that are lost again wait behind all other repairs, and the rate
 /// begins with what the first repairs show.
 #[test]
 fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
@@ -560,5 +560,6 @@ fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
     let mean = beside.iter().sum::<f64>() / beside.len() as f64;
     let slow = beside.iter().filter(|seconds| **seconds > 1.0).count();
     println!("{mean:.3} s beside the full rate; {slow} of {} more than 1 s", beside.len());
-    assert!(mean < 0.6 && slow <= 3, "{mean} s beside the full rate, {slow} more than 1 s");
+    assert!(mean < 0.5 && slow <= 2, "{mean} s beside the full rate, {slow} more than 1 s");
+    assert!(beside.iter().all(|seconds| *seconds < 1.5), "{beside:?}");
 }

@@ -9,7 +9,7 @@ pub fn of(hops: impl Iterator<Item = Upstream>) -> impl Iterator<Item = (SocketA
     hops.filter_map(|hop| Some((hop.addr, u64::from(hop.payload?))))
 }
 
-/// What was last seen and told of a path.
+/// The state of a path when it was last seen, and as it was told.
 #[derive(Clone, Copy, Debug)]
 struct Path {
     seen: u64,

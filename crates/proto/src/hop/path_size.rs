@@ -457,7 +457,7 @@ mod tests {
         let before = path.questions;
         path.run(Duration::from_secs(640), (false, false));
         assert_eq!(path.questions, before);
-        // Who does not answer is asked no more often.
+        // A neighbour that does not answer is asked no more often.
         let mut silent = Path::new(0, 0.0);
         silent.run(Duration::from_secs(640), (true, false));
         assert!(silent.questions <= 150, "{}", silent.questions);

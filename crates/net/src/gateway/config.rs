@@ -276,7 +276,7 @@ impl GatewayConfig {
         self.written.congestion.as_deref()
     }
 
-    /// Whether a policy leaves packets alone.
+    /// A policy leaves packets alone.
     pub(super) fn passes(&self) -> bool {
         self.intercepts() && self.written.policy.iter().any(|policy| policy.action == Action::Pass)
     }

@@ -208,7 +208,7 @@ impl Intake {
         }
     }
 
-    /// Whether packets were lost in a silence of the path since the last call: requests may have been lost as well.
+    /// Tells once that packets were lost in a silence of the path: requests may have been lost as well.
     pub fn take_wake(&mut self) -> bool {
         core::mem::take(&mut self.has_woken)
     }

@@ -99,6 +99,28 @@ impl Outbox {
         self.queue.push_back(control);
     }
 
+    /// Answers a request that is for the neighbour itself, about this node or the length of its packets. False if `flow`
+    /// is any other.
+    pub fn answer_about_hop(
+        &mut self,
+        downlinks: &mut Downlinks,
+        link: Slot,
+        flow: FlowId,
+        about: About,
+    ) -> bool {
+        if let Some(question) = SizeQuestion::read(flow) {
+            downlinks.on_size_question(link, question);
+            if question.probe <= SizeQuestion::MOST {
+                self.push(Control::Probe { link, question });
+            }
+            return true;
+        }
+        if flow == HELLO {
+            self.push(Control::Hello { link, about });
+        }
+        flow == HELLO
+    }
+
     /// Answers a repair: its bytes are on their way, or wait for their turn.
     pub fn coming(&mut self, config: &Config, link: Slot, flow: FlowId, range: ByteRange) {
         if config.notices == Notices::OnRequest {

@@ -1,9 +1,9 @@
 //! The length of packets that a path carries (RFC 8899), found by the side that receives them.
 //!
 //! A path that drops long packets drops them silently. The Requester sees which lengths come: as long as packets of full
-//! length do, nothing is asked. Where none has come for a second, and the length is unknown or packets were lost, it asks for a probe, a packet of that length without
-//! content; where shorter probes come and this one does not, it tells its Responder the length to keep to, and searches
-//! for the longest. A question is an Interest for a flow of its own, whose id tells both numbers, so that whoever answers for
+//! length do, nothing is asked. Where none has come for a second, and the length is unknown or packets were lost, it
+//! asks for a probe, a packet of that length without content; where shorter probes come and this one does not, it tells
+//! its Responder the length to keep to, and searches for the longest. A question is an Interest for a flow of its own, whose id tells both numbers, so that whoever answers for
 //! data answers for its length, and no packet has a new field.
 
 use crate::name::FlowId;
@@ -232,12 +232,12 @@ impl PathSize {
         Some(SizeQuestion { limit: self.limit, probe })
     }
 
-    /// Whether the present length may not come, or not be known to the neighbour.
+    /// The present length may not come, or the neighbour may not know it.
     fn is_in_doubt(&self) -> bool {
         self.is_doubtful || self.known().is_none() || self.acknowledged != self.limit
     }
 
-    /// Whether nothing comes at all, long or short.
+    /// Nothing comes at all, long or short.
     fn is_gone(&self) -> bool {
         self.is_doubtful && self.tries == 0 && self.short_ones < LEAST_SHORT
     }

@@ -147,7 +147,7 @@ impl Requester {
         self.carried.bytes - before
     }
 
-    /// Whether the neighbour knows of less than half of the rate that holds now.
+    /// The neighbour knows of less than half of the rate that holds now.
     pub fn is_held_back(&self) -> bool {
         self.reported_rate.as_bps() < self.rate().as_bps() / 2
     }

@@ -3,8 +3,8 @@
 use crate::config::Config;
 use crate::hop::scheduler::{Chunk, Turn};
 use crate::hop::{
-    About, Asked, Asking, Control, Denied, Downlinks, Downstream, Due, Ending, FlowView, HELLO, Outbox,
-    SizeQuestion, Subscriber, Transfer, emit_answer, emit_parity, finish,
+    About, Asked, Asking, Control, Denied, Downlinks, Downstream, Due, Ending, FlowView, Outbox, Subscriber,
+    Transfer, emit_answer, emit_parity, finish,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -221,17 +221,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
             self.on_feedback(now, link, interest);
             return;
         }
-        if let Some(question) = SizeQuestion::read(interest.flow) {
+        if self.outbox.answer_about_hop(&mut self.downlinks, link, interest.flow, self.about) {
             self.next_sweep.get_or_insert(now + self.config.flow_idle);
-            self.downlinks.on_size_question(link, question);
-            if question.probe <= SizeQuestion::MOST {
-                self.outbox.push(Control::Probe { link, question });
-            }
             return;
-        }
-        if interest.flow == HELLO {
-            self.next_sweep.get_or_insert(now + self.config.flow_idle);
-            return self.outbox.push(Control::Hello { link, about: self.about });
         }
         match self.source.lookup(interest.flow) {
             Lookup::NotYet => {}

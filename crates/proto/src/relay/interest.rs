@@ -1,7 +1,7 @@
 //! An Interest at a relay: answered from the cache, joined to bytes under way, or passed on.
 
 use super::{Relay, Taken};
-use crate::hop::{Asked, Asking, Control, Denied, Ending, Found, HELLO, SizeQuestion, Subscriber};
+use crate::hop::{Asked, Asking, Control, Denied, Ending, Found, Subscriber};
 use crate::name::ByteRange;
 use crate::table::Slot;
 use crate::time::Instant;
@@ -24,17 +24,8 @@ impl<C: Suite> Relay<C> {
             self.on_feedback(now, link, interest);
             return Taken::Yes;
         }
-        if let Some(question) = SizeQuestion::read(interest.flow) {
+        if self.outbox.answer_about_hop(&mut self.downlinks, link, interest.flow, self.about) {
             self.next_sweep.get_or_insert(now + self.config.flow_idle);
-            self.downlinks.on_size_question(link, question);
-            if question.probe <= SizeQuestion::MOST {
-                self.outbox.push(Control::Probe { link, question });
-            }
-            return Taken::Yes;
-        }
-        if interest.flow == HELLO {
-            self.next_sweep.get_or_insert(now + self.config.flow_idle);
-            self.outbox.push(Control::Hello { link, about: self.about });
             return Taken::Yes;
         }
         let flow_slot = match self.subscribe(now, asking, link) {

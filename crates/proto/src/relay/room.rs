@@ -60,17 +60,17 @@ pub(super) struct Limit {
 }
 
 impl Room {
-    /// Whether the waiting bytes take much of the cache, or did when this was looked at last.
+    /// The waiting bytes take much of the cache, or did when this was looked at last.
     pub(super) fn is_short(&self, now: &Filling) -> bool {
         self.limit.is_some() || now.held > now.capacity / SHORT
     }
 
-    /// Whether a bound is in force.
+    /// A bound is in force.
     pub(super) fn is_limited(&self) -> bool {
         self.limit.is_some()
     }
 
-    /// Whether arrivals have been counted for long enough over hops that take `hop_rtt`.
+    /// Arrivals have been counted for long enough over hops that take `hop_rtt`.
     pub(super) fn is_due(&self, now: Instant, hop_rtt: Duration) -> bool {
         now.since(self.since) >= hop_rtt.max(LEAST_SPAN).scaled(1, 4)
     }
@@ -143,7 +143,7 @@ impl<C: Suite> Relay<C> {
     }
 }
 
-/// Whether a neighbour for whom no more than `part` bytes wait is to be sent some of a block.
+/// A neighbour for whom no more than `part` bytes wait is to be sent some of a block.
 fn is_awaited(
     flows: &Table<FlowId, Flow>,
     downlinks: &Downlinks,

@@ -121,7 +121,7 @@ impl Watch {
         self.least_now = self.least_now.min(delay);
     }
 
-    /// Whether the path has seemed to become longer for the second time.
+    /// Tells that the path has seemed to become longer for the second time.
     fn is_longer_again(&mut self, sight: Sight, is_longer: bool) -> bool {
         let Sight { now, delay, target, .. } = sight;
         let is_recent = |(at, level)| now.since(at) < LONGER_AGAIN && delay > level - RISE_TARGETS * target;

@@ -1,10 +1,11 @@
 //! The emulated links, measured through real sockets in real namespaces.
 
-// The judge of the command's tests in real time.
-#[path = "../../cli/tests/harness/timing.rs"]
-mod timing;
+// The runner and the judge of the command's tests in real time.
+#[path = "../../cli/tests/harness/mod.rs"]
+mod harness;
 
-use starhop_net::emu::{Chain, EmuError, Hop, chain, enter};
+use harness::timing;
+use starhop_net::emu::{Chain, Hop, chain};
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::net::{SocketAddr, UdpSocket};
@@ -13,24 +14,13 @@ use std::time::Instant;
 const HOP: Hop = Hop { rate: Rate::from_mbps(20), delay: Duration::from_millis(10), loss: 0.0, queue: 1000 };
 
 fn main() {
-    match enter() {
-        Ok(_) => {}
-        Err(error @ EmuError::Forbidden(_)) => {
-            println!("skipped: {error}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    }
-    let tests: [(&str, fn()); 4] = [
+    let tests: &[harness::Test] = &[
         ("a_round_trip_takes_the_delay_of_every_hop_twice", a_round_trip_takes_the_delay_of_every_hop_twice),
         ("a_burst_comes_out_at_the_rate_of_the_link", a_burst_comes_out_at_the_rate_of_the_link),
         ("losses_are_counted_and_are_as_many_as_asked", losses_are_counted_and_are_as_many_as_asked),
         ("both_ip_versions_reach_the_far_end", both_ip_versions_reach_the_far_end),
     ];
-    for (name, test) in tests {
-        test();
-        println!("test {name} ... ok");
-    }
+    harness::run_in_turn(tests, || None);
 }
 
 /// A socket in each end of the chain.

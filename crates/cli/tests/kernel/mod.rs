@@ -24,7 +24,7 @@ pub(crate) fn run_tests(tests: &[harness::Test]) {
     // The kernel has one list of controls.
     let lock = File::create(std::env::temp_dir().join("starhop-tcp-test.lock")).expect("a lock file");
     let _turn = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error)| error).expect("a turn");
-    harness::run(tests, || {
+    harness::run_in_turn(tests, || {
         let taken = offered().expect("/proc/sys").into_iter().find(|name| ours(name));
         if let Some(name) = taken {
             return Some(format!("{name} is loaded on this machine already"));
@@ -75,9 +75,12 @@ impl Loader {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let mut command = starhop(&[&["load"], arguments].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it runs");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
-        assert!(line.contains("loaded"), "{line}");
+        // It says a line about each control when that is loaded.
+        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        for name in arguments.iter().filter(|argument| Control::named(argument).is_ok()) {
+            let line = lines.next().expect("a line").expect("text");
+            assert!(line.starts_with("loaded"), "{name}: {line}");
+        }
         Self(child)
     }
 }

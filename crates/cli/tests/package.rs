@@ -49,6 +49,7 @@ fn units_are_confined(root: &Path) {
         ("starhop-serve", 2.5),
         ("starhop-relay-transparent", 4.0),
         ("starhop-gateway", 4.0),
+        ("starhop-fec", 4.0),
     ];
     for (unit, most) in units {
         let path = root.join(format!("packaging/systemd/{unit}.service"));

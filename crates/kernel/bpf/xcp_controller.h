@@ -175,7 +175,7 @@ static inline __u64 virtual_queue(struct xcp_state *state, const struct xcp_sett
 }
 
 /* A packet arrives and finds at least `queue` bytes in the device's own queue. */
-static inline void on_arrival(struct xcp_state *state, const struct xcp_settings *set, __u64 now,
+static inline __attribute__((always_inline)) void on_arrival(struct xcp_state *state, const struct xcp_settings *set, __u64 now,
 			      const struct xcp_header *header, __u64 bytes, __u64 queue)
 {
 	__u64 found, turn;

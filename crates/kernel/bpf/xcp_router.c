@@ -59,8 +59,7 @@ struct {
 
 /* One header inside another, no deeper. */
 #define MOST_IP_HEADERS 2
-#define MOST_OPTIONS 40
-
+#define MOST_OPTION_BYTES 40
 /* Where things are, from the network header on. */
 struct place {
 	__u32 tcp;
@@ -74,38 +73,32 @@ static inline int load(struct __sk_buff *skb, __u32 at, void *to, __u32 len)
 	return bpf_skb_load_bytes_relative(skb, at, to, len, BPF_HDR_START_NET);
 }
 
-/* Bytes of the IP header at `at`; its payload's protocol in `protocol`. Fragments have no TCP header to read. */
-static __u32 ip_header(struct __sk_buff *skb, __u32 at, __u8 *protocol)
+/* Bytes of the IP header at `at`, and its payload's protocol in the upper half; 0 for what has no TCP header to read,
+ * such as a fragment. Not static, as the two below: the verifier walks through each once, not once per way to it. */
+__noinline __u32 ip_header(struct __sk_buff *skb, __u32 at)
 {
 	struct iphdr v4;
 	struct ipv6hdr v6;
 
 	if (load(skb, at, &v4, sizeof(v4)))
 		return 0;
-	if (v4.version == 4) {
-		if (v4.frag_off & bpf_htons(0x3fff))
-			return 0;
-		*protocol = v4.protocol;
-		return v4.ihl * 4;
-	}
+	if (v4.version == 4)
+		return v4.frag_off & bpf_htons(0x3fff) ? 0 : v4.protocol << 16 | v4.ihl * 4;
 	if (v4.version != 6 || load(skb, at, &v6, sizeof(v6)))
 		return 0;
-	*protocol = v6.nexthdr;
-	return sizeof(v6);
+	return v6.nexthdr << 16 | sizeof(v6);
 }
 
 /* The offset of the TCP header, or 0. */
-static __u32 find_tcp(struct __sk_buff *skb)
+__noinline __u32 find_tcp(struct __sk_buff *skb)
 {
-	__u32 at = 0, len;
-	__u8 protocol = 0;
+	__u32 at = 0, header, protocol;
 	int depth;
 
 	for (depth = 0; depth < MOST_IP_HEADERS; depth++) {
-		len = ip_header(skb, at, &protocol);
-		if (!len)
-			return 0;
-		at += len;
+		header = ip_header(skb, at);
+		protocol = header >> 16;
+		at += header & 0xffff;
 		if (protocol == IPPROTO_TCP)
 			return at;
 		if (protocol != IPPROTO_IPIP && protocol != IPPROTO_IPV6)
@@ -114,41 +107,59 @@ static __u32 find_tcp(struct __sk_buff *skb)
 	return 0;
 }
 
-/* Finds our option; senders write it at an even offset, which the checksum's update relies on. */
-static bool find_option(struct __sk_buff *skb, struct place *place)
+struct search {
+	__u8 options[MOST_OPTION_BYTES];
+	__u32 at;
+	__u32 found;
+};
+
+/* Looks at one option, and ends the loop with 1. */
+static long next_option(__u32 step, void *context)
 {
-	__u8 options[MOST_OPTIONS] = {};
+	struct search *search = context;
+	__u32 at = search->at;
+	const __u8 *option = search->options + at;
+
+	if (at > MOST_OPTION_BYTES - XCP_FORWARD_LEN)
+		return 1;
+	if (option[0] == 1) {
+		search->at = at + 1;
+		return 0;
+	}
+	if (option[0] == XCP_KIND && (option[1] == XCP_FORWARD_LEN || option[1] == XCP_BOTH_LEN) &&
+	    option[2] == XCP_EXID >> 8 && option[3] == (XCP_EXID & 0xff)) {
+		search->found = 1;
+		return 1;
+	}
+	if (!option[0] || option[1] < 2)
+		return 1;
+	search->at = at + option[1];
+	return 0;
+}
+
+/* The offset of our option in the `len` bytes of options at `at`, or 0; senders write it at an even offset, which the
+ * checksum's update relies on. */
+__noinline __u32 find_option(struct __sk_buff *skb, __u32 at, __u32 len)
+{
+	struct search search = {};
+
+	if (len < XCP_FORWARD_LEN || len > MOST_OPTION_BYTES || load(skb, at, search.options, len))
+		return 0;
+	/* A loop of this program would be walked through by the verifier as often as it may run. */
+	bpf_loop(MOST_OPTION_BYTES, next_option, &search, 0);
+	return search.found && !(search.at & 1) ? at + search.at : 0;
+}
+
+static bool find_place(struct __sk_buff *skb, struct place *place)
+{
 	struct tcphdr tcp;
-	__u32 len, at = 0;
-	int steps;
 
 	place->tcp = find_tcp(skb);
-	if (!place->tcp || load(skb, place->tcp, &tcp, sizeof(tcp)))
+	if (!place->tcp || load(skb, place->tcp, &tcp, sizeof(tcp)) || tcp.doff * 4 < sizeof(tcp))
 		return false;
-	len = tcp.doff * 4;
-	place->headers = place->tcp + len;
-	if (len < sizeof(tcp) + XCP_FORWARD_LEN || len > sizeof(tcp) + MOST_OPTIONS)
-		return false;
-	len -= sizeof(tcp);
-	if (load(skb, place->tcp + sizeof(tcp), options, len))
-		return false;
-	for (steps = 0; steps < MOST_OPTIONS; steps++) {
-		if (at > MOST_OPTIONS - XCP_FORWARD_LEN)
-			return false;
-		if (options[at] == 1) {
-			at++;
-			continue;
-		}
-		if (options[at] == XCP_KIND && (options[at + 1] == XCP_FORWARD_LEN || options[at + 1] == XCP_BOTH_LEN) &&
-		    options[at + 2] == XCP_EXID >> 8 && options[at + 3] == (XCP_EXID & 0xff)) {
-			place->option = place->tcp + sizeof(tcp) + at;
-			return !(at & 1);
-		}
-		if (!options[at] || options[at + 1] < 2)
-			return false;
-		at += options[at + 1];
-	}
-	return false;
+	place->headers = place->tcp + tcp.doff * 4;
+	place->option = find_option(skb, place->tcp + sizeof(tcp), tcp.doff * 4 - sizeof(tcp));
+	return place->option;
 }
 
 static bool read_header(struct __sk_buff *skb, const struct place *place, struct xcp_header *header)
@@ -184,32 +195,43 @@ static __u32 link_header(struct sk_buff *kernel)
 	return head + kernel->network_header - data;
 }
 
-SEC("tcx/egress")
-int xcp_router(struct __sk_buff *skb)
+/* Counts a packet of `bytes`, and lowers what its header asks for, if it has one. Not static, see ip_header(). */
+__noinline int control(struct xcp_header *header, __u32 has_header, __u64 bytes, __u64 backlog)
 {
 	struct xcp_settings set = {
 		settings.capacity, settings.alpha,	 settings.beta,	   settings.gamma,
 		settings.own,	   settings.queue_limit, settings.overhead,
 	};
+	__u32 first = 0;
+	struct router *router = bpf_map_lookup_elem(&xcp_router_state, &first);
+	__u64 now = bpf_ktime_get_ns() / 1000;
+
+	if (!header || !router || !set.capacity || !bytes)
+		return 0;
+	bpf_spin_lock(&router->lock);
+	if (has_header) {
+		on_arrival(&router->state, &set, now, header, bytes, backlog);
+		on_departure(&router->state, header, bytes);
+	} else {
+		on_arrival(&router->state, &set, now, 0, bytes, backlog);
+	}
+	bpf_spin_unlock(&router->lock);
+	return 0;
+}
+
+SEC("tcx/egress")
+int xcp_router(struct __sk_buff *skb)
+{
 	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
 	struct xcp_header header = {};
 	struct place place = {};
-	__u32 first = 0, link, segments = skb->gso_segs ? skb->gso_segs : 1;
-	struct router *router = bpf_map_lookup_elem(&xcp_router_state, &first);
-	bool has_header = find_option(skb, &place) && read_header(skb, &place, &header);
-	__u64 backlog = kernel->dev->qdisc->qstats.backlog;
-	__u64 now = bpf_ktime_get_ns() / 1000, bytes;
-	__s64 asked = has_header ? header.feedback : 0;
+	__u32 link = link_header(kernel), segments = skb->gso_segs ? skb->gso_segs : 1;
+	bool has_header = find_place(skb, &place) && read_header(skb, &place, &header);
+	__s64 asked = header.feedback;
 
-	link = link_header(kernel);
-	bytes = skb->len - link + (segments - 1) * place.headers + segments * set.overhead;
-	if (!router || !set.capacity || !bytes)
-		return TC_ACT_UNSPEC;
-	bpf_spin_lock(&router->lock);
-	on_arrival(&router->state, &set, now, has_header ? &header : 0, bytes, backlog);
-	if (has_header)
-		on_departure(&router->state, &header, bytes);
-	bpf_spin_unlock(&router->lock);
+	control(&header, has_header,
+		skb->len - link + (segments - 1) * place.headers + segments * settings.overhead,
+		kernel->dev->qdisc->qstats.backlog);
 	if (has_header && header.feedback != asked)
 		write_feedback(skb, link, &place, asked, header.feedback);
 	return TC_ACT_UNSPEC;

@@ -1,7 +1,10 @@
 //! XCP's router, packet by packet, in the real kernel: plain, over IPv6, and inside IP-in-IP.
 #![cfg(feature = "loader")]
 
-use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::{Object, ObjectBuilder, Program, ProgramInput};
+use starhop_kernel::{Lifetime, Options};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,7 +27,11 @@ fn load() -> Result<Object, String> {
             slot.copy_from_slice(&value.to_ne_bytes());
         }
     }
-    open.load().map_err(|error| format!("{error:#}"))
+    // Where this machine takes no program at all there is nothing to test; where it takes another's, it takes ours.
+    let control = starhop_kernel::CONTROLS.iter().find(|control| control.name == "xcp").expect("a control");
+    let another = starhop_kernel::load(control, &Options::default(), Lifetime::Process);
+    another.map_err(|error| error.to_string())?;
+    Ok(open.load().expect("the verifier takes it"))
 }
 
 /// The Internet checksum's sum, not yet complemented.
@@ -124,6 +131,20 @@ impl Frame {
 
 fn skipped(why: &str) {
     println!("skipped 1 tests: {}", why.lines().next().unwrap_or_default());
+}
+
+#[test]
+fn the_verifier_walks_through_few_instructions() {
+    let router = match load() {
+        Ok(router) => router,
+        Err(why) => return skipped(&why),
+    };
+    let program = router.progs().find(|program| program.name() == "xcp_router").expect("the program");
+    let id = Program::id_from_fd(program.as_fd()).expect("its number");
+    let walked =
+        ProgInfoIter::default().find(|info| info.id == id).expect("what the kernel knows").verified_insns;
+    println!("     {walked} instructions");
+    assert!((1..2_000).contains(&walked), "{walked}");
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         for verb in file.verbs(&program) {
             let matches = file.check(&program, verb)?;
             let matches = matches.subcommand_matches(verb.get_name()).context("no verb")?;
-            if let Ok(seal) = sealing::SealArgs::from_arg_matches(matches) {
+            let is_sealed = verb.get_arguments().any(|argument| argument.get_id() == "key");
+            if is_sealed && let Ok(seal) = sealing::SealArgs::from_arg_matches(matches) {
                 seal.suite().with_context(|| format!("{}: [{}]", path.display(), verb.get_name()))?;
             }
             checked.push(verb.get_name().to_owned());

@@ -4,6 +4,7 @@ use super::desk::DeskArgs;
 use super::logging::LogArgs;
 use super::sealing::SealArgs;
 use super::{address, say, tell};
+use crate::config::ConfigArgs;
 use crate::quantity;
 use serde_json::json;
 use starhop_net::Prefix;
@@ -58,6 +59,8 @@ pub(crate) struct Args {
     log: LogArgs,
     #[command(flatten)]
     desk: DeskArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
 fn prefix(text: &str) -> Result<Prefix, String> {

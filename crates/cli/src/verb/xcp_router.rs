@@ -1,6 +1,7 @@
 //! `starhop xcp-router`: XCP's router at a device's egress.
 
 use super::say;
+use crate::config::ConfigArgs;
 use crate::quantity;
 use serde_json::json;
 use starhop_kernel::{Router, RouterSettings};
@@ -45,6 +46,8 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
 /// Runs the verb.

@@ -28,6 +28,10 @@ echo "test the_package_installs_with_its_user_pages_and_completions ... ok"
 inside starhop key new /etc/starhop/domain.key >/dev/null
 inside chown starhop:starhop /etc/starhop/domain.key
 inside chgrp -R starhop /etc/starhop
+for verb in fec xcp-router; do
+    inside setpriv --reuid starhop --regid starhop --init-groups starhop check "/etc/starhop/$verb.toml"
+done
+echo "test the_examples_of_the_other_units_are_right ... ok"
 inside mkdir -p /srv/starhop /run/starhop
 inside chown starhop:starhop /run/starhop
 echo "from the package" > "$root/srv/starhop/file"

@@ -46,6 +46,9 @@ enum Verb {
         /// Packets are carried, too
         #[arg(long)]
         carry: bool,
+        /// The rules are to take the place of those in force
+        #[arg(long)]
+        in_force: bool,
     },
     Get(verb::get::Args),
     Ls(verb::ls::Args),
@@ -104,8 +107,8 @@ fn main() -> ExitCode {
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Gateway(args) => verb::gateway::run(args),
-        Verb::GatewayWatchdog { port, rules, carry } => {
-            starhop_net::transparent::watch_gateway(*port, rules, *carry)
+        Verb::GatewayWatchdog { port, rules, carry, in_force } => {
+            starhop_net::transparent::watch_gateway(*port, rules, *carry, *in_force)
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(anyhow::Error::from)
         }

@@ -5,6 +5,7 @@
 mod gateway_keys;
 mod gateway_life;
 mod gateway_reload;
+mod gateway_upgrade;
 mod gateway_users;
 mod gateways;
 mod harness;
@@ -18,6 +19,7 @@ use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration as Span, Instant};
 use support::{Site, content};
@@ -43,8 +45,15 @@ fn main() {
         ("the_demo_measures_gateways_beside_plain_tcp", the_demo_measures_gateways),
     ];
     gateways::run_tests(
-        &[&tests, gateway_life::TESTS, gateway_reload::TESTS, gateway_keys::TESTS, gateway_users::TESTS]
-            .concat(),
+        &[
+            &tests,
+            gateway_life::TESTS,
+            gateway_reload::TESTS,
+            gateway_keys::TESTS,
+            gateway_users::TESTS,
+            gateway_upgrade::TESTS,
+        ]
+        .concat(),
     );
 }
 
@@ -76,7 +85,17 @@ impl World {
     }
 
     /// As [`World::over`]; the hub and the site have these addresses for each other.
-    fn between(site: Site, [hub, local]: [&str; 2], of_both: &str, more: &str) -> Self {
+    fn between(site: Site, addresses: [&str; 2], of_both: &str, more: &str) -> Self {
+        Self::with_programs(site, addresses, (of_both, more), &[])
+    }
+
+    /// As [`World::between`]; the gateways with these configurations have programs of their own.
+    fn with_programs(
+        site: Site,
+        [hub, local]: [&str; 2],
+        (of_both, more): (&str, &str),
+        own_programs: &[&str],
+    ) -> Self {
         let common = format!("key = \"site.key\"\ncongestion = \"cubic\"\n{of_both}");
         let of_hub =
             format!("name = \"hub\"\n{common}[[peer]]\nname = \"site\"\naddress = \"{local}:4433\"\n");
@@ -86,6 +105,9 @@ impl World {
         std::fs::write(site.path("hub.toml"), of_hub).expect("a file");
         std::fs::write(site.path("local.toml"), of_site).expect("a file");
         let mut world = Self { site, hub: None, local: None };
+        for program in own_programs {
+            world.give_program(program, Path::new(env!("CARGO_BIN_EXE_starhop")));
+        }
         world.hub = Some(world.start(HUB, "hub.toml"));
         world.local = Some(world.start(world.client() - 1, "local.toml"));
         world

@@ -6,6 +6,7 @@ use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -27,6 +28,19 @@ impl Device {
     /// TUN devices are not to be had here, or there is a device of the name.
     pub(crate) fn open(name: &str, mtu: u32) -> io::Result<Self> {
         Ok(Self { file: watched(unwatched(name, mtu)?)?, buffer: vec![0; LONGEST] })
+    }
+
+    /// The device of a descriptor that the program before this one had.
+    ///
+    /// # Errors
+    /// The runtime cannot watch it.
+    pub(crate) fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { file: watched(File::from(fd))?, buffer: vec![0; LONGEST] })
+    }
+
+    /// The descriptor.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.get_ref().as_fd()
     }
 
     /// Returns when there are packets to be read.

@@ -6,7 +6,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Receive buffer asked for: 8 MiB hold 30 ms of a 2 Gbit/s burst while the process is not scheduled.
 pub const RECEIVE_BUFFER: usize = 8 << 20;
@@ -46,6 +46,12 @@ impl Buffers {
     }
 }
 
+impl AsFd for Endpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.as_fd()
+    }
+}
+
 impl Endpoint {
     /// Binds to `address`; `[::]` accepts both IP versions.
     ///
@@ -53,6 +59,14 @@ impl Endpoint {
     /// [`BindError`] says which address and why.
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
         open(address).map_err(|cause| BindError { address, cause })
+    }
+
+    /// The socket that the program before this one had.
+    ///
+    /// # Errors
+    /// The descriptor is no UDP socket.
+    pub(crate) fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        ready(Socket::from(fd))
     }
 
     /// A socket on a free port from which `peer` can be reached. It receives ICMP errors about datagrams that did
@@ -115,9 +129,14 @@ fn open(address: SocketAddr) -> io::Result<Endpoint> {
     if let SocketAddr::V6(v6) = address {
         socket.set_only_v6(!v6.ip().is_unspecified())?;
     }
+    socket.bind(&address.into())?;
+    ready(socket)
+}
+
+/// Has the runtime watch a bound socket.
+fn ready(socket: Socket) -> io::Result<Endpoint> {
     socket.set_nonblocking(true)?;
     let buffers = size_buffers(&socket)?;
-    socket.bind(&address.into())?;
     let io = tokio::net::UdpSocket::from_std(socket.into())?;
     let state = UdpSocketState::new((&io).into())?;
     Ok(Endpoint { local: io.local_addr()?, io, state, buffers })

@@ -413,3 +413,31 @@ fn beyond_the_limit_of_flows_packets_are_refused_and_the_others_go_on() {
     world.run(ms(100), |_| false);
     assert_eq!(world.delivered[1].len(), 4);
 }
+
+/// Another process goes on at either side: what is on its way is repaired, and nothing comes twice.
+#[test]
+fn a_process_that_takes_over_carries_on_with_flows_and_their_order() {
+    for (delay, side, is_ordered) in
+        [(25, 0, true), (25, 1, true), (25, 1, false), (270, 0, false), (270, 1, true)]
+    {
+        let mut world = World::new(ms(delay), Rate::from_mbps(20), 0.0, 3);
+        world.stream((0, 500), 700, ms(2), is_ordered);
+        let state = world.gateways[side].hand_over();
+        let mut next = gateway(world.now, side as u8, 99, true);
+        next.take_over(world.now, &state).expect("the same version");
+        world.gateways[side] = next;
+        for n in 500..2_500 {
+            world.send(0, &packet(7, n, 700), is_ordered).expect("it is carried");
+            world.run(ms(2), |_| false);
+        }
+        world.run(ms(2_000), |_| false);
+        let mut numbers = world.numbers();
+        assert!(!is_ordered || numbers.is_sorted(), "{delay} ms, side {side}");
+        numbers.sort_unstable();
+        let came = numbers.len();
+        numbers.dedup();
+        assert_eq!(came, numbers.len(), "nothing comes twice");
+        assert_eq!(came, 2_500, "{delay} ms, side {side}");
+        assert_eq!([0, 1].map(|side| world.gateways[side].stats().bad_records), [0, 0]);
+    }
+}

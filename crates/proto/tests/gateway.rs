@@ -2,7 +2,8 @@
 
 use starhop_proto::config::Config;
 use starhop_proto::gateway::{
-    Bond, Gateway, GatewayEvent, GatewaySettings, NoStream, Opening, PeerSpec, PlainKey, Reason, StreamId,
+    Bond, Gateway, GatewayEvent, GatewaySettings, NoStream, NotTaken, Opening, PeerSpec, PlainKey, Reason,
+    StreamId,
 };
 use starhop_proto::name::FlowId;
 use starhop_proto::node::Node;
@@ -562,4 +563,89 @@ fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
     println!("{mean:.3} s beside the full rate; {slow} of {} more than 1 s", beside.len());
     assert!(mean < 0.5 && slow <= 2, "{mean} s beside the full rate, {slow} more than 1 s");
     assert!(beside.iter().all(|seconds| *seconds < 1.5), "{beside:?}");
+}
+
+impl World {
+    /// Another process of the node goes on at `side`, as a new version does.
+    fn replace(&mut self, side: usize, seed: u64) {
+        let state = self.gateways[side].hand_over();
+        let mut next = gateway(self.now, side as u8, seed);
+        next.take_over(self.now, &state).expect("the same version, and the same peer");
+        self.gateways[side] = next;
+    }
+}
+
+/// Bulk both ways, and a new process every second, here and there in turn: how long the transfer takes.
+fn transfer_with_changes(delay: Duration, loss: f64, changes: usize) -> Duration {
+    let mut world = World::new(delay, Rate::from_mbps(20), loss);
+    let (stream, bytes) = (world.open(80), content(8_000_000, 6));
+    let idle = world.open(22);
+    world.write(0, idle, b"hello", false);
+    world.run(ms(1_000), |_| false);
+    let start = world.now;
+    let mut written = [0; 2];
+    let mut next_change = (world.now + ms(1_000), 0);
+    let is_over =
+        |world: &World| world.is_read(0, stream, &bytes) && world.is_read(1, mirrored(stream), &bytes);
+    while !is_over(&world) && world.now.since(start) < ms(60_000) {
+        for (side, written) in written.iter_mut().enumerate() {
+            let stream = if side == 0 { stream } else { mirrored(stream) };
+            if *written < bytes.len() {
+                *written += world.gateways[side].write(stream, &bytes[*written..]);
+                if *written == bytes.len() {
+                    world.gateways[side].finish(stream);
+                }
+            }
+        }
+        if world.now >= next_change.0 && next_change.1 < changes {
+            next_change = (world.now + ms(1_000), next_change.1 + 1);
+            world.replace(next_change.1 % 2, 100 + next_change.1 as u64);
+            // The application looks at every stream when it goes on.
+            let side = next_change.1 % 2;
+            for stream in [stream, idle] {
+                world.take(side, if side == 0 { stream } else { mirrored(stream) });
+            }
+        }
+        world.run(ms(10), |_| false);
+    }
+    let took = world.now.since(start);
+    assert!(is_over(&world), "after {took:?}");
+    assert_eq!((world.resets(0), world.resets(1)), (vec![], vec![]));
+    // A stream of before the changes that said nothing meanwhile goes on as well, and new ones begin.
+    world.write(1, mirrored(idle), b"world", true);
+    let fresh = world.open(81);
+    world.write(0, fresh, b"new", true);
+    world.run(ms(3_000), |_| false);
+    assert_eq!(world.read[1][&mirrored(idle)].0, b"hello");
+    assert!(world.is_read(0, idle, b"world") && world.is_read(1, mirrored(fresh), b"new"));
+    assert_eq!([0, 1].map(|side| world.gateways[side].stats().bad_records), [0, 0]);
+    took
+}
+
+#[test]
+fn a_process_that_takes_over_goes_on_with_every_stream_and_every_byte() {
+    for (delay, loss) in [(ms(25), 0.0), (ms(25), 0.01), (ms(270), 0.0), (ms(270), 0.01)] {
+        let [alone, with] = [0, 4].map(|changes| transfer_with_changes(delay, loss, changes));
+        println!("{delay:?}, loss {loss}: {alone:?}, and {with:?} with 4 changes");
+        // Requests take a round trip, the first answers tell the rate in another, and a third is for losses.
+        let limit = alone + delay.scaled(4 * 2 * 3, 1);
+        assert!(with < limit, "{delay:?}, loss {loss}: {alone:?}, {with:?}");
+    }
+}
+
+#[test]
+fn a_state_of_another_version_or_of_another_peer_is_not_taken() {
+    let mut world = World::geo();
+    let stream = world.open(80);
+    world.write(0, stream, b"hello", false);
+    let state = world.gateways[0].hand_over();
+    let taken = |side: u8, state: &[u8]| gateway(world.now, side, 9).take_over(world.now, state);
+    assert_eq!(taken(0, &state), Ok(()));
+    assert_eq!(taken(1, &state), Err(NotTaken::OtherPeer(0)));
+    let mut other = state.clone();
+    other[3] += 1;
+    assert_eq!(taken(0, &other), Err(NotTaken::OtherForm));
+    for end in 0..state.len() {
+        assert_eq!(taken(0, &state[..end]), Err(NotTaken::OtherForm), "cut at {end}");
+    }
 }

@@ -3,8 +3,8 @@
 mod support;
 
 use starhop_proto::config::Config;
-use starhop_proto::consumer::{Consumer, ConsumerEvent};
-use starhop_proto::name::{ByteRange, FlowId};
+use starhop_proto::consumer::{Consumer, ConsumerEvent, Request};
+use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::node::Node;
 use starhop_proto::producer::{Lookup, Producer, Source};
 use starhop_proto::time::{Duration, Instant};
@@ -59,7 +59,8 @@ impl Pair {
             events: Vec::new(),
             is_cut: false,
         };
-        assert!(this.consumer.open_live(START, FLOW, addr(0), WINDOW, Checked::default()));
+        let request = Request { flow: FLOW, upstream: addr(0), length: None, have: RangeSet::new() };
+        assert!(this.consumer.open_live(START, request, WINDOW, Checked::default()));
         this.carry();
         this
     }

@@ -9,6 +9,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 /// Carry users' TCP connections over Starhop, between two gateways
+///
+/// SIGHUP reads the configuration and keys anew. SIGUSR2 has the process go on as the program that has its name now: no
+/// connection ends.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -19,6 +22,9 @@ pub(crate) struct Args {
     /// Events as JSON, one per line
     #[arg(long)]
     json: bool,
+    /// Go on with the state of the program before this one; gateways give this to their successors
+    #[arg(long, hide = true, value_name = "NUMBER|try")]
+    take_over: Option<String>,
     #[command(flatten)]
     log: LogArgs,
     #[command(flatten)]
@@ -44,6 +50,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ));
         return Ok(ExitCode::SUCCESS);
     }
+    if args.take_over.as_deref() == Some(gateway::TRY) {
+        let state = gateway::TakeOver::read(&mut std::io::stdin())?;
+        gateway::try_take_over(&GatewayConfig::load(&args.file)?, &state)?;
+        say(gateway::CAN);
+        return Ok(ExitCode::SUCCESS);
+    }
     args.log.start(args.json)?;
     let config = GatewayConfig::load(&args.file)?;
     if config.sources() == starhop_net::security::Sources::Insecure {
@@ -51,14 +63,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let program = std::env::current_exe().context("cannot find this program itself")?;
     let arguments = ["gateway-watchdog".to_owned(), config.port().to_string(), config.rules().to_owned()];
+    let take_over = args.take_over.as_deref().map(gateway::TakeOver::from_number).transpose()?;
     let is_json = args.json;
     let (listen, intercepts) = (config.listen(), config.intercepts());
     let tell = move |told: &Told| match (told, is_json) {
-        (Told::Ready, true) => {
-            say(&json!({"event": "ready", "role": "gateway", "listen": listen, "intercepts": intercepts})
-                .to_string());
+        (Told::Ready { taken_over }, true) => {
+            say(&json!({"event": "ready", "role": "gateway", "listen": listen, "intercepts": intercepts,
+                "taken_over": taken_over})
+            .to_string());
         }
-        (Told::Ready, false) => say(&format!("ready: gateway on {listen} (UDP)")),
+        (Told::Ready { taken_over: None }, false) => say(&format!("ready: gateway on {listen} (UDP)")),
+        (Told::Ready { taken_over: Some(count) }, false) => {
+            say(&format!(
+                "ready: gateway on {listen} (UDP), with {count} connections of the program before this one"
+            ));
+        }
+        (Told::NotReplaced { error }, true) => {
+            say(&json!({"event": "replace", "error": error}).to_string());
+        }
+        (Told::NotReplaced { error }, false) => say(&format!("the program in use stays: {error}")),
         (Told::Peer { peer, is_up }, true) => {
             say(&json!({"event": "peer", "peer": peer, "up": is_up}).to_string());
         }
@@ -83,7 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (Told::Flow(flow), false) => say(&text(flow)),
     };
     let desk = args.desk.open("gateway", listen.port())?;
-    let stats = gateway::run_alone(config, (program, arguments.to_vec()), Rc::new(tell), desk)?;
+    let stats = gateway::run_alone(config, (program, arguments.to_vec()), Rc::new(tell), desk, take_over)?;
     if args.json {
         say(&json!({"event": "end", "role": "gateway", "opened": stats.opened, "accepted": stats.accepted,
             "resets": stats.resets, "streams": stats.streams, "sent_bytes": stats.sent_bytes,

@@ -39,9 +39,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts a gateway and waits until it is ready.
+    /// Starts a gateway and waits until it is ready. Its program is `./CONFIG.bin` if there is such a file.
     pub(crate) fn start(&self, host: usize, config: &str) -> Running {
-        let mut command = self.site.command("gateway");
+        let own = self.site.path(&format!("{config}.bin"));
+        let mut command = self.site.command_of(own.exists().then_some(own), "gateway");
+        command.arg("--json");
         let socket = format!("{config}.sock");
         command.args(["--config", config, "--status-socket", &socket, "--metrics", METRICS]);
         command.stderr(Stdio::inherit());

@@ -132,7 +132,12 @@ impl Site {
 
     /// As [`Site::command`], for people.
     pub(crate) fn plain_command(&self, verb: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_starhop"));
+        self.command_of(None, verb)
+    }
+
+    /// As [`Site::plain_command`], of another program than the one that is tested.
+    pub(crate) fn command_of(&self, program: Option<PathBuf>, verb: &str) -> Command {
+        let mut command = Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_starhop").into()));
         command.arg(verb).current_dir(self.directory.path()).env("STARHOP_KEY", KEY);
         command.envs(self.levels.map(|levels| ("STARHOP_LOG", levels)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

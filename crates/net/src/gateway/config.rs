@@ -338,6 +338,12 @@ impl GatewayConfig {
         CarryPolicies(carrying.map(of).collect())
     }
 
+    /// The gateway's settings, where it `carries` packets or cannot.
+    pub(super) fn carrying_settings(&self, carries: bool) -> GatewaySettings {
+        let settings = self.settings();
+        GatewaySettings { carry: settings.carry.filter(|_| carries), ..settings }
+    }
+
     /// The gateway's settings.
     pub(super) fn settings(&self) -> GatewaySettings {
         GatewaySettings {

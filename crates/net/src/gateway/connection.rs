@@ -1,3 +1,4 @@
+use super::handover::Left;
 use super::shared::{Door, Shared};
 use socket2::SockRef;
 use starhop_proto::gateway::{Reason, StreamId};
@@ -50,13 +51,32 @@ impl<'a> Connection<'a> {
         Self { shared, stream, socket, began, buffer, is_read, is_written, ended }
     }
 
-    pub(super) async fn run(mut self) -> Ended {
-        let door = self.shared.enter(self.stream);
+    /// Goes on with a connection that was left.
+    ///
+    /// # Errors
+    /// The runtime cannot watch its socket.
+    pub(super) fn of(shared: &'a Shared, left: Left) -> io::Result<Self> {
+        let Left { stream, socket, is_read, is_written, ended, began } = left;
+        let socket = TcpStream::from_std(socket)?;
+        Ok(Self { shared, stream, socket, began, buffer: Vec::new(), is_read, is_written, ended })
+    }
+
+    /// Carries until the end. `None`: the connection was left, so that another goes on with it.
+    pub(super) async fn run(mut self) -> Option<Ended> {
+        let shared = self.shared;
+        let _working = shared.work();
+        let door = shared.enter(self.stream);
         let done = self.carry(&door).await;
-        self.shared.leave(self.stream);
+        shared.leave(self.stream);
+        if let Ok(true) = done {
+            let Self { stream, socket, is_read, is_written, ended, began, .. } = self;
+            let socket = socket.into_std().ok()?;
+            shared.left.borrow_mut().push(Left { stream, socket, is_read, is_written, ended, began });
+            return None;
+        }
         match (door.reset.get(), done) {
             (Some(reason), _) => self.ended.reason = Some(reason),
-            (None, Ok(())) => {
+            (None, Ok(_)) => {
                 // The kernel delivers the bytes that the user has not read yet.
                 let _ = SockRef::from(&self.socket).set_linger(None);
             }
@@ -66,18 +86,22 @@ impl<'a> Connection<'a> {
                 self.ended.reason = Some(reason);
             }
         }
-        self.ended
+        Some(self.ended)
     }
 
-    async fn carry(&mut self, door: &Door) -> io::Result<()> {
+    /// Returns whether the connection is left before its end.
+    async fn carry(&mut self, door: &Door) -> io::Result<bool> {
         loop {
             if door.reset.get().is_some() {
-                return Ok(());
+                return Ok(false);
+            }
+            if self.shared.is_leaving() {
+                return Ok(true);
             }
             let is_blocked = self.deliver()?;
             let has_room = self.collect()?;
             if self.is_read && self.is_written {
-                return Ok(());
+                return Ok(false);
             }
             tokio::select! {
                 () = door.knock.notified() => {}

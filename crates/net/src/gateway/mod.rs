@@ -6,6 +6,7 @@
 
 mod config;
 mod connection;
+mod handover;
 mod policy;
 mod reload;
 mod shared;
@@ -14,6 +15,7 @@ mod status;
 mod tunnel;
 
 pub use config::{GatewayConfig, GatewayConfigError};
+pub use handover::{CAN, TRY, TakeOver, try_take_over};
 
 use crate::clock;
 use crate::daemon::Signals;
@@ -23,16 +25,18 @@ use crate::operate::notify::Notifier;
 use crate::operate::paths::{self, Paths};
 use crate::operate::transfers::Record;
 use crate::operate::{Desk, about};
-use crate::security::{HopSuite, ReloadError};
+use crate::security::{GatewayBond, HopSuite, ReloadError};
 use crate::transparent::firewall::Firewall;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
 use connection::{Connection, Ended, prepare, reason_of};
+use handover::{Left, Legacy, Successor};
 use reload::Reading;
 use shared::{Shared, SharedNode};
 use starhop_proto::gateway::{
-    Gateway, GatewayEvent, GatewaySettings, GatewayStats, Opening, PeerSpec, StreamId,
+    Gateway, GatewayEvent, GatewayStats, NotTaken, Opening, PeerSpec, Reason, StreamId,
 };
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -72,7 +76,15 @@ pub struct FlowEnd {
 #[derive(Clone, Debug)]
 pub enum Told {
     /// It works.
-    Ready,
+    Ready {
+        /// The users' connections with which it goes on from the program before, if there was one.
+        taken_over: Option<usize>,
+    },
+    /// The program was to be replaced by the one that has its name now, and stays.
+    NotReplaced {
+        /// The reason.
+        error: String,
+    },
     /// A peer answers, or no longer does.
     Peer {
         /// Its place in the configuration.
@@ -101,13 +113,16 @@ pub fn run_alone(
     watchdog: (PathBuf, Vec<String>),
     tell: Tell,
     desk: Desk,
+    take_over: Option<TakeOver>,
 ) -> Result<GatewayStats, GatewayError> {
     let local = tokio::task::LocalSet::new();
-    local.block_on(&crate::daemon::runtime()?, run(config, watchdog, tell, desk))
+    local.block_on(&crate::daemon::runtime()?, run(config, watchdog, tell, desk, take_over))
 }
 
-/// Runs a gateway until SIGINT or SIGTERM; SIGHUP reads configuration and keys anew. `watchdog` is the program, and its arguments, that
-/// watches the firewall. Questions about the gateway are answered at the `desk`.
+/// Runs a gateway until SIGINT or SIGTERM; SIGHUP reads configuration and keys anew; at SIGUSR2 the process goes on as the program
+/// that has this one's name by then. `watchdog` is the program, and its arguments, that
+/// watches the firewall. Questions about the gateway are answered at the `desk`. With `take_over`, the gateway goes on with the state of
+/// the program before this one.
 /// Call within a tokio `LocalSet`.
 ///
 /// # Errors
@@ -117,8 +132,10 @@ pub async fn run(
     watchdog: (PathBuf, Vec<String>),
     tell: Tell,
     mut desk: Desk,
+    take_over: Option<TakeOver>,
 ) -> Result<GatewayStats, GatewayError> {
-    let mut site = Site::start(config, &watchdog, tell)?;
+    let mut site = Site::start(config, &watchdog, tell, take_over.as_ref())?;
+    site.go_on(take_over)?;
     site.run(&mut desk).await?;
     Ok(site.shared.look(|_, gateway| gateway.stats()))
 }
@@ -132,6 +149,9 @@ pub enum GatewayError {
     /// A setting of the protocol.
     #[error(transparent)]
     Setting(#[from] starhop_proto::config::ConfigError),
+    /// The sessions of the program before this one.
+    #[error(transparent)]
+    NotTaken(#[from] NotTaken),
     /// No keys.
     #[error(transparent)]
     Security(#[from] ReloadError),
@@ -155,6 +175,7 @@ struct Site {
     tunnel: Option<Tunnel>,
     /// A new configuration, while it is read and checked.
     reading: Reading,
+    successor: Successor,
     paths: Paths,
     tell: Tell,
     record: Rc<RefCell<Record>>,
@@ -165,29 +186,34 @@ impl Site {
         config: GatewayConfig,
         watchdog: &(PathBuf, Vec<String>),
         tell: Tell,
+        take_over: Option<&TakeOver>,
     ) -> Result<Self, GatewayError> {
+        take_over.map_or(Ok(()), |state| state.check(&config))?;
         let suite = HopSuite::new(&config.sources())?;
-        let endpoint = Endpoint::bind(config.listen())?;
-        let known = |(address, bond)| {
-            let address = endpoint.address_of(address).unwrap_or(address);
-            PeerSpec { address, bond }
+        let legacy = take_over.map(TakeOver::legacy).transpose()?;
+        let Legacy { endpoint, tunnel, listeners, watchdog: former } = match legacy {
+            Some(legacy) => legacy.opened(&config)?,
+            None => Legacy::none(Endpoint::bind(config.listen())?, tunnel(&config)?),
         };
-        let peers = config.peers()?.into_iter().map(known).collect();
-        let (settings, protocol) = (config.settings(), config.protocol()?);
-        let tunnel = tunnel(&config)?;
-        let settings = GatewaySettings { carry: settings.carry.filter(|_| tunnel.is_some()), ..settings };
+        let mut peers: Vec<_> = config.peers()?.into_iter().map(spec).collect();
+        for peer in &mut peers {
+            peer.address = endpoint.address_of(peer.address).unwrap_or(peer.address);
+        }
+        let (settings, protocol) = (config.carrying_settings(tunnel.is_some()), config.protocol()?);
         let paths = Paths::new(protocol.payload);
-        let gateway = Gateway::new(clock::now(), protocol, settings, peers, suite, clock::seed());
+        let mut gateway = Gateway::new(clock::now(), protocol, settings, peers, suite, clock::seed());
+        take_over.map_or(Ok(()), |state| gateway.take_over(clock::now(), state.sessions()))?;
         let shared = Rc::new(Shared::new(gateway));
         let driver = Driver::new(SharedNode(shared.clone()), endpoint)?;
         let signals = Signals::new()?;
         let firewall = Firewall::gateway(config.port(), config.rules(), tunnel.is_some());
         let mut arguments = watchdog.1.clone();
         arguments.extend(tunnel.is_some().then(|| "--carry".to_owned()));
-        let watchdog = Watchdog::start(&watchdog.0, &arguments, firewall)?;
+        let successor = Successor::new(&watchdog.0);
+        let watchdog = Watchdog::start(&watchdog.0, &arguments, firewall, former)?;
         let record = Rc::new(RefCell::new(Record::default()));
         let (config, tell) = (Rc::new(config), counted(tell, &record));
-        let (listeners, reading) = (None, Reading::default());
+        let reading = Reading::default();
         Ok(Self {
             config,
             shared,
@@ -197,19 +223,61 @@ impl Site {
             listeners,
             tunnel,
             reading,
+            successor,
             paths,
             tell,
             record,
         })
     }
 
+    /// Goes on with the users' connections of the program before this one.
+    fn go_on(&mut self, take_over: Option<TakeOver>) -> io::Result<()> {
+        let left = take_over.map(|state| state.connections());
+        let taken_over = left.as_ref().map(Vec::len);
+        if let Some(left) = left {
+            self.resume(left, true);
+            self.listen()?;
+        }
+        (self.tell)(&Told::Ready { taken_over });
+        Ok(())
+    }
+
+    /// Goes on with connections that were left. Those without a stream are reset. In a new program nobody has the other streams:
+    /// their targets are asked anew.
+    fn resume(&self, left: Vec<Left>, is_new: bool) {
+        let mut openings: BTreeMap<StreamId, Opening> = self
+            .shared
+            .look(|_, gateway| gateway.stream_views().map(|view| (view.id, view.opening)).collect());
+        for left in left {
+            let Some(opening) = openings.remove(&left.stream) else { continue };
+            let (shared, tell) = (self.shared.clone(), self.tell.clone());
+            tokio::task::spawn_local(async move {
+                let (began, ours, stream) = (left.began, left.stream.ours, left.stream);
+                match Connection::of(&shared, left) {
+                    Ok(connection) => {
+                        let Some(ended) = connection.run().await else { return };
+                        tell(&Told::Flow(flow_end(opening, began, ended, (ours, "split"))));
+                    }
+                    Err(_) => shared.change(|_, gateway| gateway.reset(stream, Reason::Reset)),
+                }
+            });
+        }
+        for (stream, opening) in openings.into_iter().filter(|_| is_new) {
+            match stream.ours {
+                true => self.shared.change(|_, gateway| gateway.reset(stream, Reason::Reset)),
+                false => self.connect(stream, opening),
+            }
+        }
+    }
+
     async fn run(&mut self, desk: &mut Desk) -> io::Result<()> {
         let mut hangup = signal(SignalKind::hangup())?;
+        let mut upgrade = signal(SignalKind::user_defined2())?;
+        handover::hear_signals()?;
         let mut notifier = Notifier::ready();
 
         let mut beats = tokio::time::interval(HEARTBEAT);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        (self.tell)(&Told::Ready);
         loop {
             let Self {
                 config,
@@ -221,10 +289,11 @@ impl Site {
                 tunnel,
                 record,
                 reading,
+                successor,
                 paths,
                 ..
             } = self;
-            let mut read = None;
+            let (mut read, mut tried, mut is_upgrade) = (None, None, false);
             let accepted = tokio::select! {
                 biased;
                 () = signals.recv() => return Ok(()),
@@ -243,6 +312,8 @@ impl Site {
                 () = notifier.beat() => None,
                 _ = hangup.recv() => { reading.begin(config, tunnel.is_some()); None }
                 new = reading.done() => { read = Some(new); None }
+                _ = upgrade.recv() => { is_upgrade = true; None }
+                outcome = successor.tried() => { tried = Some(outcome); None }
                 inquiry = desk.next() => {
                     let mut status = status::status(config, shared, driver.stats(), &record.borrow());
                     status.refuse("packets_by_kernel", tunnel.as_ref().map_or(0, Tunnel::refused));
@@ -258,6 +329,12 @@ impl Site {
             }
             if let Some(new) = read {
                 self.on_read(new);
+            }
+            if is_upgrade {
+                self.on_upgrade();
+            }
+            if let Some(outcome) = tried {
+                self.on_tried(outcome).await;
             }
             while let Some(event) = self.driver.poll_event() {
                 self.on_event(event)?;
@@ -291,6 +368,7 @@ impl Site {
     /// A user's connection was diverted here.
     fn take(&self, socket: TcpStream) {
         let (config, shared, tell) = (self.config.clone(), self.shared.clone(), self.tell.clone());
+        let accepting = shared.work();
         tokio::task::spawn_local(async move {
             let began = Instant::now();
             // A client that is gone by now has no address any more.
@@ -305,9 +383,17 @@ impl Site {
             let opened = shared.change(|now, gateway| gateway.open(now, 0, opening));
             let (ended, carried) = match opened {
                 Ok(stream) if !is_full => {
-                    (Connection::new(&shared, stream, socket, began).run().await, "split")
+                    let connection = Connection::new(&shared, stream, socket, began);
+                    drop(accepting);
+                    match connection.run().await {
+                        Some(ended) => (ended, "split"),
+                        None => return,
+                    }
                 }
-                _ => (plain(&config, socket, opening, began).await, "plain"),
+                _ => {
+                    drop(accepting);
+                    (plain(&config, socket, opening, began).await, "plain")
+                }
             };
             tell(&Told::Flow(flow_end(opening, began, ended, (true, carried))));
         });
@@ -329,7 +415,10 @@ impl Site {
                     shared.change(|_, gateway| gateway.connected(stream));
                     // Events before this point had no listener: the door is looked at once.
                     door.knock.notify_one();
-                    Connection::new(&shared, stream, socket, began).run().await
+                    match Connection::new(&shared, stream, socket, began).run().await {
+                        Some(ended) => ended,
+                        None => return,
+                    }
                 }
                 Err(error) => {
                     let reason = reason_of(&error);
@@ -341,6 +430,10 @@ impl Site {
             tell(&Told::Flow(flow_end(opening, began, ended, (false, "split"))));
         });
     }
+}
+
+fn spec((address, bond): (std::net::SocketAddr, GatewayBond)) -> PeerSpec<GatewayBond> {
+    PeerSpec { address, bond }
 }
 
 /// Tells, and counts the reasons for which connections ended.

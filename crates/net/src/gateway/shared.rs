@@ -1,3 +1,4 @@
+use super::handover::Left;
 use crate::clock;
 use crate::security::{GatewayBond, HopSuite};
 use starhop_proto::gateway::{Gateway, GatewayEvent, Reason, StreamId};
@@ -15,6 +16,20 @@ pub(super) struct Shared {
     /// Something was changed: the driver has to look.
     pub(super) changed: Notify,
     doors: RefCell<BTreeMap<StreamId, Rc<Door>>>,
+    /// Connections are to let go of their sockets.
+    is_leaving: Cell<bool>,
+    /// Connections that have not let go, and those that are just being accepted.
+    working: Rc<Cell<usize>>,
+    pub(super) left: RefCell<Vec<Left>>,
+}
+
+/// Counts as a connection at work as long as it lives.
+pub(super) struct Working(Rc<Cell<usize>>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// The place where a connection is told of its stream's events.
@@ -28,7 +43,37 @@ pub(super) struct Door {
 
 impl Shared {
     pub(super) fn new(gateway: Gateway<GatewayBond, HopSuite>) -> Self {
-        Self { gateway: RefCell::new(gateway), changed: Notify::new(), doors: RefCell::new(BTreeMap::new()) }
+        Self {
+            gateway: RefCell::new(gateway),
+            changed: Notify::new(),
+            doors: RefCell::new(BTreeMap::new()),
+            is_leaving: Cell::new(false),
+            working: Rc::default(),
+            left: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Counts a connection at work.
+    pub(super) fn work(&self) -> Working {
+        self.working.set(self.working.get() + 1);
+        Working(self.working.clone())
+    }
+
+    /// Whether connections are to let go of their sockets.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.get()
+    }
+
+    /// Has all connections let go of their sockets, and returns them; as an error if some do not until `limit`.
+    pub(super) async fn suspend(&self, limit: std::time::Instant) -> Result<Vec<Left>, Vec<Left>> {
+        self.is_leaving.set(true);
+        self.doors.borrow().values().for_each(|door| door.knock.notify_one());
+        while self.working.get() > 0 && std::time::Instant::now() < limit {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        self.is_leaving.set(false);
+        let left = self.left.take();
+        if self.working.get() > 0 { Err(left) } else { Ok(left) }
     }
 
     /// Performs an action on the gateway, and wakes the driver to look at the result.

@@ -10,6 +10,7 @@ use starhop_proto::time::{Duration, Instant};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Where a flow came from is forgotten after this time without a packet, as the firewall does.
 const FORGET_AFTER: Duration = Duration::from_secs(300);
@@ -48,10 +49,31 @@ impl Tunnel {
         let names = [carry_device(config.port()), pass_device(config.port())];
         let device = Device::open(&names[0], config.carry_mtu())?;
         let pass = unwatched(&names[1], config.carry_mtu())?;
+        Ok(Self::of(now, config, device, pass))
+    }
+
+    /// Goes on with the devices of the program before this one.
+    ///
+    /// # Errors
+    /// The runtime cannot watch them.
+    pub(super) fn adopt(
+        now: Instant,
+        config: &GatewayConfig,
+        [device, pass]: [OwnedFd; 2],
+    ) -> io::Result<Self> {
+        Ok(Self::of(now, config, Device::adopt(device)?, pass.into()))
+    }
+
+    fn of(now: Instant, config: &GatewayConfig, device: Device, pass: File) -> Self {
         let policies = config.carry_policies();
         let next_sweep = now + FORGET_AFTER;
         let (intercepts, origins) = (config.intercepts(), BTreeMap::new());
-        Ok(Self { device, pass, policies, intercepts, origins, next_sweep, refused: 0 })
+        Self { device, pass, policies, intercepts, origins, next_sweep, refused: 0 }
+    }
+
+    /// The descriptors of both devices.
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.device.descriptor(), self.pass.as_fd()]
     }
 
     /// Follows another configuration.

@@ -1,6 +1,7 @@
 //! System calls that no library wraps safely, each in a small module of its own.
 
 pub(crate) mod clock;
+pub(crate) mod descriptor;
 pub(crate) mod mtu;
 pub(crate) mod replace;
 pub(crate) mod schedule;

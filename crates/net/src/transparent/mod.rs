@@ -126,7 +126,7 @@ impl Transparent {
         let listeners = [v4?, v6?];
         let orders = Orders::new()?;
         let (program, arguments) = &options.watchdog;
-        let watchdog = Watchdog::start(program, arguments, Firewall::relay(options.port))?;
+        let watchdog = Watchdog::start(program, arguments, Firewall::relay(options.port), None)?;
         Ok(Self {
             node,
             listeners,

@@ -4,13 +4,18 @@
 use super::firewall::Firewall;
 use super::news::News;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// The option of a watchdog that begins with rules in force.
+pub(crate) const IN_FORCE: &str = "--in-force";
 /// Between two signs of life.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(250);
 /// Silence that means that the relay hangs.
@@ -26,6 +31,8 @@ const INSTALL: Duration = Duration::from_secs(5);
 const DIVERT: u8 = b'1';
 /// A sign of life: alive, but let packets pass.
 const LET_PASS: u8 = b'0';
+/// Another watchdog holds the firewall open from now on: end, and leave the rules as they are.
+const RELIEVED: u8 = b'q';
 /// Other rules follow: their length (4 bytes, big-endian) and their text.
 const RULES: u8 = b'r';
 /// The longest text of rules: some 10,000 policies.
@@ -39,11 +46,46 @@ pub(crate) struct Watchdog {
     firewall: Firewall,
 }
 
+/// The watchdog of the program that had this process before: it holds the firewall open until the next one does.
+#[derive(Debug)]
+pub(crate) struct Former {
+    process: Pid,
+    heart: File,
+}
+
+impl Former {
+    /// The watchdog of process `process`, at the other end of the pipe `heart`. It gets a sign of life.
+    pub(crate) fn new(process: i32, heart: OwnedFd) -> Self {
+        let mut former = Self { process: Pid::from_raw(process), heart: heart.into() };
+        // If it is gone, the rules are gone with it, and the next one sets them.
+        let _ = former.heart.write_all(&[DIVERT]);
+        former
+    }
+
+    /// Ends it; the rules stay.
+    fn relieve(mut self) {
+        let _ = self.heart.write_all(&[RELIEVED]);
+        drop(self.heart);
+        let _ = waitpid(self.process, None);
+    }
+}
+
 impl Watchdog {
     /// Starts the watchdog, `program` with the arguments `arguments`, and waits until packets are diverted.
-    pub(crate) fn start(program: &Path, arguments: &[String], firewall: Firewall) -> io::Result<Self> {
+    /// A `former` watchdog's rules stay in force until those of this one take their place.
+    pub(crate) fn start(
+        program: &Path,
+        arguments: &[String],
+        firewall: Firewall,
+        former: Option<Former>,
+    ) -> io::Result<Self> {
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        command
+            .args(arguments)
+            .args(former.is_some().then_some(IN_FORCE))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
         // A terminal's Ctrl-C is for the relay, which then ends its watchdog.
         command.process_group(0);
         let mut child = command.spawn()?;
@@ -59,10 +101,26 @@ impl Watchdog {
         let mut line = String::new();
         BufReader::new(said).read_line(&mut line)?;
         match line.trim() {
-            "diverting" => Ok(watchdog),
+            "diverting" => {
+                former.into_iter().for_each(Former::relieve);
+                Ok(watchdog)
+            }
             "" => Err(io::Error::other("the watchdog ended at once")),
             problem => Err(io::Error::other(problem.to_owned())),
         }
+    }
+
+    /// Its process, and the number of the pipe to it.
+    pub(crate) fn handle(&self) -> (i32, RawFd) {
+        (self.child.id() as i32, self.heart.as_ref().map_or(-1, AsRawFd::as_raw_fd))
+    }
+
+    /// The pipe to it.
+    ///
+    /// # Errors
+    /// It was closed.
+    pub(crate) fn heart(&self) -> io::Result<BorrowedFd<'_>> {
+        self.heart.as_ref().map(AsFd::as_fd).ok_or_else(|| io::Error::other("the watchdog ended"))
     }
 
     /// Gives a sign of life.
@@ -119,20 +177,24 @@ impl Drop for Watchdog {
 /// # Errors
 /// The firewall cannot be changed.
 pub fn watch(port: u16) -> io::Result<()> {
-    hold_open(&Firewall::relay(port))
+    hold_open(&Firewall::relay(port), false)
 }
 
-/// As [`watch`], for the firewall of a gateway, which `carries` packets or does not.
+/// As [`watch`], for the firewall of a gateway, which `carries` packets or does not. If rules are `in_force` already, these take
+/// their place in one transaction.
 ///
 /// # Errors
 /// When the firewall cannot be changed.
-pub fn watch_gateway(port: u16, rules: &str, carries: bool) -> io::Result<()> {
-    hold_open(&Firewall::gateway(port, rules, carries))
+pub fn watch_gateway(port: u16, rules: &str, carries: bool, in_force: bool) -> io::Result<()> {
+    hold_open(&Firewall::gateway(port, rules, carries), in_force)
 }
 
-fn hold_open(firewall: &Firewall) -> io::Result<()> {
-    let mut guard = Guard::new(firewall.clone())?;
+fn hold_open(firewall: &Firewall, in_force: bool) -> io::Result<()> {
+    let mut guard = Guard::new(firewall.clone(), in_force)?;
     let done = guard.run();
+    if guard.is_relieved {
+        return done;
+    }
     // Another program that locks the rules now will release them at some time, and only this watchdog removes ours.
     let tries = if guard.has_diverted { MOST_FAILURES } else { 1 };
     let removed = (0..tries).find_map(|_| patiently(|| firewall.remove()).ok());
@@ -161,6 +223,10 @@ struct Guard {
     /// Another program changed rules: ours may be gone.
     is_in_doubt: bool,
     has_diverted: bool,
+    /// The rules of another watchdog are to be replaced, and not removed before.
+    in_force: bool,
+    /// Another watchdog has taken over.
+    is_relieved: bool,
     failures: u32,
     voice: Voice,
 }
@@ -176,6 +242,8 @@ enum Word {
     Sign(bool),
     /// Other rules.
     Rules(String),
+    /// Another watchdog has taken over.
+    Relieved,
 }
 
 impl Voice {
@@ -187,7 +255,10 @@ impl Voice {
 
     /// The next word, and of signs of life in a row the last one.
     fn next(&mut self) -> Option<Word> {
-        let signs = self.0.iter().take_while(|byte| **byte != RULES).count();
+        if self.0.first() == Some(&RELIEVED) {
+            return Some(Word::Relieved);
+        }
+        let signs = self.0.iter().take_while(|byte| ![RULES, RELIEVED].contains(byte)).count();
         if signs > 0 {
             return self.0.drain(..signs).next_back().map(|sign| Word::Sign(sign == DIVERT));
         }
@@ -212,7 +283,7 @@ enum Heard {
 }
 
 impl Guard {
-    fn new(firewall: Firewall) -> io::Result<Self> {
+    fn new(firewall: Firewall, in_force: bool) -> io::Result<Self> {
         let (news, last_sign) = (News::new()?, Instant::now());
         Ok(Self {
             firewall,
@@ -221,6 +292,8 @@ impl Guard {
             is_diverting: false,
             is_in_doubt: false,
             has_diverted: false,
+            in_force,
+            is_relieved: false,
             failures: 0,
             voice: Voice::default(),
         })
@@ -235,6 +308,10 @@ impl Guard {
                         match word {
                             Word::Sign(wanted) => self.set(wanted)?,
                             Word::Rules(rules) => self.replace(&rules),
+                            Word::Relieved => {
+                                self.is_relieved = true;
+                                return Ok(());
+                            }
                         }
                     }
                     self.look(false);
@@ -286,7 +363,14 @@ impl Guard {
         if wanted == self.is_diverting {
             return Ok(());
         }
-        let done = patiently(|| if wanted { self.firewall.install() } else { self.firewall.remove() });
+        let in_force = std::mem::take(&mut self.in_force);
+        // Without a table to replace, as after a flush, the routing rules may be missing as well: `look` finds that.
+        self.is_in_doubt |= in_force;
+        let done = patiently(|| match (wanted, in_force) {
+            (true, true) => self.firewall.replace(),
+            (true, false) => self.firewall.install(),
+            (false, _) => self.firewall.remove(),
+        });
         if !self.has_diverted {
             let said = done.as_ref().map_or_else(io::Error::to_string, |()| "diverting".to_owned());
             // The relay reads it, or is gone, as the next read shows.

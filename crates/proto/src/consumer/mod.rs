@@ -227,15 +227,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     /// the bytes that are here. Nothing of a live flow times out; an application that knows that bytes should have
     /// come calls [`Consumer::urge`] and [`Consumer::renew`]. False, and no change, if the flow is being fetched
     /// already.
-    pub fn open_live(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        upstream: SocketAddr,
-        window: u64,
-        sink: S,
-    ) -> bool {
-        let request = Request { flow, upstream, length: None, have: RangeSet::new() };
+    pub fn open_live(&mut self, now: Instant, request: Request, window: u64, sink: S) -> bool {
         self.insert(now, request, Some(window), sink)
     }
 

@@ -98,6 +98,19 @@ impl<'a> Frame<'a> {
     /// The longest frame without payload: an opening with two IPv6 addresses.
     pub(super) const MAX_CONTROL: usize = 1 + 8 + 1 + 2 * 19;
 
+    /// The frame, if it has no payload to borrow.
+    pub(super) fn without_payload(self) -> Option<Frame<'static>> {
+        Some(match self {
+            Self::Open { number, opening } => Frame::Open { number, opening },
+            Self::Connected { id } => Frame::Connected { id },
+            Self::Credit { id, limit } => Frame::Credit { id, limit },
+            Self::Reset { id, reason } => Frame::Reset { id, reason },
+            Self::Beat { time, echo, received } => Frame::Beat { time, echo, received },
+            Self::Packets { end } => Frame::Packets { end },
+            Self::Data { .. } => return None,
+        })
+    }
+
     pub(super) fn emit(&self, out: &mut Vec<u8>) {
         let head = |kind: u8, id: WireId, out: &mut Vec<u8>| {
             out.push(kind | if id.senders { FLAG_SENDERS } else { 0 });

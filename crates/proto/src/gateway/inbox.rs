@@ -1,4 +1,5 @@
 use super::BadRecord;
+use super::handover::Part;
 use crate::name::{ByteRange, RangeSet};
 use crate::security::{NONCE_LEN, SealKey, TAG_LEN};
 use alloc::collections::BTreeMap;
@@ -40,7 +41,28 @@ pub(super) struct Inbox {
     has_skipped: bool,
 }
 
+impl Part for Inbox {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.opened.put(out);
+        self.waiting.put(out);
+        self.has_skipped.put(out);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let (opened, waiting) = (Part::take(from)?, Part::take(from)?);
+        Some(Self { opened, waiting, scratch: Vec::new(), has_skipped: Part::take(from)? })
+    }
+}
+
 impl Inbox {
+    /// The bytes that came, whether they opened or not.
+    pub(super) fn came(&self) -> RangeSet {
+        let mut came = self.opened.clone();
+        let waiting = self.waiting.iter().map(|(start, bytes)| ByteRange::at(*start, bytes.len() as u64));
+        waiting.for_each(|range| came.insert(range));
+        came
+    }
+
     /// Everything below has come.
     pub(super) fn in_order_end(&self) -> u64 {
         self.opened.first().filter(|first| first.start == 0).map_or(0, |first| first.end)

@@ -12,6 +12,7 @@
 
 mod carry;
 mod frame;
+mod handover;
 mod inbox;
 mod peer;
 mod session;
@@ -22,6 +23,7 @@ mod turns;
 
 pub use carry::{CarriedPacket, CarrySettings, CarryStats, FlowKey, NotCarried};
 pub use frame::{Opening, Reason};
+pub use handover::NotTaken;
 pub use survey::{Account, PeerView, StreamView};
 
 use crate::config::Config;
@@ -192,6 +194,8 @@ pub struct Gateway<B: Bond, C = Plain> {
     consumer: Consumer<Mail, Inside>,
     peers: Vec<Peer<B>>,
     by_flow: BTreeMap<FlowId, u16>,
+    /// Our trunks: the peer, and the start of the node that asked for it last.
+    askers: BTreeMap<FlowId, (u16, Option<u64>)>,
     /// The peers' flows of packets, both ways.
     by_packets: BTreeMap<FlowId, u16>,
     /// Peers of which packets came.
@@ -338,6 +342,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             consumer: Consumer::new(config, inside, rng.next_u64()),
             peers: Vec::new(),
             by_flow: BTreeMap::new(),
+            askers: BTreeMap::new(),
             by_packets: BTreeMap::new(),
             with_packets: VecDeque::new(),
             unasked: 0,
@@ -534,10 +539,10 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             if !session.has_something() {
                 return;
             }
-            let flow = session.out.flow;
+            let (flow, handed) = (session.out.flow, session.out.handed);
             let payload = self.producer.payload(flow);
             let ahead = self.producer.granted(flow).bytes_in(AHEAD).max(2 * payload as u64);
-            let sent = self.producer.sent_end(flow);
+            let sent = self.producer.sent_end(flow).max(handed);
             let Some(log) = self.producer.source().trunk(flow) else { return };
             if log.end().saturating_sub(sent) >= ahead || log.kept() >= 2 * self.settings.window {
                 return;
@@ -613,6 +618,7 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
                 self.producer.handle_packet(now, peer, &packet, len);
                 if let Packet::Interest(interest) = packet {
                     self.on_trunk_asked(now, interest.flow);
+                    self.on_asker(now, interest.flow, peer.incarnation.boot);
                     self.on_packets_asked(interest.flow);
                 }
                 None

@@ -2,8 +2,9 @@
 
 use super::carry::{CarriedPacket, Carry, CarryStats};
 use super::frame::{Frame, Opening, WireId};
+use super::handover::{NotTaken, Part};
 use super::session::{Due, Session, Silence, Trunk};
-use super::store::{HELLO_LEN, hello_flow};
+use super::store::{HELLO_LEN, Log, Store, hello_flow};
 use super::stream::Stream;
 use super::{Account, BadRecord, Bond, Gateway, GatewayEvent, Mail, PeerSpec, Reason, StreamId};
 use crate::consumer::Request;
@@ -68,6 +69,26 @@ impl<B: Bond> Peer<B> {
         }
     }
 
+    /// Appends the state of the session, if there is one; its trunks' bytes are in `store`.
+    pub(super) fn put_state(&self, store: &Store, out: &mut Vec<u8>) {
+        self.session.is_some().put(out);
+        let Some(session) = &self.session else { return };
+        self.ours.put(out);
+        session.theirs.put(out);
+        self.sessions.put(out);
+        let empty = Log::default();
+        for trunk in [&session.out, &session.into] {
+            trunk.flow.put(out);
+        }
+        store.trunk(session.out.flow).unwrap_or(&empty).put(out);
+        session.put_state(out);
+        self.carry.is_some().put(out);
+        if let Some(carry) = &self.carry {
+            store.trunk(carry.out.flow).unwrap_or(&empty).put(out);
+            carry.put_state(out);
+        }
+    }
+
     /// The flow by which we ask for the peer's identity.
     fn question(&self) -> FlowId {
         hello_flow(self.bond.hello(false), self.ours)
@@ -116,7 +137,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         if let Some(number) = answer {
             self.begin(now, index, number);
             // The peer that answered has begun, too.
-            self.ask_trunk(now, index);
+            self.ask_trunk(now, index, Default::default());
         }
     }
 
@@ -136,12 +157,10 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
         self.end(now, index);
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
-        let trunk = |ours: bool, producer: u64, asker: u64| {
-            let (flow, key) = peer.bond.trunk(ours, producer, asker);
-            Trunk { flow, key }
-        };
+        let trunk = |ours, producer, asker| Trunk::new(peer.bond.trunk(ours, producer, asker));
         let (out, into) = (trunk(true, peer.ours, theirs), trunk(false, theirs, peer.ours));
         self.producer.source_mut().open(out.flow);
+        self.askers.insert(out.flow, (index, None));
         self.unasked += 1;
         peer.sessions += 1;
         peer.session = Some(Session::new(now, (index, peer.sessions), theirs, out, into));
@@ -150,15 +169,18 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     }
 
     /// The peer has begun the session: its trunk is asked for from now on.
-    fn ask_trunk(&mut self, now: Instant, index: u16) {
+    /// Bytes that another process has, of the trunk and of the flow of packets, are not asked for.
+    fn ask_trunk(&mut self, now: Instant, index: u16, have: (RangeSet, RangeSet)) {
         let window = self.settings.window;
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
         let Some(session) = peer.session.as_mut().filter(|session| !session.is_asking) else { return };
         session.is_asking = true;
         self.unasked -= 1;
-        self.consumer.open_live(now, session.into.flow, peer.address, window, Mail::default());
-        self.by_flow.insert(session.into.flow, index);
-        self.ask_packets(now, index);
+        let (flow, upstream) = (session.into.flow, peer.address);
+        let request = Request { flow, upstream, length: None, have: have.0 };
+        self.consumer.open_live(now, request, window, Mail::default());
+        self.by_flow.insert(flow, index);
+        self.ask_packets(now, index, have.1);
     }
 
     /// A request for `flow` arrived. A peer that asks for a trunk of ours has begun the session.
@@ -169,7 +191,71 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let is_asked = |session: &Session<B::Key>| !session.is_asking && session.out.flow == flow;
         let asker = self.peers.iter().position(|peer| peer.session.as_ref().is_some_and(is_asked));
         if let Some(index) = asker {
-            self.ask_trunk(now, index as u16);
+            self.ask_trunk(now, index as u16, Default::default());
+        }
+    }
+
+    /// The node that started as `boot` asks for a trunk of ours. One that has taken another's place, such as a new process of
+    /// the peer, knows nothing of what the other was asked: all that has not come is asked for again.
+    pub(super) fn on_asker(&mut self, now: Instant, flow: FlowId, boot: u64) {
+        let Some((index, asker)) = self.askers.get_mut(&flow) else { return };
+        let index = *index;
+        if asker.replace(boot).is_none_or(|before| before == boot) {
+            return;
+        }
+        let Some(into) = self.session(index).map(|session| session.into.flow) else { return };
+        self.consumer.renew(now, into);
+        self.on_packets_silence(now, index, true);
+    }
+
+    /// Goes on with the session of another process with a peer, from the front of `from`.
+    pub(super) fn take_peer(&mut self, now: Instant, index: u16, from: &mut &[u8]) -> Result<(), NotTaken> {
+        if !bool::take(from).ok_or(NotTaken::OtherForm)? {
+            return Ok(());
+        }
+        let read = |from: &mut &[u8]| Some(((u64::take(from)?, u64::take(from)?), u32::take(from)?));
+        let ((ours, theirs), sessions) = read(from).ok_or(NotTaken::OtherForm)?;
+        let names = Part::take(from).ok_or(NotTaken::OtherForm)?;
+        let peer = self.peers.get_mut(usize::from(index)).ok_or(NotTaken::OtherPeer(index))?;
+        let question = peer.question();
+        peer.ours = ours;
+        peer.sessions = sessions.saturating_sub(1);
+        self.producer.source_mut().greet(peer.bond.hello(true), ours);
+        self.by_flow.remove(&question);
+        self.consumer.close(question);
+        self.begin(now, index, theirs);
+        let session = self.session(index).filter(|session| (session.out.flow, session.into.flow) == names);
+        let flow = session.map(|session| session.out.flow).ok_or(NotTaken::OtherPeer(index))?;
+        self.take_session(now, index, flow, from).ok_or(NotTaken::OtherForm)
+    }
+
+    fn take_session(&mut self, now: Instant, index: u16, flow: FlowId, from: &mut &[u8]) -> Option<()> {
+        let log = Log::take(from)?;
+        let end = log.end();
+        self.producer.source_mut().resume(flow, log);
+        let session = self.session(index)?;
+        session.out.handed = end;
+        session.take_state(now, from)?;
+        let (is_asking, have) = (core::mem::take(&mut session.is_asking), session.inbox.came());
+        let packets = if bool::take(from)? { self.take_carry(now, index, from)? } else { RangeSet::new() };
+        if is_asking {
+            self.ask_trunk(now, index, (have, packets));
+        }
+        let is_up = self.is_up(now, index);
+        self.peers.get_mut(usize::from(index))?.is_told_up = is_up;
+        if is_up {
+            self.events.push_back(GatewayEvent::Peer { peer: index, is_up });
+        }
+        Some(())
+    }
+
+    /// Goes on with a stream.
+    pub(super) fn take_stream(&mut self, id: StreamId, stream: Stream) {
+        let held = stream.receive.held() as u64;
+        if self.session(id.peer).is_some() && self.streams.find(&id).is_none() {
+            self.streams.find_or_insert(id, || stream);
+            self.stats.waiting_bytes += held;
+            self.ready_to_send(id);
         }
     }
 
@@ -178,6 +264,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
         let Some(session) = peer.session.take() else { return };
         self.unasked -= usize::from(!session.is_asking);
+        self.askers.remove(&session.out.flow);
         self.producer.source_mut().close(session.out.flow);
         self.producer.withdraw(session.out.flow);
         self.consumer.close(session.into.flow);
@@ -236,7 +323,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             Some(Due::Urge) => self.consumer.urge(now, flow),
             Some(Due::LookBack) => self.consumer.look_back(now, flow),
             Some(Due::Renew) => {
-                self.ask_trunk(now, index);
+                self.ask_trunk(now, index, Default::default());
                 self.consumer.renew(now, flow);
                 self.on_packets_silence(now, index, true);
             }

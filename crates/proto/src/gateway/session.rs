@@ -1,4 +1,5 @@
 use super::frame::{Frame, Opening, WireId};
+use super::handover::{Part, parts};
 use super::inbox::{Inbox, RECORD_OVERHEAD};
 use super::stream::Stream;
 use super::turns::Turns;
@@ -62,6 +63,14 @@ pub(super) struct Session<K> {
 pub(super) struct Trunk<K> {
     pub(super) flow: FlowId,
     pub(super) key: K,
+    /// Offset before which another process of this node has sent everything.
+    pub(super) handed: u64,
+}
+
+impl<K> Trunk<K> {
+    pub(super) fn new((flow, key): (FlowId, K)) -> Self {
+        Self { flow, key, handed: 0 }
+    }
 }
 
 /// The times at which the peer was heard, and at which it is to hear from us.
@@ -108,6 +117,21 @@ pub(super) enum Silence {
     Long,
 }
 
+parts!(Pulse {
+    began,
+    heard,
+    is_mutual,
+    next_beat,
+    next_urge,
+    is_more_due,
+    is_urged,
+    renewals,
+    their_time,
+    rtt,
+    told_received,
+    progress,
+});
+
 impl Pulse {
     /// The longest pause that is not a silence.
     fn patience(&self) -> Duration {
@@ -150,6 +174,29 @@ impl<K> Session<K> {
                 progress: (0, now),
             },
         }
+    }
+
+    /// Appends the state that is not in the trunks' names.
+    pub(super) fn put_state(&self, out: &mut Vec<u8>) {
+        self.inbox.put(out);
+        self.control.put(out);
+        self.next_number.put(out);
+        self.is_asking.put(out);
+        self.opened.put(out);
+        self.pulse.put(out);
+    }
+
+    /// Goes on with the state of another process.
+    pub(super) fn take_state(&mut self, now: Instant, from: &mut &[u8]) -> Option<()> {
+        self.inbox = Part::take(from)?;
+        self.control = Part::take(from)?;
+        self.next_number = Part::take(from)?;
+        self.is_asking = Part::take(from)?;
+        self.opened = Part::take(from)?;
+        self.pulse = Part::take(from)?;
+        // The peer hears at once of the one that goes on.
+        self.pulse.next_beat = now;
+        Some(())
     }
 
     /// Whether the peer answers.

@@ -1,3 +1,4 @@
+use super::handover::parts;
 use crate::name::{ByteRange, FlowId};
 use crate::producer::{Lookup, Source};
 use crate::time::Instant;
@@ -31,6 +32,8 @@ pub(super) struct Log {
     start: u64,
     bytes: VecDeque<u8>,
 }
+
+parts!(Log { start, bytes });
 
 impl Log {
     /// Offset after the last byte.
@@ -95,6 +98,11 @@ impl Store {
 
     pub(super) fn open(&mut self, flow: FlowId) {
         self.trunks.insert(flow, Log::default());
+    }
+
+    /// Goes on with a trunk of another process.
+    pub(super) fn resume(&mut self, flow: FlowId, log: Log) {
+        self.trunks.insert(flow, log);
     }
 
     pub(super) fn close(&mut self, flow: FlowId) {

@@ -1,4 +1,5 @@
 use super::frame::Opening;
+use super::handover::{Part, parts};
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -35,6 +36,24 @@ impl Stream {
         }
     }
 }
+
+impl Part for Stream {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.opening.put(out);
+        self.send.put(out);
+        self.receive.put(out);
+    }
+
+    /// The application looks by itself whether there is something to read, and whether there is room.
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let mut stream = Self::new(Part::take(from)?);
+        (stream.send, stream.receive) = (Part::take(from)?, Part::take(from)?);
+        Some(stream)
+    }
+}
+
+parts!(Sending { queue, sent, limit, is_ending, is_ended });
+parts!(Receiving { ready, next, later, later_bytes, length, granted, window, grown_at, is_ended });
 
 /// The bytes that wait to be sent.
 #[derive(Debug)]

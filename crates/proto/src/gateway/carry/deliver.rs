@@ -65,6 +65,20 @@ impl Deliver {
         }
     }
 
+    /// The ordered flows, and their next packets.
+    pub(super) fn orders(&self) -> Vec<(u64, u64)> {
+        let order = |(slot, order): (_, &Order)| Some((*self.flows.key(slot)?, order.next));
+        self.flows.iter().filter_map(order).collect()
+    }
+
+    /// Goes on with the ordered flows of another process.
+    pub(super) fn resume(&mut self, now: Instant, orders: Vec<(u64, u64)>) {
+        for (flow, next) in orders {
+            let order = || Order { next, waiting: BTreeMap::new(), last_used: now };
+            self.flows.find_or_insert(flow, order);
+        }
+    }
+
     /// Takes other limits, of flows and of bytes; those beyond them stay.
     pub(super) fn set_limits(&mut self, limits: (usize, usize)) {
         self.limits = limits;

@@ -15,10 +15,13 @@ mod record;
 pub use packet::FlowKey;
 
 use super::frame::Frame;
+use super::handover::Part;
 use super::inbox::{Inbox, RECORD_OVERHEAD, seal_record};
 use super::session::Trunk;
+use super::store::Log;
 use super::{AHEAD, Bond, Gateway, Mail};
-use crate::name::FlowId;
+use crate::consumer::Request;
+use crate::name::{FlowId, RangeSet};
 use crate::time::{Duration, Instant};
 use crate::wire::Suite;
 use alloc::collections::VecDeque;
@@ -150,6 +153,27 @@ impl<K> Carry<K> {
         }
     }
 
+    /// Appends what the next process must know. Packets that wait are not among it: a loss, as on any path.
+    pub(super) fn put_state(&self, out: &mut Vec<u8>) {
+        self.inbox.put(out);
+        self.heard_end.put(out);
+        self.is_asked.put(out);
+        self.told_end.put(out);
+        self.queue.next_flow().put(out);
+        self.deliver.orders().put(out);
+    }
+
+    fn take_state(&mut self, now: Instant, from: &mut &[u8]) -> Option<()> {
+        self.inbox = Part::take(from)?;
+        self.heard_end = Part::take(from)?;
+        self.is_asked = Part::take(from)?;
+        self.told_end = Part::take(from)?;
+        self.queue.begin_at(Part::take(from)?);
+        self.deliver.resume(now, Part::take(from)?);
+        self.kept.push_back((self.out.handed, now));
+        Some(())
+    }
+
     pub(super) fn set_limits(&mut self, settings: &CarrySettings) {
         let limits = (settings.max_flows, settings.max_bytes);
         self.queue.set_limits(limits);
@@ -244,22 +268,33 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let Some(settings) = self.settings.carry else { return };
         let seed = self.rng.next_u64();
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
-        let trunk = |ours: bool, producer: u64, asker: u64| {
-            let (flow, key) = peer.bond.packets(ours, producer, asker);
-            Trunk { flow, key }
-        };
+        let trunk = |ours, producer, asker| Trunk::new(peer.bond.packets(ours, producer, asker));
         let (out, into) = (trunk(true, peer.ours, theirs), trunk(false, theirs, peer.ours));
         self.producer.source_mut().open(out.flow);
         self.by_packets.insert(out.flow, index);
         peer.carry = Some(Carry::new(now, &settings, out, into, seed));
     }
 
+    /// Goes on with the flow of packets of another process. Returns the bytes of the peer's that came.
+    pub(super) fn take_carry(&mut self, now: Instant, index: u16, from: &mut &[u8]) -> Option<RangeSet> {
+        let log = Log::take(from)?;
+        let peer = self.peers.get_mut(usize::from(index))?;
+        // Whether packets are carried does not change without a restart.
+        let carry = peer.carry.as_mut()?;
+        carry.out.handed = log.end();
+        carry.take_state(now, from)?;
+        let (flow, came) = (carry.out.flow, carry.inbox.came());
+        self.producer.source_mut().resume(flow, log);
+        Some(came)
+    }
+
     /// Asks for a peer's packets from now on: its trunk is asked for, too.
-    pub(super) fn ask_packets(&mut self, now: Instant, index: u16) {
+    pub(super) fn ask_packets(&mut self, now: Instant, index: u16, have: RangeSet) {
         let window = self.settings.window;
         let Some(peer) = self.peers.get(usize::from(index)) else { return };
         let Some(flow) = peer.carry.as_ref().map(|carry| carry.into.flow) else { return };
-        self.consumer.open_live(now, flow, peer.address(), window, Mail::default());
+        let request = Request { flow, upstream: peer.address(), length: None, have };
+        self.consumer.open_live(now, request, window, Mail::default());
         self.by_packets.insert(flow, index);
     }
 
@@ -402,7 +437,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     pub(super) fn tell_packets(&mut self, index: u16) {
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
         let (Some(carry), Some(session)) = (peer.carry.as_mut(), peer.session.as_mut()) else { return };
-        let end = self.producer.sent_end(carry.out.flow);
+        let end = self.producer.sent_end(carry.out.flow).max(carry.out.handed);
         if carry.is_asked && end > carry.told_end {
             carry.told_end = end;
             session.say(Frame::Packets { end });
@@ -419,7 +454,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             let flow = carry.out.flow;
             let payload = self.producer.payload(flow);
             let ahead = self.producer.granted(flow).bytes_in(AHEAD).max(2 * payload as u64);
-            let sent = self.producer.sent_end(flow);
+            let sent = self.producer.sent_end(flow).max(carry.out.handed);
             let Some(log) = self.producer.source().trunk(flow) else { return };
             if log.end().saturating_sub(sent) >= ahead || log.kept() >= 2 * self.settings.window {
                 return;

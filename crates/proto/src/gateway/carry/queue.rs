@@ -68,6 +68,16 @@ impl Queue {
         }
     }
 
+    /// The number of the next new flow.
+    pub(super) fn next_flow(&self) -> u64 {
+        self.next_flow
+    }
+
+    /// Numbers flows from `first`: another process has numbered those before.
+    pub(super) fn begin_at(&mut self, first: u64) {
+        self.next_flow = first;
+    }
+
     /// Takes other limits, of flows and of bytes; those beyond them stay.
     pub(super) fn set_limits(&mut self, limits: (usize, usize)) {
         self.limits = limits;

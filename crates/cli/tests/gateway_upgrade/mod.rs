@@ -1,0 +1,188 @@
+//! New programs for gateways at work: nobody's connection ends, and a program that cannot go on changes nothing.
+
+use super::gateways::{HUB, LAN, SITE, World};
+use super::harness::Test;
+use super::support::{Running, Site, content};
+use super::{SATELLITE, ask, echo_after_the_end};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration as Span, Instant};
+
+pub(super) const TESTS: &[Test] = &[
+    ("a_new_program_at_either_end_ends_no_connection", a_new_program_ends_no_connection),
+    ("a_program_that_cannot_go_on_changes_nothing", a_program_that_cannot_go_on_changes_nothing),
+    ("long_a_new_program_every_second_costs_no_byte", a_new_program_every_second),
+];
+
+impl World {
+    /// Puts a program in the place of that of the gateway with this configuration.
+    pub(super) fn give_program(&self, config: &str, program: &Path) {
+        let (fresh, name) = (self.site.path("fresh"), self.site.path(&format!("{config}.bin")));
+        std::fs::copy(program, &fresh).expect("to copy");
+        std::fs::set_permissions(&fresh, PermissionsExt::from_mode(0o755)).expect("to set");
+        std::fs::rename(fresh, name).expect("to rename");
+    }
+
+    /// Gateways with programs of their own.
+    fn upgradable(more: &str) -> Self {
+        let addresses = ["10.77.1.1", "10.77.1.2"];
+        let site = Site::new(&[LAN, SATELLITE, LAN]);
+        let world = Self::with_programs(site, addresses, (more, ""), &["hub.toml", "local.toml"]);
+        world.wait_for_peer(true);
+        world
+    }
+}
+
+/// Tells a gateway to go on as its new program. Returns its answer.
+fn upgrade(running: Option<&Running>) -> Value {
+    let running = running.expect("it runs");
+    running.process.signal(Signal::SIGUSR2).expect("it runs");
+    let is_answer = |event: &Value| event["event"] == "ready" || event["event"] == "replace";
+    running.wait("it took over, or not", is_answer)
+}
+
+/// Answers each byte with the same byte.
+fn echo(mut socket: TcpStream) {
+    let mut buffer = [0; 1000];
+    while let Ok(count @ 1..) = socket.read(&mut buffer) {
+        if socket.write_all(&buffer[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+fn exchange(socket: &mut TcpStream) {
+    socket.write_all(b"ping").expect("to write");
+    let mut answer = [0; 4];
+    socket.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"ping");
+}
+
+/// A process, and since when it runs: a program that takes over is the same process.
+fn identity(running: Option<&Running>) -> String {
+    let id = running.expect("it runs").process.id();
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("it lives");
+    let start = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19)).unwrap_or_default();
+    format!("{id} {start}")
+}
+
+fn a_new_program_ends_no_connection() {
+    let world = World::upgradable("hold_seconds = 10\n");
+    world.serve(9000, echo_after_the_end);
+    world.serve(9007, echo);
+    let mut idle = [world.connect(9007), world.dial("[fd77::1]:9007").expect("a connection")];
+    idle.iter_mut().for_each(exchange);
+    let asking = |seed: u64, len: usize| {
+        let socket = world.connect(9000);
+        std::thread::spawn(move || {
+            let question = content(len, seed);
+            ask(socket, &question).is_ok_and(|answer| answer == question)
+        })
+    };
+    let (bulk, before) = (asking(1, 7_000_000), [&world.hub, &world.local].map(|at| identity(at.as_ref())));
+    for round in 0..3 {
+        std::thread::sleep(Span::from_millis(200));
+        let (name, running) = match round % 2 {
+            0 => ("local.toml", world.local.as_ref()),
+            _ => ("hub.toml", world.hub.as_ref()),
+        };
+        world.give_program(name, Path::new(env!("CARGO_BIN_EXE_starhop")));
+        // It begins before the change and ends after it.
+        let short = asking(10 + round, 500_000);
+        let start = Instant::now();
+        let told = upgrade(running);
+        println!("     round {round}: {told} after {:?}", start.elapsed());
+        assert!(told["taken_over"].as_u64() >= Some(3), "{told}");
+        let fresh = asking(20 + round, 1_000);
+        assert!(short.join().expect("no panic"), "across the change");
+        assert!(fresh.join().expect("no panic"), "a connection of the new program");
+        idle.iter_mut().for_each(exchange);
+    }
+    assert!(bulk.join().expect("no panic"), "all bytes, across three changes");
+    assert!(world.is_split() && world.has_rules());
+    let after = [&world.hub, &world.local].map(|at| identity(at.as_ref()));
+    assert_eq!(before, after, "the processes are the same");
+    for host in [HUB, SITE] {
+        assert_eq!(world.run(host, "nft list tables | grep -c starhop_gateway").trim(), "1", "host {host}");
+    }
+    idle.into_iter().for_each(drop);
+}
+
+fn a_program_that_cannot_go_on_changes_nothing() {
+    let world = World::upgradable("hold_seconds = 10\n");
+    world.serve(9000, echo_after_the_end);
+    world.serve(9007, echo);
+    let mut idle = world.connect(9007);
+    exchange(&mut idle);
+    let script = |text: &str| {
+        let path = world.site.path("script");
+        std::fs::write(&path, text).expect("a file");
+        path
+    };
+    let answer = |wanted: &str| {
+        for (running, name) in [(&world.local, "local"), (&world.hub, "hub")] {
+            let told = upgrade(running.as_ref());
+            let error = told["error"].as_str().unwrap_or_default();
+            assert!(told["event"] == "replace" && error.contains(wanted), "{name}: {told}");
+        }
+    };
+    let give =
+        |program: &Path| ["local.toml", "hub.toml"].iter().for_each(|name| world.give_program(name, program));
+    give(Path::new("/bin/true"));
+    answer("cannot go on");
+    give(&script("#!/bin/sh\necho broken >&2; exit 3\n"));
+    answer("broken");
+    give(&script("no program at all"));
+    answer("cannot start");
+    exchange(&mut idle);
+    // A program that says that it can, and cannot be started then: the connections are taken back.
+    let one_trial = "#!/bin/sh\ncat >/dev/null; echo can take over; chmod 000 \"$0\"\n";
+    give(&script(one_trial));
+    if nix::unistd::geteuid().is_root() {
+        // Root may read it still, but nobody may execute it.
+        answer("Permission denied");
+    }
+    exchange(&mut idle);
+    assert!(world.is_split());
+    // A configuration that needs a restart, or is wrong, is found by the trial as well.
+    give(Path::new(env!("CARGO_BIN_EXE_starhop")));
+    let path = world.site.path("local.toml");
+    let right = std::fs::read_to_string(&path).expect("a file");
+    for (more, wanted) in [("port = 9999\n", "takes a restart"), ("nonsense = 1\n", "nonsense")] {
+        std::fs::write(&path, format!("{more}{right}")).expect("a file");
+        let told = upgrade(world.local.as_ref());
+        assert!(told["error"].as_str().is_some_and(|error| error.contains(wanted)), "{told}");
+    }
+    std::fs::write(&path, right).expect("a file");
+    exchange(&mut idle);
+    assert_eq!(upgrade(world.local.as_ref())["taken_over"], 1);
+    exchange(&mut idle);
+    assert!(world.is_split());
+}
+
+fn a_new_program_every_second() {
+    let world = World::upgradable("hold_seconds = 10\n");
+    world.serve(9000, echo_after_the_end);
+    let start = Instant::now();
+    let socket = world.connect(9000);
+    let bulk = std::thread::spawn(move || {
+        let question = content(40_000_000, 1);
+        ask(socket, &question).is_ok_and(|answer| answer == question)
+    });
+    let mut changes = 0;
+    while !bulk.is_finished() {
+        std::thread::sleep(Span::from_secs(1));
+        for running in [&world.local, &world.hub] {
+            assert!(upgrade(running.as_ref())["taken_over"].is_u64());
+            changes += 1;
+        }
+        let question = content(100_000, changes);
+        assert!(ask(world.connect(9000), &question).expect("an answer") == question);
+    }
+    assert!(bulk.join().expect("no panic"));
+    println!("     40 MB there and back with {changes} changes of program: {:?}", start.elapsed());
+}

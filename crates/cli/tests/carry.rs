@@ -25,12 +25,14 @@ const GEO: Hop = Hop { rate: Rate::from_mbps(20), delay: Duration::from_millis(2
 const SERVERS: [&str; 2] = ["10.77.0.1", "fd77::1"];
 
 fn main() {
-    let tests: [harness::Test; 9] = [
+    let tests: [harness::Test; 11] = [
         ("udp_of_both_ip_versions_is_carried_both_ways_byte_for_byte", udp_is_carried_both_ways),
         ("a_ping_is_carried_and_class_and_hop_limit_are_a_routers", a_ping_is_carried),
         ("packets_longer_than_the_tunnel_are_answered_by_icmp", long_packets_are_answered),
         ("what_a_policy_passes_is_not_carried", a_policy_passes),
         ("tcp_that_must_stay_whole_is_carried_byte_for_byte", tcp_is_carried_whole),
+        ("segments_of_tcp_that_is_carried_fit_the_path", || _ = segments_fit_the_path()),
+        ("long_segments_follow_a_path_that_becomes_narrow", segments_follow_the_path),
         ("without_the_peer_or_the_gateway_packets_take_the_plain_path", packets_take_the_plain_path),
         ("an_operator_sees_packets", an_operator_sees_packets),
         ("long_a_stream_of_udp_beside_the_plain_path", long_a_stream_of_udp),
@@ -327,6 +329,46 @@ fn tcp_is_carried_whole() {
     let (to, from) = world.carried();
     assert!(from > 1_000 && to > 100, "its segments were carried: {to} {from}");
     assert_eq!(world.status(SITE, "local.toml")["sites"][0]["user_bytes_to"], 0, "and nothing split");
+}
+
+/// The segment sizes of a new connection to `server`, at the client and at the server.
+fn segments(world: &World, server: &str) -> [u32; 2] {
+    let bind = || TcpListener::bind("[::]:9100");
+    let listener = world.site.chain.hosts[SERVER].run(bind).expect("a thread").expect("a port");
+    let to = SocketAddr::new(server.parse().expect("an address"), 9100);
+    let dial = move || TcpStream::connect_timeout(&to, Span::from_secs(10));
+    let client = world.site.chain.hosts[CLIENT].run(dial).expect("a thread").expect("a connection");
+    let (far, _) = listener.accept().expect("a connection");
+    let segment = |socket: &TcpStream| socket2::SockRef::from(socket).tcp_mss().expect("a size");
+    [segment(&client), segment(&far)]
+}
+
+fn segments_fit_the_path() -> World {
+    let world = World::new(Hop { loss: 0.0, ..LEO }, WHOLE);
+    let wide = SERVERS.map(|server| segments(&world, server));
+    println!("     segments: {wide:?}");
+    // The devices take 1500 bytes: segments of 1460 and 1440, or 12 less with timestamps.
+    for ([client, far], most) in wide.into_iter().zip([1_350, 1_330]) {
+        assert!((1_200..most).contains(&client) && (1_200..most).contains(&far), "{wide:?}");
+    }
+    world
+}
+
+fn segments_follow_the_path() {
+    let world = segments_fit_the_path();
+    for (host, device) in [(HUB, "down"), (SITE, "up")] {
+        world.run(host, &format!("ip link set dev {device} mtu 1280"));
+    }
+    // Hops find it by packets that do not come.
+    println!("     300 kB meanwhile: {:?}", download(&world, 300_000));
+    let (limit, mut narrow) = (Instant::now() + Span::from_secs(10), [[u32::MAX; 2]; 2]);
+    while narrow.as_flattened().iter().any(|size| *size > 1_180) {
+        assert!(Instant::now() < limit, "{narrow:?}");
+        std::thread::sleep(Span::from_millis(300));
+        narrow = SERVERS.map(|server| segments(&world, server));
+    }
+    println!("     of a path of 1280 bytes: {narrow:?}");
+    download(&world, 300_000);
 }
 
 fn packets_take_the_plain_path() {

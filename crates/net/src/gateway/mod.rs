@@ -299,10 +299,16 @@ impl Site {
                 () = signals.recv() => return Ok(()),
                 _ = beats.tick() => {
                     watchdog.beat(true)?;
-                    shared.look(|_, gateway| {
+                    let longest = shared.look(|_, gateway| {
                         gateway.set_about(about());
                         paths.look(paths::of(gateway.upstreams()));
+                        gateway.longest_whole()
                     });
+                    if let Some(longest) = longest.and_then(|longest| u16::try_from(longest).ok())
+                        && tunnel.as_mut().is_some_and(|tunnel| tunnel.has_changed(longest))
+                    {
+                        watchdog.set_whole(longest)?;
+                    }
                     None
                 }
                 done = driver.turn() => { done?; None }

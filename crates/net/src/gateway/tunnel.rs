@@ -38,6 +38,8 @@ pub(super) struct Tunnel {
     next_sweep: Instant,
     /// Packets that the kernel did not take.
     refused: u64,
+    /// Bytes of the longest packet that travels in one piece.
+    longest: Option<u16>,
 }
 
 impl Tunnel {
@@ -68,7 +70,7 @@ impl Tunnel {
         let policies = config.carry_policies();
         let next_sweep = now + FORGET_AFTER;
         let (intercepts, origins) = (config.intercepts(), BTreeMap::new());
-        Self { device, pass, policies, intercepts, origins, next_sweep, refused: 0 }
+        Self { device, pass, policies, intercepts, origins, next_sweep, refused: 0, longest: None }
     }
 
     /// The descriptors of both devices.
@@ -134,6 +136,11 @@ impl Tunnel {
             self.next_sweep = now + FORGET_AFTER.scaled(1, 4);
             self.origins.retain(|_, origin| now.since(origin.heard) < FORGET_AFTER);
         }
+    }
+
+    /// Notes the length of the longest packet that travels in one piece. Returns whether it is another than before.
+    pub(super) fn has_changed(&mut self, longest: u16) -> bool {
+        self.longest.replace(longest) != Some(longest)
     }
 
     /// Packets that the kernel did not take.

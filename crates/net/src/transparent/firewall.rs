@@ -92,6 +92,8 @@ pub(crate) struct Firewall {
     rules: String,
     /// The mark of carried packets, and the device that takes them.
     carry: Option<(u32, String)>,
+    /// Bytes of the longest packet that is carried in one piece: TCP that is carried whole keeps to it.
+    whole: Option<u16>,
 }
 
 impl Firewall {
@@ -106,7 +108,7 @@ impl Firewall {
             rules.extend(divert);
         }
         let (table, mark) = (format!("inet starhop_relay_{port}"), MARK | u32::from(port));
-        Self { table, mark, beside: String::new(), first: String::new(), rules, carry: None }
+        Self { table, mark, beside: String::new(), first: String::new(), rules, carry: None, whole: None }
     }
 
     /// The firewall of a gateway that listens on the TCP port `port`: the lines of `rules`, behind one that brings back
@@ -126,7 +128,7 @@ impl Firewall {
         }
         let first = first + &answers + local + &second;
         let rules = rules.to_owned();
-        Self { table: gateway_table(port), mark, beside, first, rules, carry }
+        Self { table: gateway_table(port), mark, beside, first, rules, carry, whole: None }
     }
 
     /// The same firewall with other rules of the operator's.
@@ -134,10 +136,17 @@ impl Firewall {
         Self { rules: rules.to_owned(), ..self.clone() }
     }
 
+    /// The same firewall for packets of which those of at most `whole` bytes are carried in one piece.
+    pub(crate) fn with_whole(&self, whole: u16) -> Self {
+        Self { whole: Some(whole), ..self.clone() }
+    }
+
     fn script(&self) -> String {
         let Self { table, beside, first, rules, .. } = self;
+        let clamp = self.carry.as_ref().zip(self.whole);
+        let clamp = clamp.map_or_else(String::new, |((_, device), whole)| clamped(device, whole));
         format!(
-            "table {table} {{\n{beside}  chain divert {{\n    type filter hook prerouting priority mangle; policy accept;\n\
+            "table {table} {{\n{beside}{clamp}  chain divert {{\n    type filter hook prerouting priority mangle; policy accept;\n\
              {first}{rules}  }}\n}}\n"
         )
     }
@@ -227,6 +236,20 @@ fn carried_flows() -> String {
         );
     }
     format!("{sets}  chain learn {{\n{learn}    accept\n  }}\n")
+}
+
+/// A chain that lowers the segment size in SYNs by `device`, so that packets of full segments have `whole` bytes. The
+/// kernel never raises it.
+fn clamped(device: &str, whole: u16) -> String {
+    let rule = |side: &str, version: &str, headers: u16| {
+        let segment = whole.saturating_sub(headers);
+        format!(
+            "    {side} \"{device}\" meta nfproto {version} tcp flags syn tcp option maxseg size set {segment}\n"
+        )
+    };
+    let of_side = |side| rule(side, "ipv4", 40) + &rule(side, "ipv6", 60);
+    let rules = ["iifname", "oifname"].map(of_side).concat();
+    format!("  chain clamp {{\n    type filter hook forward priority mangle; policy accept;\n{rules}  }}\n")
 }
 
 /// Rules that mark the answers to flows that peers carried here.

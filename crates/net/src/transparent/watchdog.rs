@@ -35,6 +35,8 @@ const LET_PASS: u8 = b'0';
 const RELIEVED: u8 = b'q';
 /// Other rules follow: their length (4 bytes, big-endian) and their text.
 const RULES: u8 = b'r';
+/// The length of the longest packet that is carried in one piece follows: 2 bytes, big-endian.
+const WHOLE: u8 = b'w';
 /// The longest text of rules: some 10,000 policies.
 const MOST_RULES: usize = 1 << 20;
 
@@ -148,6 +150,16 @@ impl Watchdog {
         told.and_then(Result::ok).ok_or_else(|| io::Error::other(self.obituary()))
     }
 
+    /// Has TCP that is carried keep to packets of at most `whole` bytes.
+    ///
+    /// # Errors
+    /// The watchdog is gone.
+    pub(crate) fn set_whole(&mut self, whole: u16) -> io::Result<()> {
+        let [a, b] = whole.to_be_bytes();
+        let told = self.heart.as_mut().map(|heart| heart.write_all(&[WHOLE, a, b]));
+        told.and_then(Result::ok).ok_or_else(|| io::Error::other(self.obituary()))
+    }
+
     /// A message about the end of the watchdog, and its consequence.
     fn obituary(&mut self) -> String {
         // A pipe closes a moment before its process can be waited for.
@@ -242,6 +254,8 @@ enum Word {
     Sign(bool),
     /// Other rules.
     Rules(String),
+    /// The longest packet that is carried in one piece.
+    Whole(u16),
     /// Another watchdog has taken over.
     Relieved,
 }
@@ -258,9 +272,14 @@ impl Voice {
         if self.0.first() == Some(&RELIEVED) {
             return Some(Word::Relieved);
         }
-        let signs = self.0.iter().take_while(|byte| ![RULES, RELIEVED].contains(byte)).count();
+        let signs = self.0.iter().take_while(|byte| ![RULES, RELIEVED, WHOLE].contains(byte)).count();
         if signs > 0 {
             return self.0.drain(..signs).next_back().map(|sign| Word::Sign(sign == DIVERT));
+        }
+        if self.0.first() == Some(&WHOLE) {
+            let whole = self.0.get(1..3).and_then(|bytes| bytes.try_into().ok()).map(u16::from_be_bytes)?;
+            self.0.drain(..3);
+            return Some(Word::Whole(whole));
         }
         let length = self.0.get(1..5).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes)?;
         let end = 5 + length as usize;
@@ -307,7 +326,8 @@ impl Guard {
                     while let Some(word) = self.voice.next() {
                         match word {
                             Word::Sign(wanted) => self.set(wanted)?,
-                            Word::Rules(rules) => self.replace(&rules),
+                            Word::Rules(rules) => self.replace(self.firewall.with_rules(&rules)),
+                            Word::Whole(whole) => self.replace(self.firewall.with_whole(whole)),
                             Word::Relieved => {
                                 self.is_relieved = true;
                                 return Ok(());
@@ -346,8 +366,7 @@ impl Guard {
     }
 
     /// Puts other rules in force, at once or as soon as packets are diverted again.
-    fn replace(&mut self, rules: &str) {
-        let other = self.firewall.with_rules(rules);
+    fn replace(&mut self, other: Firewall) {
         if self.is_diverting
             && let Err(error) = patiently(|| other.replace())
         {

@@ -244,6 +244,17 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         Ok(())
     }
 
+    /// Bytes of the longest packet that travels in one piece to every peer that takes packets; `None` without such a
+    /// peer. Longer ones travel in two.
+    pub fn longest_whole(&self) -> Option<usize> {
+        let carries = self.peers.iter().filter_map(|peer| peer.carry.as_ref());
+        let payloads =
+            carries.filter(|carry| carry.is_asked).map(|carry| self.producer.payload(carry.out.flow));
+        // Numbers below 2^38 take five bytes.
+        let beside = RECORD_OVERHEAD + 2 * Item::TIME_LEN + record::overhead(1 << 37, 1 << 37, false);
+        payloads.min().map(|payload| payload.saturating_sub(beside))
+    }
+
     /// The next packet that came from a peer, with the peer's place in the list of peers.
     pub fn poll_packet(&mut self) -> Option<(u16, CarriedPacket)> {
         loop {

@@ -97,8 +97,9 @@ impl World {
         own_programs: &[&str],
     ) -> Self {
         let common = format!("key = \"site.key\"\ncongestion = \"cubic\"\n{of_both}");
-        let of_hub =
-            format!("name = \"hub\"\n{common}[[peer]]\nname = \"site\"\naddress = \"{local}:4433\"\n");
+        // A hub to which no address is given finds the site.
+        let address = if local.is_empty() { String::new() } else { format!("address = \"{local}:4433\"\n") };
+        let of_hub = format!("name = \"hub\"\n{common}[[peer]]\nname = \"site\"\n{address}");
         let of_site = format!(
             "name = \"site\"\n{common}intercept = [\"down\"]\n[[peer]]\nname = \"hub\"\naddress = \"{hub}:4433\"\n{more}"
         );
@@ -197,7 +198,12 @@ fn ask(mut socket: TcpStream, question: &[u8]) -> std::io::Result<Vec<u8>> {
         std::thread::spawn(move || writer.write_all(&copy).and_then(|()| writer.shutdown(Shutdown::Write)));
     let mut answer = Vec::new();
     let done = socket.read_to_end(&mut answer);
-    let _ = writing.join();
+    // A reset is told to one call only: who reads after it sees an end.
+    if let Err(error) = writing.join().expect("no panic")
+        && error.kind() == ErrorKind::ConnectionReset
+    {
+        return Err(error);
+    }
     done.map(|_| answer)
 }
 

@@ -67,6 +67,8 @@ type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
 struct World {
     now: Instant,
     gateways: [Gateway<Pair>; 2],
+    /// Where they are; what is sent elsewhere is lost.
+    places: [SocketAddr; 2],
     flights: BinaryHeap<Flight>,
     count: u64,
     delay: Duration,
@@ -88,7 +90,7 @@ fn gateway(now: Instant, side: u8, seed: u64) -> Gateway<Pair> {
 }
 
 fn gateway_with(now: Instant, side: u8, seed: u64, suite: Plain) -> Gateway<Pair> {
-    let peer = PeerSpec { address: addr(usize::from(1 - side)), bond: Pair { side } };
+    let peer = PeerSpec { address: Some(addr(usize::from(1 - side))), bond: Pair { side } };
     let settings = GatewaySettings::default();
     Gateway::new(now, Config::default(), settings, vec![peer], suite, seed)
 }
@@ -104,6 +106,7 @@ impl World {
         Self {
             now: START,
             gateways,
+            places: [addr(0), addr(1)],
             flights: BinaryHeap::new(),
             count: 0,
             delay,
@@ -135,7 +138,8 @@ impl World {
             let Some(sent) = self.gateways[side].poll_transmit(self.now, &mut out) else { return };
             let busy = self.busy[side].max(self.now) + self.rate.time_for(sent.len as u64 + 28);
             self.busy[side] = busy;
-            if !self.is_cut && !self.rng.chance(self.loss) {
+            let arrives = !self.is_cut && sent.to.remote == self.places[1 - side];
+            if arrives && !self.rng.chance(self.loss) {
                 self.count += 1;
                 let late = Duration::from_nanos(self.rng.next_u64() % (self.jitter.as_nanos() + 1));
                 self.flights.push(Reverse((busy + self.delay + late, self.count, 1 - side, out)));
@@ -169,7 +173,7 @@ impl World {
                     break;
                 }
                 let Some(Reverse((_, _, to, mut bytes))) = self.flights.pop() else { break };
-                self.gateways[to].handle_datagram(next, addr(1 - to).into(), &mut bytes);
+                self.gateways[to].handle_datagram(next, self.places[1 - to].into(), &mut bytes);
             }
             for side in 0..2 {
                 self.gateways[side].handle_timeout(next);
@@ -212,6 +216,29 @@ impl World {
 /// As the other side calls it, where both count as many sessions.
 fn mirrored(stream: StreamId) -> StreamId {
     StreamId { ours: !stream.ours, ..stream }
+}
+
+#[test]
+fn a_peer_whose_address_was_not_given_is_asked_where_it_asks_from() {
+    let site = PeerSpec { address: None, bond: Pair { side: 1 } };
+    let hub =
+        Gateway::new(START, Config::default(), GatewaySettings::default(), vec![site], Plain::new(2), 2);
+    let mut world = World::of([gateway(START, 0, 1), hub], (ms(25), Rate::from_mbps(20), 0.01));
+    let known = |world: &World| world.gateways[1].peer_views(world.now).next().and_then(|peer| peer.address);
+    assert_eq!(known(&world), None);
+    world.run(ms(10_000), |world| (0..2).all(|side| world.gateways[side].is_up(world.now, 0)));
+    assert_eq!(known(&world), Some(addr(0)));
+    let (stream, bytes, start) = (world.open(80), content(2_000_000, 5), world.now);
+    world.write(0, stream, &bytes[..1_000_000], false);
+    world.places[0] = addr(9);
+    world.write(0, stream, &bytes[1_000_000..], true);
+    world.run(ms(20_000), |world| world.read[1].values().any(|(_, is_end)| *is_end));
+    let (read, is_end) = world.read[1].values().next().expect("a stream");
+    assert!(*is_end && *read == bytes, "{} bytes of {}", read.len(), bytes.len());
+    assert_eq!(known(&world), Some(addr(9)));
+    // 2 MB take 0.84 s, and a link that nothing is known of takes four round trips to fill, twice.
+    let took = world.now.since(start);
+    assert!(took < ms(2_000), "{took:?}");
 }
 
 #[test]

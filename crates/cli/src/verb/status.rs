@@ -204,7 +204,8 @@ fn sites(out: &mut String, status: &Status) -> std::fmt::Result {
         let state = if site.is_up { "answers" } else { "does not answer" };
         let rtt = site.rtt_ms.map_or_else(String::new, |ms| format!(" in {ms:.1} ms"));
         let [to, from] = [site.user_bytes_to, site.user_bytes_from].map(HumanBytes);
-        let Site { name, address, connections, .. } = site;
+        let Site { name, connections, .. } = site;
+        let address = site.address.map_or_else(|| "no known address".to_owned(), |at| at.to_string());
         writeln!(
             out,
             "  site {name} at {address} {state}{rtt}; {connections} connections; users' bytes: {to} there, {from} from there"

@@ -1,13 +1,13 @@
 //! Expectations of users and operators of a path with gateways, beyond that bytes arrive.
 
-use super::gateways::{LAN, SITE, World};
+use super::gateways::{HUB, LAN, SITE, World};
 use super::harness::{Test, timing};
-use super::support::{Running, Site};
+use super::support::{Running, Site, content};
 use super::{SATELLITE, ask, echo_after_the_end};
 use starhop_net::emu::Hop;
 use starhop_proto::time::Duration;
 use std::io::{Read, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::process::Stdio;
 use std::time::{Duration as Span, Instant};
 
@@ -16,6 +16,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("what_passes_is_counted_by_policy", what_passes_is_counted),
     ("the_rate_that_an_operator_gives_is_held_and_not_exceeded", the_rate_is_held),
     ("two_gateways_on_one_host_leave_each_other_alone", two_gateways_side_by_side),
+    ("connections_beyond_a_limit_take_the_plain_path", connections_beyond_a_limit),
+    ("a_site_may_get_another_address", a_site_may_get_another_address),
 ];
 
 /// Answers each byte as it comes.
@@ -127,4 +129,62 @@ fn two_gateways_side_by_side() {
     assert!(tables.contains("starhop_gateway_4434") && !tables.contains("starhop_gateway_4436"), "{tables}");
     assert!(world.is_split(), "after the end of the other");
     assert_eq!(ask(world.connect(9000), b"still").expect("an answer"), b"still");
+}
+
+/// Opens `many` connections, of which each has sent a request before the next one begins, and lets them all have their
+/// answers. Returns how they were carried.
+fn carried(world: &World, many: usize) -> Vec<String> {
+    let questions: Vec<Vec<u8>> = (0..many).map(|n| content(20_000, n as u64)).collect();
+    let mut sockets = Vec::new();
+    for question in &questions {
+        let mut socket = world.connect(9000);
+        socket.write_all(question).expect("to write");
+        std::thread::sleep(Span::from_millis(100));
+        sockets.push(socket);
+    }
+    for (mut socket, question) in sockets.into_iter().zip(&questions) {
+        let mut answer = Vec::new();
+        socket.shutdown(Shutdown::Write).and_then(|()| socket.read_to_end(&mut answer)).expect("no reset");
+        assert!(answer == *question, "{} bytes of {}", answer.len(), question.len());
+    }
+    (0..many).map(|_| world.flow_end()["carried"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn connections_beyond_a_limit() {
+    const LIMIT: usize = 3;
+    let limit = |many: usize| format!("max_connections = {many}\n");
+    let world = World::over(Site::new(&[LAN, SATELLITE, LAN]), &limit(LIMIT), "");
+    world.wait_for_peer(true);
+    world.serve(9000, echo_after_the_end);
+    // Twice: who took the plain path leaves no connection that counts.
+    for _ in 0..2 {
+        let ways = carried(&world, 8);
+        let split = ways.iter().filter(|way| *way == "split").count();
+        assert_eq!((split, ways.len() - split), (LIMIT, 5), "{ways:?}");
+    }
+}
+
+fn a_site_may_get_another_address() {
+    let path = Site::new(&[LAN, SATELLITE, LAN]);
+    let world = World::between(path, ["10.77.1.1", ""], "hold_seconds = 4\n", "");
+    world.wait_for_peer(true);
+    world.serve(9000, echo_after_the_end);
+    let question = content(8_000_000, 6);
+    let socket = world.connect(9000);
+    let asking = std::thread::spawn({
+        let question = question.clone();
+        move || ask(socket, &question)
+    });
+    std::thread::sleep(Span::from_millis(700));
+    // Of another length: the kernel takes an address with the first one of its prefix.
+    world.run(SITE, "ip address add 10.77.1.77/25 dev up; ip address delete 10.77.1.2/24 dev up");
+    let start = Instant::now();
+    let answer = asking.join().expect("no panic");
+    let answer = answer.expect("no reset");
+    assert!(answer == question, "{} bytes", answer.len());
+    println!("     the rest took {:?}", start.elapsed());
+    assert!(start.elapsed() < Span::from_secs(8), "{:?}", start.elapsed());
+    assert!(world.is_split(), "after the change");
+    let address = world.status(HUB, "hub.toml")["sites"][0]["address"].take();
+    assert!(address.as_str().is_some_and(|address| address.contains("10.77.1.77")), "{address}");
 }

@@ -68,7 +68,8 @@ struct Written {
 #[serde(deny_unknown_fields)]
 struct WrittenPeer {
     name: String,
-    address: String,
+    /// `None`: where it asks from.
+    address: Option<String>,
 }
 
 impl Written {
@@ -371,13 +372,13 @@ impl GatewayConfig {
         })
     }
 
-    /// The peers: the address of each, and the secret shared with it.
-    pub(super) fn peers(&self) -> Result<Vec<(SocketAddr, GatewayBond)>, GatewayConfigError> {
+    /// The peers: the address of each, if it was given, and the secret shared with it.
+    pub(super) fn peers(&self) -> Result<Vec<(Option<SocketAddr>, GatewayBond)>, GatewayConfigError> {
         let path = self.written.end_key.clone().or_else(|| self.key());
         let file = path.map(|path| KeyFile::load(&path)).transpose()?;
         let bond = |peer: &WrittenPeer| GatewayBond::new(file.as_ref(), &self.written.name, &peer.name);
-        let found = |peer: &WrittenPeer| resolve(&peer.address).map(|address| (address, bond(peer)));
-        Ok(self.written.peer.iter().filter_map(found).collect())
+        let known = |peer: &WrittenPeer| (peer.address.as_deref().and_then(resolve), bond(peer));
+        Ok(self.written.peer.iter().map(known).collect())
     }
 }
 
@@ -428,8 +429,8 @@ fn check(written: &Written) -> Result<(), Wrong> {
         if peer.name == written.name {
             return Err((format!("peer[{n}].name"), "is this gateway's own name".to_owned()));
         }
-        if resolve(&peer.address).is_none() {
-            let problem = format!("is `{}`, which is no HOST:PORT with an address", peer.address);
+        if let Some(address) = peer.address.as_deref().filter(|address| resolve(address).is_none()) {
+            let problem = format!("is `{address}`, which is no HOST:PORT with an address");
             return Err((format!("peer[{n}].address"), problem));
         }
     }

@@ -197,7 +197,7 @@ impl Site {
         };
         let mut peers: Vec<_> = config.peers()?.into_iter().map(spec).collect();
         for peer in &mut peers {
-            peer.address = endpoint.address_of(peer.address).unwrap_or(peer.address);
+            peer.address = peer.address.map(|address| endpoint.address_of(address).unwrap_or(address));
         }
         let (settings, protocol) = (config.carrying_settings(tunnel.is_some()), config.protocol()?);
         let paths = Paths::new(protocol.payload);
@@ -438,7 +438,7 @@ impl Site {
     }
 }
 
-fn spec((address, bond): (std::net::SocketAddr, GatewayBond)) -> PeerSpec<GatewayBond> {
+fn spec((address, bond): (Option<std::net::SocketAddr>, GatewayBond)) -> PeerSpec<GatewayBond> {
     PeerSpec { address, bond }
 }
 

@@ -133,8 +133,8 @@ pub struct Memory {
 pub struct Site {
     /// Its name in the configuration.
     pub name: String,
-    /// The neighbour that the gateway asks for its bytes.
-    pub address: SocketAddr,
+    /// The neighbour that the gateway asks for its bytes; `None` if its address is not known yet.
+    pub address: Option<SocketAddr>,
     /// Whether it answers.
     pub is_up: bool,
     /// The round trip to it, ms.

@@ -118,8 +118,9 @@ pub trait Bond {
 /// A gateway's configuration of a peer.
 #[derive(Clone, Debug)]
 pub struct PeerSpec<B> {
-    /// The neighbour that is asked for the peer's bytes: the peer itself, or the first relay on the way.
-    pub address: SocketAddr,
+    /// The neighbour that is asked for the peer's bytes: the peer itself, or the first relay on the way. `None`: the
+    /// peer is asked where it asks from, which may change.
+    pub address: Option<SocketAddr>,
     /// The secret that both share.
     pub bond: B,
 }
@@ -200,8 +201,6 @@ pub struct Gateway<B: Bond, C = Plain> {
     by_packets: BTreeMap<FlowId, u16>,
     /// Peers of which packets came.
     with_packets: VecDeque<u16>,
-    /// Sessions whose peer's trunk is not asked for yet.
-    unasked: usize,
     streams: Table<StreamId, Stream>,
     due: Deadlines,
     events: VecDeque<GatewayEvent>,
@@ -357,7 +356,6 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             askers: BTreeMap::new(),
             by_packets: BTreeMap::new(),
             with_packets: VecDeque::new(),
-            unasked: 0,
             streams: Table::new(rng.next_u64()),
             due: Deadlines::default(),
             events: VecDeque::new(),
@@ -598,9 +596,6 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
                 ConsumerEvent::TimedOut { .. } | ConsumerEvent::PutOff { .. } => {}
             }
         }
-        while let Some((tag, number)) = self.producer.source_mut().pop_asked() {
-            self.on_asked(now, tag, number);
-        }
     }
 
     fn seal(&mut self, now: Instant, to: &Addressee, out: &mut Vec<u8>, start: usize) -> Option<Transmit> {
@@ -625,13 +620,16 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
         };
         let arrived = match Packet::parse(packet) {
             Ok(packet @ Packet::Interest(_)) => {
+                let token = self.suite.token(face.remote);
                 let inside = self.producer.suite_mut();
-                (inside.token, inside.is_young) = (self.suite.token(face.remote), self.suite.is_young());
+                (inside.token, inside.is_young) = (token, self.suite.is_young());
                 inside.introduction = self.suite.introduction(now, &peer);
                 self.producer.handle_packet(now, peer, &packet, len);
+                self.on_hellos(now, face.remote);
                 if let Packet::Interest(interest) = packet {
-                    self.on_trunk_asked(now, interest.flow);
-                    self.on_asker(now, interest.flow, peer.incarnation.boot);
+                    let receives = token.is_none() || interest.token == token;
+                    let asker = (peer.incarnation.boot, receives.then_some(face.remote));
+                    self.on_trunk_asked(now, interest.flow, asker);
                     self.on_packets_asked(interest.flow);
                 }
                 None

@@ -21,7 +21,9 @@ const TELL_SHARE: u64 = 8;
 
 /// A peer, and the session with it if there is one.
 pub(super) struct Peer<B: Bond> {
-    address: SocketAddr,
+    address: Option<SocketAddr>,
+    /// No address was given: it is where the peer asks from.
+    is_found: bool,
     pub(super) bond: B,
     /// The number that we drew for the session.
     pub(super) ours: u64,
@@ -41,6 +43,7 @@ impl<B: Bond> Peer<B> {
     pub(super) fn new(spec: PeerSpec<B>) -> Self {
         Self {
             address: spec.address,
+            is_found: spec.address.is_none(),
             bond: spec.bond,
             ours: 0,
             session: None,
@@ -53,7 +56,7 @@ impl<B: Bond> Peer<B> {
         }
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
@@ -76,6 +79,7 @@ impl<B: Bond> Peer<B> {
         self.ours.put(out);
         session.theirs.put(out);
         self.sessions.put(out);
+        self.address.put(out);
         let empty = Log::default();
         for trunk in [&session.out, &session.into] {
             trunk.flow.put(out);
@@ -104,7 +108,9 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.consumer.close(peer.question());
         peer.ours = number;
         self.producer.source_mut().greet(peer.bond.hello(true), number);
-        let (flow, upstream) = (peer.question(), peer.address);
+        // It is heard of first.
+        let Some(upstream) = peer.address else { return };
+        let flow = peer.question();
         self.by_flow.insert(flow, index);
         let request = Request { flow, upstream, length: Some(HELLO_LEN), have: RangeSet::new() };
         self.consumer.open(now, request, Mail::default());
@@ -141,31 +147,48 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
     }
 
-    /// A peer asked for our identity, and named itself with the question.
-    pub(super) fn on_asked(&mut self, now: Instant, tag: [u8; 8], number: u64) {
-        let asker = self.peers.iter().position(|peer| peer.bond.hello(true) == tag);
-        if let Some(index) = asker {
-            self.begin(now, index as u16, number);
+    /// Peers asked for our identity, and named themselves with the question, which came from `address`.
+    pub(super) fn on_hellos(&mut self, now: Instant, address: SocketAddr) {
+        while let Some((tag, number)) = self.producer.source_mut().pop_asked() {
+            let asker = self.peers.iter().position(|peer| peer.bond.hello(true) == tag);
+            let Some(index) = asker.map(|index| index as u16) else { continue };
+            if self.begin(now, index, number) {
+                self.turn_to(now, index, address);
+            }
         }
     }
 
-    /// The peer began as `theirs`: unless that is known, a session begins.
-    fn begin(&mut self, now: Instant, index: u16, theirs: u64) {
-        let Some(peer) = self.peers.get(usize::from(index)) else { return };
-        if peer.session.as_ref().is_some_and(|session| session.theirs == theirs) {
+    /// Asks a peer at `address` from now on, unless its address was given.
+    fn turn_to(&mut self, now: Instant, index: u16, address: SocketAddr) {
+        let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
+        if !peer.is_found || peer.address == Some(address) {
             return;
         }
+        peer.address = Some(address);
+        let trunk = peer.session.as_ref().map(|session| session.into.flow);
+        let packets = peer.carry.as_ref().map(|carry| carry.into.flow);
+        for flow in [Some(peer.question()), trunk, packets].into_iter().flatten() {
+            self.consumer.set_upstream(now, flow, address);
+        }
+    }
+
+    /// The peer began as `theirs`: unless that is known, a session begins. Says whether one did.
+    fn begin(&mut self, now: Instant, index: u16, theirs: u64) -> bool {
+        let is_known = |peer: &Peer<B>| peer.session.as_ref().is_some_and(|session| session.theirs == theirs);
+        if self.peers.get(usize::from(index)).is_none_or(is_known) {
+            return false;
+        }
         self.end(now, index);
-        let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
+        let Some(peer) = self.peers.get_mut(usize::from(index)) else { return false };
         let trunk = |ours, producer, asker| Trunk::new(peer.bond.trunk(ours, producer, asker));
         let (out, into) = (trunk(true, peer.ours, theirs), trunk(false, theirs, peer.ours));
         self.producer.source_mut().open(out.flow);
         self.askers.insert(out.flow, (index, None));
-        self.unasked += 1;
         peer.sessions += 1;
         peer.session = Some(Session::new(now, (index, peer.sessions), theirs, out, into));
         self.begin_packets(now, index, theirs);
         self.due.set(Slot(u32::from(index)), Some(now));
+        true
     }
 
     /// The peer has begun the session: its trunk is asked for from now on.
@@ -174,33 +197,31 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let window = self.settings.window;
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
         let Some(session) = peer.session.as_mut().filter(|session| !session.is_asking) else { return };
+        let Some(upstream) = peer.address else { return };
         session.is_asking = true;
-        self.unasked -= 1;
-        let (flow, upstream) = (session.into.flow, peer.address);
+        let flow = session.into.flow;
         let request = Request { flow, upstream, length: None, have: have.0 };
         self.consumer.open_live(now, request, window, Mail::default());
         self.by_flow.insert(flow, index);
         self.ask_packets(now, index, have.1);
     }
 
-    /// A request for `flow` arrived. A peer that asks for a trunk of ours has begun the session.
-    pub(super) fn on_trunk_asked(&mut self, now: Instant, flow: FlowId) {
-        if self.unasked == 0 {
-            return;
-        }
-        let is_asked = |session: &Session<B::Key>| !session.is_asking && session.out.flow == flow;
-        let asker = self.peers.iter().position(|peer| peer.session.as_ref().is_some_and(is_asked));
-        if let Some(index) = asker {
-            self.ask_trunk(now, index as u16, Default::default());
-        }
-    }
-
-    /// The node that started as `boot` asks for a trunk of ours. One that has taken another's place, such as a new process of
-    /// the peer, knows nothing of what the other was asked: all that has not come is asked for again.
-    pub(super) fn on_asker(&mut self, now: Instant, flow: FlowId, boot: u64) {
+    /// The node that started as `boot` asks for a trunk of ours, perhaps from an `address` at which it has shown that it
+    /// receives. It has begun the session. One that has taken another's place, such as a new process of the peer, knows
+    /// nothing of what the other was asked: all that has not come is asked for again.
+    pub(super) fn on_trunk_asked(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        (boot, address): (u64, Option<SocketAddr>),
+    ) {
         let Some((index, asker)) = self.askers.get_mut(&flow) else { return };
-        let index = *index;
-        if asker.replace(boot).is_none_or(|before| before == boot) {
+        let (index, before) = (*index, asker.replace(boot));
+        if let Some(address) = address {
+            self.turn_to(now, index, address);
+        }
+        self.ask_trunk(now, index, Default::default());
+        if before.is_none_or(|before| before == boot) {
             return;
         }
         let Some(into) = self.session(index).map(|session| session.into.flow) else { return };
@@ -215,11 +236,13 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
         let read = |from: &mut &[u8]| Some(((u64::take(from)?, u64::take(from)?), u32::take(from)?));
         let ((ours, theirs), sessions) = read(from).ok_or(NotTaken::OtherForm)?;
+        let address: Option<SocketAddr> = Part::take(from).ok_or(NotTaken::OtherForm)?;
         let names = Part::take(from).ok_or(NotTaken::OtherForm)?;
         let peer = self.peers.get_mut(usize::from(index)).ok_or(NotTaken::OtherPeer(index))?;
         let question = peer.question();
         peer.ours = ours;
         peer.sessions = sessions.saturating_sub(1);
+        peer.address = if peer.is_found { address } else { peer.address };
         self.producer.source_mut().greet(peer.bond.hello(true), ours);
         self.by_flow.remove(&question);
         self.consumer.close(question);
@@ -263,7 +286,6 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     fn end(&mut self, now: Instant, index: u16) {
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
         let Some(session) = peer.session.take() else { return };
-        self.unasked -= usize::from(!session.is_asking);
         self.askers.remove(&session.out.flow);
         self.producer.source_mut().close(session.out.flow);
         self.producer.withdraw(session.out.flow);

@@ -18,8 +18,8 @@ pub struct Account {
 /// A peer of a gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerView {
-    /// The neighbour that is asked for the peer's bytes.
-    pub address: SocketAddr,
+    /// The neighbour that is asked for the peer's bytes; `None` if the peer has not asked yet, which shows its address.
+    pub address: Option<SocketAddr>,
     /// Whether it answers.
     pub is_up: bool,
     /// The round trip to it, as last seen.

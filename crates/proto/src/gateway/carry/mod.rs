@@ -304,7 +304,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let window = self.settings.window;
         let Some(peer) = self.peers.get(usize::from(index)) else { return };
         let Some(flow) = peer.carry.as_ref().map(|carry| carry.into.flow) else { return };
-        let request = Request { flow, upstream: peer.address(), length: None, have };
+        let Some(upstream) = peer.address() else { return };
+        let request = Request { flow, upstream, length: None, have };
         self.consumer.open_live(now, request, window, Mail::default());
         self.by_packets.insert(flow, index);
     }

@@ -181,6 +181,21 @@ impl Firewall {
         nft(&["-f", "-"], &self.script())
     }
 
+    /// Diverts packets from now on, whatever of it is installed. What is stays in force until the new rules take its place.
+    pub(super) fn restore(&self) -> io::Result<()> {
+        if !rules::are_there(self.mark)? {
+            rules::remove(self.mark)?;
+            rules::add(self.mark)?;
+        }
+        if let Some((mark, device)) = &self.carry
+            && !rules::are_there(*mark)?
+        {
+            rules::remove(*mark)?;
+            rules::add_device(*mark, device)?;
+        }
+        self.replace()
+    }
+
     /// Whether all of it is still installed: other programs may change rules, too.
     ///
     /// # Errors

@@ -235,7 +235,7 @@ struct Guard {
     /// Another program changed rules: ours may be gone.
     is_in_doubt: bool,
     has_diverted: bool,
-    /// The rules of another watchdog are to be replaced, and not removed before.
+    /// Rules may be there that are to be replaced, and not removed before: another watchdog's, or some of ours.
     in_force: bool,
     /// Another watchdog has taken over.
     is_relieved: bool,
@@ -383,10 +383,8 @@ impl Guard {
             return Ok(());
         }
         let in_force = std::mem::take(&mut self.in_force);
-        // Without a table to replace, as after a flush, the routing rules may be missing as well: `look` finds that.
-        self.is_in_doubt |= in_force;
         let done = patiently(|| match (wanted, in_force) {
-            (true, true) => self.firewall.replace(),
+            (true, true) => self.firewall.restore(),
             (true, false) => self.firewall.install(),
             (false, _) => self.firewall.remove(),
         });
@@ -417,10 +415,20 @@ impl Guard {
         if !self.is_in_doubt || !self.is_diverting {
             return;
         }
-        let Ok(is_installed) = self.firewall.is_installed() else { return };
+        // While a transaction runs, such as a check of another configuration, a list of the rules may be cut short.
+        let look = || {
+            let is_installed = self.firewall.is_installed();
+            if let Ok(false) = is_installed {
+                std::thread::sleep(RETRY);
+                return self.firewall.is_installed();
+            }
+            is_installed
+        };
+        let Ok(is_installed) = look() else { return };
         self.is_in_doubt = false;
         if !is_installed {
-            self.is_diverting = false;
+            // What is there stays.
+            (self.is_diverting, self.in_force) = (false, true);
             eprintln!(
                 "starhop: somebody removed the firewall's rules of this relay (`nft flush ruleset`, `ip rule flush`, a \
                  firewall's reload?); they are set again"

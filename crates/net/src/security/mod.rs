@@ -7,7 +7,6 @@
 mod aead;
 mod bond;
 mod credential;
-mod exchange;
 mod floor;
 mod freshness;
 mod keyfile;

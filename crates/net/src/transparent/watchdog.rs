@@ -427,7 +427,7 @@ impl Guard {
         let Ok(is_installed) = look() else { return };
         self.is_in_doubt = false;
         if !is_installed {
-            // What is there stays.
+            // Rules that are still there stay in force.
             (self.is_diverting, self.in_force) = (false, true);
             eprintln!(
                 "starhop: somebody removed the firewall's rules of this relay (`nft flush ruleset`, `ip rule flush`, a \

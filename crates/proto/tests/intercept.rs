@@ -98,6 +98,9 @@ struct World {
     count: u64,
     boots: u64,
     finished: Option<Instant>,
+    /// The relay does nothing: its process is stopped. Datagrams that were diverted to it wait.
+    is_hung: bool,
+    waiting: Vec<Flight>,
 }
 
 impl World {
@@ -117,6 +120,8 @@ impl World {
             count: 0,
             boots: seed * 100 + 3,
             finished: None,
+            is_hung: false,
+            waiting: Vec::new(),
         };
         for _ in 0..relays {
             let relay = world.relay();
@@ -163,16 +168,45 @@ impl World {
         }
     }
 
+    /// The relay's process is stopped. After `noticed` datagrams pass it by. After `away` more it continues, takes what
+    /// waited, `at_once` datagrams every 5 ms, as on a busy machine, and they are diverted to it again.
+    fn hang(&mut self, noticed: Duration, away: Duration, at_once: usize) {
+        let path = self.path;
+        self.is_hung = true;
+        self.run(noticed);
+        self.path = None;
+        self.run(away);
+        (self.is_hung, self.path) = (false, path);
+        for (nth, mut flight) in core::mem::take(&mut self.waiting).into_iter().enumerate() {
+            flight.0 = self.now + ms(5 * (nth / at_once) as u64);
+            self.flights.push(Reverse(flight));
+        }
+    }
+
     fn timeout(&self, place: Place) -> Option<Instant> {
         match place {
             Place::Client => self.client.poll_timeout(),
             Place::Server => self.server.poll_timeout(),
+            Place::Relay(_) if self.is_hung => None,
             Place::Relay(index) => self.relays[index].as_ref()?.poll_timeout(),
         }
     }
 
     fn arrive(&mut self) {
-        let Some(Reverse((_, _, place, from, to, mut bytes))) = self.flights.pop() else { return };
+        let Some(Reverse(flight)) = self.flights.pop() else { return };
+        if matches!(flight.2, Place::Relay(_)) && self.is_hung {
+            if self.path.is_some() {
+                self.waiting.push(flight);
+            } else {
+                let (_, _, place, from, to, bytes) = flight;
+                self.send(place, from, to, bytes);
+            }
+            return;
+        }
+        self.take(flight);
+    }
+
+    fn take(&mut self, (_, _, place, from, to, mut bytes): Flight) {
         let face = Face { remote: from, local: to };
         match place {
             Place::Client => self.client.handle_datagram(self.now, face, &mut bytes),
@@ -259,4 +293,19 @@ fn a_client_that_asks_its_server_who_it_is_is_not_answered_by_a_relay_between_th
     let face = Face { remote: self::client(), local: server() };
     assert_eq!(relay.handle_datagram(START, face, &out[..sent.len]), Verdict::PassedOn);
     assert_eq!(relay.poll_transmit(START, &mut Vec::new()), None);
+}
+
+/// The datagrams that waited while a relay was stopped say nothing about its link. A relay that takes them for a queue grants
+/// its upstream next to nothing, for many seconds.
+#[test]
+fn a_relay_that_was_stopped_goes_on_at_the_rate_of_its_link() {
+    for seed in 0..8 {
+        let mut world = World::new(8_000_000, 1, seed);
+        world.loss = 0.01;
+        world.run(ms(500 + 50 * seed));
+        world.hang(ms(1000 + 30 * seed), ms(500 + 300 * (seed % 3)), 4);
+        world.run(Duration::from_secs(20));
+        // 3.5 s at the rate of the link, and up to 1.2 in which nobody answers, take 4.7.
+        world.assert_whole(ms(8_000));
+    }
 }

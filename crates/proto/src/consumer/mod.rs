@@ -313,8 +313,18 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         self.shared.uplinks.survey()
     }
 
+    /// The Consumer runs at `now`.
+    #[inline]
+    fn run(&mut self, now: Instant) {
+        if self.shared.uplinks.run(now) {
+            let due = self.poll_timeout();
+            self.shared.uplinks.note_due(now, due);
+        }
+    }
+
     /// Takes a packet that its caller has opened: a node of several roles opens a datagram once.
     pub fn handle_packet(&mut self, now: Instant, peer: &Peer, packet: &Packet<'_>) {
+        self.run(now);
         match packet {
             Packet::Data(header, payload) => self.on_data(now, peer, *header, payload),
             Packet::Notice(notice) => self.on_notice(now, peer, *notice),
@@ -566,6 +576,7 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.run(now);
         while let Some(link) = self.shared.uplinks.on_timeout(now) {
             self.on_unexplained_loss(now, link);
         }

@@ -5,6 +5,7 @@
 //! `scheduler` picks when its `pacer` allows. A relay has one Requester per upstream ([`Uplinks`]) and one
 //! Responder per downstream neighbour ([`Downlinks`]).
 
+mod absence;
 mod answerer;
 mod cold;
 pub mod counter;

@@ -1,4 +1,5 @@
 use super::LinkKey;
+use super::absence::Absence;
 use super::answerer::Speaker;
 use super::loss::Seen;
 use super::parity::{MOST_DECODERS, Restored};
@@ -20,6 +21,7 @@ pub struct Uplinks {
     timeouts: Deadlines,
     /// When hops are asked for the length of their packets.
     probes: Deadlines,
+    absence: Absence,
     config: Config,
     rng: Rng,
 }
@@ -138,6 +140,7 @@ impl Uplinks {
             links: Table::new(rng.fork(1).next_u64()),
             timeouts: Deadlines::default(),
             probes: Deadlines::default(),
+            absence: Absence::default(),
             config: config.clone(),
             rng,
         }
@@ -217,6 +220,18 @@ impl Uplinks {
         self.links.get(link).map_or(Duration::ZERO, Requester::waited)
     }
 
+    /// The node runs at `now`. True if it may have been away: then [`Uplinks::note_due`] is to tell.
+    #[inline]
+    pub fn run(&mut self, now: Instant) -> bool {
+        self.absence.run(now)
+    }
+
+    /// The node, which did not run for a while, had asked to run at `due`. If it was away, what it takes only now was sent
+    /// meanwhile, and measures nothing.
+    pub fn note_due(&mut self, now: Instant, due: Option<Instant>) {
+        self.absence.note_due(now, due);
+    }
+
     /// A Data packet or Notice of `peer` on a hop: measures it.
     #[inline]
     pub fn on_packet(
@@ -232,10 +247,11 @@ impl Uplinks {
         let requester = self.links.get_mut(link)?;
         let answered = requester.answered(now, echo);
         let speaker = requester.hear(now, peer, answered);
+        let timed = answered.filter(|&answered| self.absence.is_over_for(answered));
         if speaker == Speaker::Former {
             return Some(Heard::former(now, link, range));
         }
-        let arrival = requester.on_packet(now, counter, answered, wire_bytes, backlog);
+        let arrival = requester.on_packet(now, counter, timed, wire_bytes, backlog);
         if arrival.lost > 0 {
             requester.doubt_size(now);
         }

@@ -223,8 +223,18 @@ impl<C: Suite> Relay<C> {
         &mut self.suite
     }
 
+    /// The relay runs at `now`.
+    #[inline]
+    fn run(&mut self, now: Instant) {
+        if self.uplinks.run(now) {
+            let due = self.poll_timeout();
+            self.uplinks.note_due(now, due);
+        }
+    }
+
     /// Takes a packet of `peer` that the relay's own suite has opened.
     fn handle_packet(&mut self, now: Instant, peer: Peer, packet: &[u8]) -> Taken {
+        self.run(now);
         let Face { remote, local } = peer.face;
         match Packet::parse(packet) {
             Ok(Packet::Interest(interest)) if interest.flow == HELLO && self.names.are_by_server() => {
@@ -327,6 +337,7 @@ impl<C: Suite> Node for Relay<C> {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.run(now);
         while let Some(link) = self.uplinks.on_timeout(now) {
             self.on_unexplained_loss(now, link);
         }

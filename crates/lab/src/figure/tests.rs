@@ -45,13 +45,13 @@ most = 2.2
 
 [[panel.claim]]
 by = "paper"
-text = "loss does not matter"
+text = "the rate of the link does not matter"
 value = "flow.a.goodput_mbps"
-series = "starhop"
+series = "slower"
 at = 1
-minus = { at = 0 }
+minus = { series = "starhop" }
 least = 0.0
-why = "What is lost is sent again."
+why = "No link carries more than its rate."
 
 [[panel.claim]]
 by = "ours"
@@ -95,7 +95,7 @@ fn a_figure_becomes_data_plots_and_verdicts() {
     assert!((1.9..2.1).contains(&measured), "{measured}");
     assert_eq!(finished.panels[0].csv.lines().count(), 1 + 8, "{}", finished.panels[0].csv);
     let html = page(std::slice::from_ref(&finished), "T");
-    assert!(html.contains("disagrees") && html.contains("What is lost is sent again."));
+    assert!(html.contains("disagrees") && html.contains("No link carries more than its rate."));
     assert!(html.contains("theirs, the paper (text)"));
     assert!(!html.contains("http"), "a page needs nothing but itself");
     assert!(index(&[finished]).contains("missed") || html.contains("met"));

@@ -2,6 +2,7 @@
 //! at both ends and a lossy link between the gateways. `cargo test --test gateway -- WORD` runs the tests whose names
 //! hold the word.
 
+mod gateway_crowd;
 mod gateway_keys;
 mod gateway_life;
 mod gateway_reload;
@@ -47,6 +48,7 @@ fn main() {
     gateways::run_tests(
         &[
             &tests,
+            gateway_crowd::TESTS,
             gateway_life::TESTS,
             gateway_reload::TESTS,
             gateway_keys::TESTS,

@@ -48,6 +48,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             file.display(),
             config.rules()
         ));
+        let shortage = gateway::shortage(&config, gateway::all_descriptors());
+        shortage.iter().for_each(|shortage| eprintln!("starhop: {shortage}"));
         return Ok(ExitCode::SUCCESS);
     }
     if args.take_over.as_deref() == Some(gateway::TRY) {

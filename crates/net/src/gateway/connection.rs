@@ -7,9 +7,6 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// Bytes taken from a user at once.
-const CHUNK: usize = 64 * 1024;
-
 /// The outcome of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ended {
@@ -29,7 +26,6 @@ pub(super) struct Connection<'a> {
     stream: StreamId,
     socket: TcpStream,
     began: Instant,
-    buffer: Vec<u8>,
     /// The user has no more to say.
     is_read: bool,
     /// The far end has ended its direction, and the user was told so.
@@ -47,8 +43,7 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
 impl<'a> Connection<'a> {
     pub(super) fn new(shared: &'a Shared, stream: StreamId, socket: TcpStream, began: Instant) -> Self {
         let ended = Ended { sent: 0, received: 0, first_byte: None, reason: None };
-        let (is_read, is_written, buffer) = (false, false, Vec::new());
-        Self { shared, stream, socket, began, buffer, is_read, is_written, ended }
+        Self { shared, stream, socket, began, is_read: false, is_written: false, ended }
     }
 
     /// Goes on with a connection that was left.
@@ -58,7 +53,7 @@ impl<'a> Connection<'a> {
     pub(super) fn of(shared: &'a Shared, left: Left) -> io::Result<Self> {
         let Left { stream, socket, is_read, is_written, ended, began } = left;
         let socket = TcpStream::from_std(socket)?;
-        Ok(Self { shared, stream, socket, began, buffer: Vec::new(), is_read, is_written, ended })
+        Ok(Self { shared, stream, socket, began, is_read, is_written, ended })
     }
 
     /// Carries until the end. `None`: the connection was left, so that another goes on with it.
@@ -158,27 +153,23 @@ impl<'a> Connection<'a> {
 
     /// Takes from the user the bytes for which the far end has room. Returns whether it would take more.
     fn collect(&mut self) -> io::Result<bool> {
+        let mut chunk = self.shared.chunk();
         while !self.is_read {
-            let room = self.shared.look(|_, gateway| gateway.room(self.stream)).min(CHUNK);
+            let room = self.shared.look(|_, gateway| gateway.room(self.stream)).min(chunk.len());
             if room == 0 {
                 return Ok(false);
             }
-            self.buffer.resize(room, 0);
-            match self.socket.try_read(&mut self.buffer) {
+            match self.socket.try_read(&mut chunk[..room]) {
                 Ok(0) => {
                     self.is_read = true;
                     self.shared.change(|_, gateway| gateway.finish(self.stream));
                 }
                 Ok(count) => {
                     self.ended.sent += count as u64;
-                    let bytes = &self.buffer[..count];
+                    let bytes = &chunk[..count];
                     self.shared.change(|_, gateway| gateway.write(self.stream, bytes));
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    // An idle connection keeps no buffer.
-                    self.buffer = Vec::new();
-                    return Ok(true);
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(error),
             }
         }

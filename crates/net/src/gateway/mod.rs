@@ -4,11 +4,13 @@
 //! diverts connections to a transparent listener, which is closed while the peer does not answer: without a listener
 //! the rule lets new connections pass, and established ones stay. A watchdog takes the rules away when the gateway hangs.
 
+mod burst;
 mod config;
 mod connection;
 mod handover;
 mod policy;
 mod reload;
+mod room;
 mod shared;
 mod sockets;
 mod status;
@@ -16,6 +18,7 @@ mod tunnel;
 
 pub use config::{GatewayConfig, GatewayConfigError};
 pub use handover::{CAN, TRY, TakeOver, try_take_over};
+pub use room::{all_descriptors, shortage};
 
 use crate::clock;
 use crate::daemon::Signals;
@@ -28,6 +31,7 @@ use crate::operate::{Desk, about};
 use crate::security::{GatewayBond, HopSuite, ReloadError};
 use crate::transparent::firewall::Firewall;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
+use burst::Burst;
 use connection::{Connection, Ended, prepare, reason_of};
 use handover::{Left, Legacy, Successor};
 use reload::Reading;
@@ -177,6 +181,7 @@ struct Site {
     reading: Reading,
     successor: Successor,
     paths: Paths,
+    burst: Burst,
     tell: Tell,
     record: Rc<RefCell<Record>>,
 }
@@ -189,6 +194,7 @@ impl Site {
         take_over: Option<&TakeOver>,
     ) -> Result<Self, GatewayError> {
         take_over.map_or(Ok(()), |state| state.check(&config))?;
+        shortage(&config, all_descriptors()).iter().for_each(|shortage| tracing::warn!("{shortage}"));
         let suite = HopSuite::new(&config.sources())?;
         let legacy = take_over.map(TakeOver::legacy).transpose()?;
         let Legacy { endpoint, tunnel, listeners, watchdog: former } = match legacy {
@@ -225,6 +231,7 @@ impl Site {
             reading,
             successor,
             paths,
+            burst: Burst::default(),
             tell,
             record,
         })
@@ -291,6 +298,7 @@ impl Site {
                 reading,
                 successor,
                 paths,
+                burst,
                 ..
             } = self;
             let (mut read, mut tried, mut is_upgrade) = (None, None, false);
@@ -302,6 +310,7 @@ impl Site {
                     let longest = shared.look(|_, gateway| {
                         gateway.set_about(about());
                         paths.look(paths::of(gateway.upstreams()));
+                        burst.on_beat(&gateway.stats());
                         gateway.longest_whole()
                     });
                     if let Some(longest) = longest.and_then(|longest| u16::try_from(longest).ok())

@@ -5,10 +5,13 @@ use starhop_proto::gateway::{Gateway, GatewayEvent, Reason, StreamId};
 use starhop_proto::peer::Face;
 use starhop_proto::time::Instant;
 use starhop_proto::{Node, Transmit};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use tokio::sync::Notify;
+
+/// Bytes taken from a user at once.
+const CHUNK: usize = 64 * 1024;
 
 /// The gateway as its driver and its connections share it, on one thread.
 pub(super) struct Shared {
@@ -16,6 +19,8 @@ pub(super) struct Shared {
     /// Something was changed: the driver has to look.
     pub(super) changed: Notify,
     doors: RefCell<BTreeMap<StreamId, Rc<Door>>>,
+    /// Bytes on their way from a socket to a stream. Connections use it in turn: none keeps a buffer of its own.
+    chunk: RefCell<Box<[u8]>>,
     /// Connections are to let go of their sockets.
     is_leaving: Cell<bool>,
     /// Connections that have not let go, and those that are just being accepted.
@@ -47,6 +52,7 @@ impl Shared {
             gateway: RefCell::new(gateway),
             changed: Notify::new(),
             doors: RefCell::new(BTreeMap::new()),
+            chunk: RefCell::new(vec![0; CHUNK].into_boxed_slice()),
             is_leaving: Cell::new(false),
             working: Rc::default(),
             left: RefCell::new(Vec::new()),
@@ -86,6 +92,11 @@ impl Shared {
     /// Looks at the gateway.
     pub(super) fn look<T>(&self, look: impl FnOnce(Instant, &mut Gateway<GatewayBond, HopSuite>) -> T) -> T {
         look(clock::now(), &mut self.gateway.borrow_mut())
+    }
+
+    /// The buffer for bytes of a user, until they are with the gateway. Not to be held while anything is awaited.
+    pub(super) fn chunk(&self) -> RefMut<'_, [u8]> {
+        RefMut::map(self.chunk.borrow_mut(), |chunk| &mut chunk[..])
     }
 
     /// A connection's door for its stream.

@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod descriptor;
+pub(crate) mod heap;
 pub(crate) mod mtu;
 pub(crate) mod replace;
 pub(crate) mod schedule;

@@ -166,6 +166,8 @@ pub struct GatewayStats {
     pub streams: u64,
     /// Bytes that wait for users to read them.
     pub waiting_bytes: u64,
+    /// Users' bytes that left streams: for the peer, and for users here.
+    pub user_bytes: u64,
     /// Bytes of datagrams sent.
     pub sent_bytes: u64,
     /// Records or frames that no peer of ours can have meant.
@@ -425,6 +427,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         stream.receive.is_ended |= is_end;
         stream.is_readable_told = stream.receive.is_readable();
         self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_sub(count as u64);
+        self.stats.user_bytes += count as u64;
         self.account(id.peer, |account| account.from_peer += count as u64);
         if let Some(limit) = credit {
             let wire = frame::WireId { senders: id.ours, number: id.number };
@@ -549,7 +552,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             plain.clear();
             sealed.clear();
             let is_news = session.has_news();
-            session.fill(&mut self.streams, payload, data, plain, (&mut self.events, ended));
+            let news = (&mut self.events, &mut *ended);
+            self.stats.user_bytes += session.fill(&mut self.streams, payload, data, plain, news);
             if plain.is_empty() || !inbox::seal_record(&session.out.key, log.end(), plain, sealed) {
                 return;
             }

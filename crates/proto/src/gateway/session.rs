@@ -351,7 +351,7 @@ impl<K> Session<K> {
     }
 
     /// Fills a record of at most `room` bytes, its overhead included: first frames about streams, then their bytes.
-    /// Adds to `news` the streams that may write again, and the streams that ended here.
+    /// Adds to `news` the streams that may write again, and the streams that ended here. Returns the number of users' bytes.
     pub(super) fn fill(
         &mut self,
         streams: &mut Table<StreamId, Stream>,
@@ -359,8 +359,8 @@ impl<K> Session<K> {
         scratch: &mut Vec<u8>,
         plain: &mut Vec<u8>,
         news: (&mut VecDeque<GatewayEvent>, &mut Vec<StreamId>),
-    ) {
-        let (events, ended) = news;
+    ) -> u64 {
+        let ((events, ended), mut taken) = (news, 0);
         let room = room - RECORD_OVERHEAD;
         while plain.len() + Frame::MAX_CONTROL <= room {
             let Some(frame) = self.control.pop_front() else { break };
@@ -378,6 +378,7 @@ impl<K> Session<K> {
                 let id = WireId { senders: stream_id.ours, number: stream_id.number };
                 Frame::Data { id, offset, bytes: scratch, is_end }.emit(plain);
             }
+            taken += scratch.len() as u64;
             self.turns.on_sent(stream_id, scratch.len(), !stream.send.is_ready());
             if is_end {
                 ended.push(stream_id);
@@ -387,6 +388,7 @@ impl<K> Session<K> {
                 events.push_back(GatewayEvent::Writable { stream: stream_id });
             }
         }
+        taken
     }
 
     /// Ends a stream of the peer's or ours before its time.

@@ -55,6 +55,14 @@ impl Part for Stream {
 parts!(Sending { queue, sent, limit, is_ending, is_ended });
 parts!(Receiving { ready, next, later, later_bytes, length, granted, window, grown_at, is_ended });
 
+/// Gives the memory of an empty buffer back: most connections of a gateway are idle most of the time, and each would
+/// keep as much as its longest burst took. An allocation for the next bytes costs less than their copy.
+fn free_if_empty(buffer: &mut VecDeque<u8>) {
+    if buffer.is_empty() {
+        *buffer = VecDeque::new();
+    }
+}
+
 /// The bytes that wait to be sent.
 #[derive(Debug)]
 pub(super) struct Sending {
@@ -111,6 +119,7 @@ impl Sending {
         out.extend_from_slice(&front[..first]);
         out.extend_from_slice(&back[..count - first]);
         self.queue.drain(..count);
+        free_if_empty(&mut self.queue);
         self.sent += count as u64;
         self.is_ended = self.is_ending && self.queue.is_empty();
         (offset, self.is_ended)
@@ -207,6 +216,7 @@ impl Receiving {
     /// less than two round trips, although it is read at once, gets more.
     pub(super) fn consume(&mut self, now: Instant, count: usize, rtt: Duration) -> Option<u64> {
         self.ready.drain(..count);
+        free_if_empty(&mut self.ready);
         let consumed = self.next - self.ready.len() as u64;
         if self.length.is_some() || self.granted - consumed > self.window - self.window / 4 {
             return None;
@@ -262,6 +272,20 @@ mod tests {
         send.on_credit(100);
         assert_eq!(send.take(1_000, &mut out), (5, true));
         assert_eq!((out.as_slice(), send.is_ready()), (&b"hello world"[..], false));
+    }
+
+    #[test]
+    fn a_stream_keeps_no_memory_for_bytes_that_have_gone() {
+        let mut stream = Stream::new(None);
+        assert_eq!(stream.send.write(&[1; 100_000]), 100_000);
+        stream.send.take(60_000, &mut Vec::new());
+        stream.send.take(40_000, &mut Vec::new());
+        assert!(stream.receive.on_bytes(50_000, &[1; 50_000], false));
+        assert!(stream.receive.on_bytes(0, &[1; 50_000], false));
+        stream.receive.consume(Instant::ZERO, 30_000, Duration::ZERO);
+        assert_eq!(stream.receive.held(), 70_000);
+        stream.receive.consume(Instant::ZERO, 70_000, Duration::ZERO);
+        assert_eq!((stream.send.queue.capacity(), stream.receive.ready.capacity()), (0, 0));
     }
 
     #[test]

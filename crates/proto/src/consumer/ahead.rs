@@ -1,9 +1,8 @@
-use super::opening::Opening;
-use super::share::{Bounds, Share};
+use super::opening::Beginning;
+use super::share::{Arrived, Bounds, Share};
 use super::window::Window;
 use crate::config::Config;
-use crate::time::{Duration, Instant};
-use crate::wire::Waited;
+use crate::time::Duration;
 
 /// The bytes that are asked for ahead of arrivals: the flow's share, or the window of the published protocols.
 #[derive(Debug)]
@@ -13,14 +12,14 @@ pub(super) enum Ahead {
 }
 
 impl Ahead {
-    /// For a flow that begins with `opening` bytes.
-    pub(super) fn new(config: &Config, opening: u64) -> Self {
+    /// For a flow that begins.
+    pub(super) fn new(config: &Config, beginning: Beginning) -> Self {
         let (limit, ahead) = (config.receive_window, config.store_ahead);
         if !config.mechanisms.share {
             return Self::Window(Window::new(limit, config.span_bytes(), ahead));
         }
         let bounds = Bounds { limit, ahead, payload: config.payload as u64, step: config.step_bytes() };
-        Self::Share(Share::new(bounds, opening, Opening::first()))
+        Self::Share(Share::new(bounds, beginning))
     }
 
     /// A range asked for once was answered after `rtt`.
@@ -31,11 +30,11 @@ impl Ahead {
         }
     }
 
-    /// New bytes arrived; `waited` is their waiting time, unless they came out of order.
-    pub(super) fn on_bytes(&mut self, now: Instant, bytes: u64, waited: Option<Waited>) {
+    /// New bytes arrived.
+    pub(super) fn on_bytes(&mut self, arrived: Arrived) {
         match self {
-            Self::Share(share) => share.on_bytes(now, bytes, waited),
-            Self::Window(window) => window.on_bytes(now, bytes),
+            Self::Share(share) => share.on_bytes(arrived),
+            Self::Window(window) => window.on_bytes(arrived.now, arrived.bytes),
         }
     }
 
@@ -44,6 +43,14 @@ impl Ahead {
         match self {
             Self::Share(share) => share.size(),
             Self::Window(window) => window.size(),
+        }
+    }
+
+    /// The bytes that turned out to fill the path; `None` before a round trip was measured.
+    pub(super) fn learnt(&self) -> Option<u64> {
+        match self {
+            Self::Share(share) => share.learnt(),
+            Self::Window(_) => None,
         }
     }
 

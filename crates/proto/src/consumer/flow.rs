@@ -1,6 +1,8 @@
 use super::ahead::Ahead;
 use super::congestion::Congestion;
+use super::opening::Beginning;
 use super::rto::Rto;
+use super::share::Arrived;
 use super::silence::Silence;
 use super::timeouts::Timeouts;
 use super::{ConsumerEvent, FlowStats, Request, Shared, Sink};
@@ -9,6 +11,7 @@ use crate::hop::{Heard, Intake};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
+use crate::units::Rate;
 use crate::wire::{DataHeader, Interest, NotNow, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -170,7 +173,7 @@ impl<S: Sink> Flow<S> {
         config: &Config,
         uplink: Slot,
         (request, live): (Request, Option<u64>),
-        opening: u64,
+        beginning: Beginning,
         sink: S,
     ) -> Self {
         let progress = Progress {
@@ -192,7 +195,7 @@ impl<S: Sink> Flow<S> {
                 Intake::new(Instant::ZERO, config, 0)
             },
             progress,
-            ahead: Ahead::new(config, opening),
+            ahead: Ahead::new(config, beginning),
             is_opening: live.is_none(),
             congestion: config.end_to_end_control.then(|| Congestion::new(config)),
             rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
@@ -209,14 +212,17 @@ impl<S: Sink> Flow<S> {
 
     /// Notes the end if it is reached, and asks for more as far as the window allows.
     pub(super) fn advance(&mut self, now: Instant, shared: &mut Shared) {
-        self.check_finished(shared);
+        self.check_finished(now, shared);
         self.refill(now, shared);
     }
 
-    fn check_finished(&mut self, shared: &mut Shared) {
+    fn check_finished(&mut self, now: Instant, shared: &mut Shared) {
         let Some(length) = self.progress.length else { return };
         if !self.progress.is_over && self.progress.first_missing() >= length {
             self.progress.is_over = true;
+            if let Some(bytes) = self.ahead.learnt() {
+                shared.note_habit(now, self.uplink, bytes);
+            }
             shared.events.push_back(ConsumerEvent::Finished { flow: self.id, length });
         }
     }
@@ -288,10 +294,11 @@ impl<S: Sink> Flow<S> {
         self.timeouts.on_ask(now, gap);
     }
 
-    /// Bytes of the flow arrived.
-    pub(super) fn on_bytes(&mut self, now: Instant, header: &DataHeader, payload: &[u8]) {
+    /// Bytes of the flow arrived. `offer` is the rate that the hop is granted, shared by its flows; it counts where the
+    /// requests ran out.
+    pub(super) fn on_bytes(&mut self, now: Instant, header: &DataHeader, payload: &[u8], offer: Rate) {
         let range = header.range(payload.len());
-        self.accept(now, range, payload, header.waited);
+        self.accept(now, range, payload, (header.waited, offer));
         if header.flags.end {
             self.progress.length = Some(range.end);
             self.intake.on_length(range.end);
@@ -299,7 +306,7 @@ impl<S: Sink> Flow<S> {
     }
 
     /// Writes the bytes of a packet that are new and were asked for.
-    fn accept(&mut self, now: Instant, range: ByteRange, payload: &[u8], waited: Waited) {
+    fn accept(&mut self, now: Instant, range: ByteRange, payload: &[u8], (waited, offer): (Waited, Rate)) {
         let asked = range.intersect(ByteRange::new(0, self.progress.asked_end));
         let mut new_bytes = 0;
         for gap in self.progress.received.gaps(asked) {
@@ -315,7 +322,8 @@ impl<S: Sink> Flow<S> {
         self.progress.received.insert(asked);
         self.time_path(now, range, waited.time);
         let is_in_order = range.start >= self.intake.seen_end();
-        self.ahead.on_bytes(now, new_bytes, is_in_order.then_some(waited));
+        let waited = is_in_order.then_some(waited);
+        self.ahead.on_bytes(Arrived { now, bytes: new_bytes, waited, offer });
         self.silence.on_bytes(now);
         if let Some(congestion) = &mut self.congestion {
             congestion.on_bytes(new_bytes);

@@ -30,7 +30,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 pub use flow::Flow;
-use opening::Opening;
+use opening::{Beginning, Habit, Opening};
 
 /// Destination of received bytes: a file, a reassembly buffer, a recorder.
 pub trait Sink {
@@ -144,8 +144,8 @@ pub struct Consumer<S, C = Plain> {
 struct Shared {
     config: Config,
     uplinks: Uplinks,
-    /// Number of flows that are asked of each hop, by the hop's slot.
-    users: Vec<u32>,
+    /// By the slot of its hop.
+    neighbours: Vec<Neighbour>,
     outbox: Outbox,
     opening: Opening,
     events: VecDeque<ConsumerEvent>,
@@ -154,17 +154,38 @@ struct Shared {
     repairs: Vec<ByteRange>,
 }
 
+/// A neighbour that flows are asked of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Neighbour {
+    flows: u32,
+    habit: Habit,
+}
+
 impl Shared {
     /// One more flow is asked of a hop.
     fn use_link(&mut self, link: Slot) {
         let index = link.0 as usize;
-        self.users.resize(self.users.len().max(index + 1), 0);
-        self.users[index] += 1;
+        self.neighbours.resize(self.neighbours.len().max(index + 1), Neighbour::default());
+        self.neighbours[index].flows += 1;
     }
 
     /// One flow less is asked of a hop.
     fn leave_link(&mut self, link: Slot) {
-        self.users[link.0 as usize] -= 1;
+        self.neighbours[link.0 as usize].flows -= 1;
+    }
+
+    /// The rate that a hop is granted, shared by its flows.
+    fn offer(&self, link: Slot) -> Rate {
+        let flows = self.neighbours[link.0 as usize].flows.max(1);
+        self.uplinks
+            .get(link)
+            .map_or(Rate::ZERO, |hop| Rate::from_bps(hop.rate().as_bps() / u64::from(flows)))
+    }
+
+    /// A flow of a hop is complete; `bytes` asked for ahead turned out to fill its path.
+    fn note_habit(&mut self, now: Instant, link: Slot, bytes: u64) {
+        let neighbour = &mut self.neighbours[link.0 as usize];
+        neighbour.habit.note(now, bytes, neighbour.flows);
     }
 }
 
@@ -190,7 +211,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             shared: Shared {
                 rng: rng.fork(9),
                 uplinks: Uplinks::new(&config, rng),
-                users: Vec::new(),
+                neighbours: Vec::new(),
                 outbox: Outbox::default(),
                 opening: Opening::default(),
                 events: VecDeque::new(),
@@ -216,9 +237,11 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let uplink = shared.uplinks.link(request.upstream.into(), id);
         shared.use_link(uplink);
         let carries = shared.uplinks.get(uplink).filter(|hop| hop.is_measured()).map(Requester::rate);
-        let opening = if live.is_some() { 0 } else { shared.opening.begin(carries) };
-        let slot = flows
-            .find_or_insert(id, || Flow::new(now, &shared.config, uplink, (request, live), opening, sink));
+        let alone = shared.neighbours[uplink.0 as usize].habit.first(now);
+        let bytes = if live.is_some() { 0 } else { shared.opening.begin(carries, alone) };
+        let beginning = Beginning { bytes, alone };
+        let flow = || Flow::new(now, &shared.config, uplink, (request, live), beginning, sink);
+        let slot = flows.find_or_insert(id, flow);
         self.with_flow(slot, |flow, shared| flow.advance(now, shared));
         true
     }
@@ -288,7 +311,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     pub fn set_upstream(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
         let Some(slot) = self.flows.find(&flow) else { return };
         let uplink = self.shared.uplinks.link(upstream.into(), flow);
-        let is_used = self.shared.users.get(uplink.0 as usize).is_some_and(|users| *users > 0);
+        let is_used = self.shared.neighbours.get(uplink.0 as usize).is_some_and(|known| known.flows > 0);
         if let Some(requester) = self.shared.uplinks.get_mut(uplink).filter(|_| !is_used) {
             requester.resume();
         }
@@ -448,7 +471,11 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             flow.end_opening(&mut self.shared);
             match header.flags.no_such_name {
                 true => flow.on_no_such_name(&mut self.shared),
-                false => flow.on_bytes(now, &header, payload),
+                false => {
+                    let offer =
+                        if header.waited.is_dry { self.shared.offer(flow.uplink) } else { Rate::ZERO };
+                    flow.on_bytes(now, &header, payload, offer);
+                }
             }
         }
         let Some(heard) = heard else { return };

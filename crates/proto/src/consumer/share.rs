@@ -1,3 +1,4 @@
+use super::opening::Beginning;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::Waited;
@@ -67,17 +68,28 @@ pub(super) struct Bounds {
     pub(super) step: u64,
 }
 
+/// New bytes of a flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    pub(super) now: Instant,
+    pub(super) bytes: u64,
+    /// Their waiting time, unless they came out of order, because repairs do not wait.
+    pub(super) waited: Option<Waited>,
+    /// The rate that the hop is granted, shared by its flows.
+    pub(super) offer: Rate,
+}
+
 impl Share {
-    /// A flow that begins with `opening` bytes; a lone flow would begin with `first`.
-    pub(super) fn new(bounds: Bounds, opening: u64, first: u64) -> Self {
+    /// For a flow that begins.
+    pub(super) fn new(bounds: Bounds, beginning: Beginning) -> Self {
         let Bounds { limit, ahead, payload, step } = bounds;
         Self {
             limit,
             ahead,
             payload,
             largest_step: step,
-            first,
-            size: opening.max(payload).min(limit),
+            first: beginning.alone,
+            size: beginning.bytes.max(payload).min(limit),
             path: None,
             is_old_path: false,
             rates: [Rate::ZERO; ROUNDS],
@@ -102,13 +114,13 @@ impl Share {
         });
     }
 
-    /// New bytes arrived; `waited` is their waiting time, unless they came out of order, because repairs do not
-    /// wait.
-    pub(super) fn on_bytes(&mut self, now: Instant, bytes: u64, waited: Option<Waited>) {
+    /// New bytes arrived.
+    pub(super) fn on_bytes(&mut self, arrived: Arrived) {
+        let Arrived { now, bytes, waited, offer } = arrived;
         self.least_waited = waited.map_or(self.least_waited, |waited| self.least_waited.min(waited.time));
         if waited.is_some_and(|waited| waited.is_dry) {
             self.is_dry = true;
-            self.grow(now);
+            self.grow(now, offer);
         }
         let Some(started) = self.round_started else {
             self.round_started = Some(now);
@@ -127,8 +139,9 @@ impl Share {
         }
     }
 
-    /// The upstream had no request left to answer: the share doubles, at most once per round trip.
-    fn grow(&mut self, now: Instant) {
+    /// The upstream had no request left to answer: the share doubles, at most once per round trip, and is no less than
+    /// what the hop offers at the start: later a flow knows its share better than the hop does.
+    fn grow(&mut self, now: Instant, offer: Rate) {
         if now < self.grown_until {
             return;
         }
@@ -136,7 +149,8 @@ impl Share {
         let is_first = self.grown_until == Instant::ZERO;
         self.grown_until = now + self.path_time();
         let most = if is_first { self.first } else { self.most() };
-        self.size = self.size.max((2 * self.size).min(most));
+        let offered = if self.round < ROUNDS { offer.bytes_in(self.path_time()) } else { 0 };
+        self.size = self.size.max((2 * self.size).min(most)).max(offered.min(self.limit));
     }
 
     fn end_round(&mut self) {
@@ -182,6 +196,11 @@ impl Share {
         self.size.saturating_add(self.ahead).min(self.limit)
     }
 
+    /// The bytes that turned out to fill the path; `None` before a round trip was measured.
+    pub(super) fn learnt(&self) -> Option<u64> {
+        (self.round > 0).then_some(self.size)
+    }
+
     /// The bytes that the next Interest asks for.
     pub(super) fn step(&self) -> u64 {
         let packets = (self.size() / STEPS / self.payload).max(1);
@@ -213,7 +232,12 @@ mod tests {
 
     fn share(opening: u64) -> Share {
         let bounds = Bounds { limit: 16 << 20, ahead: 0, payload: PACKET, step: 12 * PACKET };
-        Share::new(bounds, opening, FIRST)
+        Share::new(bounds, Beginning { bytes: opening, alone: FIRST })
+    }
+
+    /// A packet of a flow whose hop offers nothing.
+    fn arrived(now: Instant, waited: Waited) -> Arrived {
+        Arrived { now, bytes: PACKET, waited: Some(waited), offer: Rate::ZERO }
     }
 
     /// A path of `rtt` that serves the flow at `rate` for `span`, with all that is asked for. Returns the last wait.
@@ -227,7 +251,7 @@ mod tests {
             // While the requests run out, exactly the requested bytes arrive.
             *now += if is_dry { rtt.scaled(PACKET, share.size()) } else { rate.time_for(PACKET) };
             share.on_rtt(rtt);
-            share.on_bytes(*now, PACKET, Some(Waited { time: wait, is_dry }));
+            share.on_bytes(arrived(*now, Waited { time: wait, is_dry }));
         }
         wait
     }
@@ -266,7 +290,7 @@ mod tests {
         let mut small = share(2 * PACKET);
         let mut usual = share(FIRST);
         for share in [&mut small, &mut usual] {
-            share.on_bytes(Instant::ZERO + ms(50), PACKET, Some(Waited::DRY));
+            share.on_bytes(arrived(Instant::ZERO + ms(50), Waited::DRY));
         }
         assert_eq!((small.size(), usual.size()), (4 * PACKET, FIRST));
     }
@@ -280,8 +304,32 @@ mod tests {
         for _ in 0..20 {
             now += ms(1_000);
             share.on_new_path();
-            share.on_bytes(now, PACKET, Some(Waited::DRY));
+            share.on_bytes(arrived(now, Waited::DRY));
         }
         assert!(share.size() <= MOST * before, "{} after {before}", share.size());
+    }
+
+    #[test]
+    fn a_dry_flow_that_begins_asks_for_what_its_hop_offers_at_most_once_per_round_trip() {
+        let (mut share, mut now) = (share(FIRST), Instant::ZERO + ms(600));
+        share.on_rtt(ms(600));
+        let dry = |now, mbps| Arrived { offer: Rate::from_mbps(mbps), ..arrived(now, Waited::DRY) };
+        share.on_bytes(dry(now, 20));
+        // 1.5 MB in 600 ms, and a quarter more for the deviation of the path's time.
+        assert!((1_500_000..2_000_000).contains(&share.size()), "{}", share.size());
+        let offered = share.size();
+        share.on_bytes(dry(now + ms(100), 200));
+        assert_eq!(share.size(), offered);
+        share.on_bytes(dry(now + ms(1_000), 200));
+        assert_eq!(share.size(), 16 << 20);
+
+        let mut experienced = self::share(FIRST);
+        for _ in 0..=ROUNDS {
+            now += ms(1_000);
+            experienced.on_rtt(ms(600));
+            experienced.on_bytes(arrived(now, Waited { time: ms(0), is_dry: false }));
+        }
+        experienced.on_bytes(dry(now, 200));
+        assert!(experienced.size() <= 2 * FIRST, "{}", experienced.size());
     }
 }

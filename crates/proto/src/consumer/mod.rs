@@ -237,7 +237,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let uplink = shared.uplinks.link(request.upstream.into(), id);
         shared.use_link(uplink);
         let carries = shared.uplinks.get(uplink).filter(|hop| hop.is_measured()).map(Requester::rate);
-        let alone = shared.neighbours[uplink.0 as usize].habit.first(now);
+        let Neighbour { flows: asked, habit } = shared.neighbours[uplink.0 as usize];
+        let alone = habit.first(now, asked);
         let bytes = if live.is_some() { 0 } else { shared.opening.begin(carries, alone) };
         let beginning = Beginning { bytes, alone };
         let flow = || Flow::new(now, &shared.config, uplink, (request, live), beginning, sink);

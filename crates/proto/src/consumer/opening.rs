@@ -32,9 +32,10 @@ impl Habit {
         *self = Self { bytes: bytes.saturating_mul(u64::from(flows)), noted_at: now };
     }
 
-    /// The bytes that a lone flow begins with.
-    pub(super) fn first(&self, now: Instant) -> u64 {
-        if now.since(self.noted_at) < REMEMBERED { self.bytes.max(FIRST) } else { FIRST }
+    /// The part of one of `flows` concurrent flows, that of a lone flow on an unknown path at least.
+    pub(super) fn first(&self, now: Instant, flows: u32) -> u64 {
+        let is_known = now.since(self.noted_at) < REMEMBERED;
+        if is_known { (self.bytes / u64::from(flows.max(1))).max(FIRST) } else { FIRST }
     }
 }
 
@@ -93,14 +94,15 @@ mod tests {
     #[test]
     fn a_lone_flow_begins_with_what_those_before_it_came_to_for_ten_minutes() {
         let (mut habit, at) = (Habit::default(), |seconds| Instant::ZERO + Duration::from_secs(seconds));
-        assert_eq!(habit.first(at(0)), FIRST);
+        assert_eq!(habit.first(at(0), 1), FIRST);
         habit.note(at(100), FIRST, 5);
-        let (soon, late) = (habit.first(at(699)), habit.first(at(700)));
+        let (soon, late) = (habit.first(at(699), 1), habit.first(at(700), 1));
         assert_eq!((soon, late), (5 * FIRST, FIRST));
+        assert_eq!([2, 1000].map(|flows| habit.first(at(699), flows)), [5 * FIRST / 2, FIRST]);
         let mut opening = Opening::default();
         let both = [opening.begin(None, soon), opening.begin(None, soon)];
         assert_eq!(both, [5 * FIRST, 5 * FIRST / 2]);
         habit.note(at(800), 1, 1);
-        assert_eq!(habit.first(at(800)), FIRST);
+        assert_eq!(habit.first(at(800), 1), FIRST);
     }
 }

@@ -1,7 +1,7 @@
 use crate::sys::heap;
 use starhop_proto::gateway::GatewayStats;
 
-/// State of a connection beside users' bytes: task, socket, stream; measured.
+/// State of a connection beside users' bytes: task, socket, stream. Idle ones that carried 100 bytes take 1.6 to 2.1 KiB.
 const STATE: u64 = 2 << 10;
 /// Bytes through the gateway that may leave enough unused memory behind to be worth a walk over the heap.
 const WORTH: u64 = 1 << 20;
@@ -30,7 +30,7 @@ impl Burst {
         }
     }
 
-    /// Whether there was a burst, and a pause of a heartbeat's length after it, until when `bytes` have gone through.
+    /// True once there was a burst and then a pause of a heartbeat's length. `bytes` have gone through so far.
     fn is_over(&mut self, bytes: u64) -> bool {
         self.beats += 1;
         let is_pause = std::mem::replace(&mut self.last, bytes) == bytes || self.beats >= PATIENCE;

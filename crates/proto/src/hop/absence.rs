@@ -31,7 +31,7 @@ impl Absence {
         }
     }
 
-    /// Whether a packet left its sender late enough to have found this node running. `answered` is the send time of the
+    /// True for a packet that left its sender late enough to have found this node running. `answered` is the send time of the
     /// Interest that it answers, plus the time since the sender had that.
     pub(super) fn is_over_for(&self, answered: Instant) -> bool {
         self.back.is_none_or(|back| answered > back)

@@ -1,21 +1,16 @@
-/// The most disjoint valid ranges that a block keeps; of more, the shortest is forgotten.
+/// The most disjoint ranges that are kept; of more, the shortest is forgotten.
 const MAX_RANGES: usize = 6;
 
-/// Which bytes of a block hold data: sorted, disjoint, non-adjacent `[start, end)`.
+/// Some of the bytes of a block: sorted, disjoint, non-adjacent `[start, end)`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Valid {
+pub(super) struct Bytes {
     ranges: [(u16, u16); MAX_RANGES],
     count: u8,
 }
 
-impl Valid {
+impl Bytes {
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    /// Offset after the last valid byte.
-    pub(super) fn end(&self) -> usize {
-        self.count.checked_sub(1).map_or(0, |last| usize::from(self.ranges[usize::from(last)].1))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
@@ -44,7 +39,8 @@ impl Valid {
         self.mark(at, end);
     }
 
-    fn mark(&mut self, mut start: usize, mut end: usize) {
+    /// Adds the bytes from `start` to `end`.
+    pub(super) fn mark(&mut self, mut start: usize, mut end: usize) {
         // In order, the new bytes prolong the last range: the common case.
         if let Some(last) = self.ranges[..usize::from(self.count)].last_mut()
             && usize::from(last.1) == start

@@ -3,7 +3,7 @@
 //! Data lies in blocks of 4096 bytes (LEOTP section IV.A), found by (flow, block number) in O(1) and evicted
 //! least recently used first. The memory is bounded by configuration and, once used, never given back.
 //!
-//! Written bytes wait to be read, that is, sent. [`Cache::make_room`] evicts no block whose last bytes nobody has read
+//! Written bytes wait to be read, that is, sent. [`Cache::make_room`] evicts no block with bytes that nobody has read
 //! and whose owner says that it is waited for: rather the new bytes find no place. [`Cache::insert`] by itself passes
 //! such a block over once. So bytes that were sent make room for those in transit.
 
@@ -13,7 +13,7 @@ use crate::name::{ByteRange, FlowId};
 use crate::table::{Slot, Table};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use block::Valid;
+use block::Bytes;
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
@@ -27,11 +27,11 @@ const NONE: Slot = Slot(u32::MAX);
 struct Block {
     bytes: Box<[u8; BLOCK as usize]>,
     /// Which of the bytes were written. Set after the bytes are in place, never before.
-    valid: Valid,
+    valid: Bytes,
     /// The valid bytes were verified.
     is_verified: bool,
-    /// Its last bytes were not read since they were written, nor was it passed over for that.
-    is_unread: bool,
+    /// Those that nobody has read since they were written; none once the block was passed over for them.
+    unread: Bytes,
     newer: Slot,
     older: Slot,
 }
@@ -44,7 +44,7 @@ pub struct Cache {
     newest: Slot,
     oldest: Slot,
     capacity: usize,
-    /// Blocks whose last bytes nobody has read.
+    /// Blocks with bytes that nobody has read.
     unread: usize,
     /// The block written last and the one read last: packets are shorter than blocks and come in order, so
     /// two look-ups of three end here.
@@ -78,7 +78,7 @@ impl Cache {
         self.capacity as u64 * BLOCK
     }
 
-    /// Bytes of memory in use for blocks whose last bytes nobody has read.
+    /// Bytes of memory in use for blocks with bytes that nobody has read.
     pub fn unread_bytes(&self) -> u64 {
         self.unread as u64 * BLOCK
     }
@@ -102,7 +102,7 @@ impl Cache {
         while self.blocks.len() + missing > self.capacity {
             let Some(oldest) = self.blocks.get(self.oldest).filter(|_| looks > 0) else { return false };
             looks -= 1;
-            let is_kept = oldest.is_unread
+            let is_kept = !oldest.unread.is_empty()
                 && self
                     .blocks
                     .key(self.oldest)
@@ -121,9 +121,13 @@ impl Cache {
             let (piece, tail) = rest.split_at(rest.len().min(BLOCK as usize - within));
             let slot = self.block_for((flow, at / BLOCK));
             if let Some(block) = self.blocks.get_mut(slot) {
-                block.is_verified &= block.valid.contains(within, within + piece.len());
-                block.valid.write(&mut block.bytes[..], within, piece);
-                self.unread += usize::from(!core::mem::replace(&mut block.is_unread, true));
+                let end = within + piece.len();
+                if !block.valid.contains(within, end) {
+                    block.is_verified = false;
+                    block.valid.write(&mut block.bytes[..], within, piece);
+                    self.unread += usize::from(block.unread.is_empty());
+                    block.unread.mark(within, end);
+                }
             }
             at += piece.len() as u64;
             rest = tail;
@@ -167,9 +171,9 @@ impl Cache {
                 return false;
             };
             out.extend_from_slice(&block.bytes[within..within + len]);
-            if block.is_unread && block.valid.end() <= within + len {
-                block.is_unread = false;
-                self.unread -= 1;
+            if !block.unread.is_empty() {
+                block.unread.remove(within, within + len);
+                self.unread -= usize::from(block.unread.is_empty());
             }
             at += len as u64;
             if let Some(slot) = slot {
@@ -233,9 +237,9 @@ impl Cache {
         let spare = &mut self.spare;
         let slot = self.blocks.find_or_insert(key, || Block {
             bytes: spare.pop().unwrap_or_else(|| Box::new([0; BLOCK as usize])),
-            valid: Valid::default(),
+            valid: Bytes::default(),
             is_verified: false,
-            is_unread: false,
+            unread: Bytes::default(),
             newer: NONE,
             older: NONE,
         });
@@ -252,8 +256,8 @@ impl Cache {
 
     /// Evicts the oldest block, but those that are passed over. Each write lets a block be passed over once.
     fn evict_oldest(&mut self) {
-        while let Some(oldest) = self.blocks.get_mut(self.oldest).filter(|oldest| oldest.is_unread) {
-            oldest.is_unread = false;
+        while let Some(oldest) = self.blocks.get_mut(self.oldest).filter(|oldest| !oldest.unread.is_empty()) {
+            oldest.unread = Bytes::default();
             self.unread -= 1;
             self.touch(self.oldest);
         }
@@ -265,7 +269,7 @@ impl Cache {
         self.last_written = self.last_written.filter(|&(_, last)| last != slot);
         self.last_read = self.last_read.filter(|&(_, last)| last != slot);
         if let Some(block) = self.blocks.remove(slot) {
-            self.unread -= usize::from(block.is_unread);
+            self.unread -= usize::from(!block.unread.is_empty());
             self.spare.push(block.bytes);
         }
     }
@@ -350,6 +354,21 @@ mod tests {
             lasted = if here.is_empty() { lasted } else { number };
         }
         assert_eq!(lasted, 6, "twice as long as a sent block");
+    }
+
+    #[test]
+    fn a_hole_that_was_filled_and_read_leaves_nothing_unread() {
+        let mut cache = Cache::new(1 << 20, 1);
+        let (first, lost, last) =
+            (ByteRange::new(0, 1_350), ByteRange::new(1_350, 2_700), ByteRange::new(2_700, 4_050));
+        for piece in [first, last, lost] {
+            cache.insert(FLOW, piece.start, &[1; 1_350]);
+            assert_eq!(cache.unread_bytes(), BLOCK);
+            assert!(cache.read(FLOW, piece, &mut Vec::new()));
+            assert_eq!(cache.unread_bytes(), 0, "{piece:?}");
+        }
+        cache.insert(FLOW, lost.start, &[1; 1_350]);
+        assert_eq!(cache.unread_bytes(), 0, "a copy is nothing new");
     }
 
     #[test]

@@ -492,6 +492,13 @@ impl Downlinks {
         self.queued
     }
 
+    /// The most memory that the bytes in the queues of all hops can take in blocks of `block` bytes, of which a queue may fill
+    /// its first and its last in part.
+    pub fn most_held_bytes(&self, block: u64) -> u64 {
+        let busy = self.links.iter().map(|(_, responder)| responder.scheduler.busy_queues() as u64);
+        self.queued + 2 * block * busy.sum::<u64>()
+    }
+
     /// Neighbours that wait for bytes.
     pub fn waiting(&self) -> usize {
         self.links.iter().filter(|(_, responder)| responder.outstanding() > 0).count()

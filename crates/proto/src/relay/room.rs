@@ -2,6 +2,7 @@
 
 use super::Relay;
 use super::flow::Flow;
+use crate::cache::BLOCK;
 use crate::hop::{Downlinks, Requester};
 use crate::name::{ByteRange, FlowId};
 use crate::table::{Slot, Table};
@@ -108,6 +109,9 @@ impl<C: Suite> Relay<C> {
         }
         let hop_rtt = self.uplinks.hop_rtt(link);
         if self.room.is_due(now, hop_rtt) {
+            // Bytes whose asker has gone stay unread, and hold up nobody.
+            let held = filling.held.min(self.downlinks.most_held_bytes(BLOCK));
+            let filling = Filling { held, ..filling };
             let Limit { rate, kept } = self.room.review(now, filling, hop_rtt);
             self.uplinks.limit_to_room(rate, kept);
             self.room.neighbours = self.downlinks.waiting() as u64;

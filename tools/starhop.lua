@@ -22,7 +22,9 @@ local PARITY_HEADER = 12
 local FLAG_TOKEN = 4
 local FLAG_CODE = 8
 local NEWS_TOKEN = 1
-local SEAL = 16
+local NEWS_NOT_NOW = 2
+local NEWS_KEY = 3
+local SEAL = 17
 local TAG = 16
 local UNBOUNDED = 0xffff
 -- Bytes of a varint by its two leading bits.
@@ -43,6 +45,7 @@ f.time = ProtoField.uint24("starhop.time", "Time (µs)")
 f.echo = ProtoField.uint24("starhop.echo", "Echo (µs)")
 f.flow = ProtoField.bytes("starhop.flow", "Flow id")
 f.turn = ProtoField.uint16("starhop.turn", "Turn")
+f.key = ProtoField.bytes("starhop.key", "Answerer's ephemeral key")
 f.token = ProtoField.uint32("starhop.token", "Token", base.HEX)
 f.every = ProtoField.uint8("starhop.code.every", "Packets per Parity packet")
 f.overlap = ProtoField.uint8("starhop.code.overlap", "Parity packets that cover a packet")
@@ -65,6 +68,8 @@ f.payload_length = ProtoField.uint32("starhop.payload_length", "Payload length")
 f.algorithm = ProtoField.uint8("starhop.seal.algorithm", "Algorithm", base.DEC, ALGORITHMS, 0x30)
 f.direction = ProtoField.uint8("starhop.seal.direction", "Direction", base.DEC, DIRECTIONS, 0x40)
 f.hint = ProtoField.uint8("starhop.seal.hint", "Key hint", base.DEC, nil, 0x0f)
+f.exchange_asker = ProtoField.uint8("starhop.seal.asker", "Asker's ephemeral key", base.DEC, nil, 0xf0)
+f.exchange_answerer = ProtoField.uint8("starhop.seal.answerer", "Answerer's ephemeral key", base.DEC, nil, 0x0f)
 f.boot = ProtoField.bytes("starhop.seal.boot", "Boot id")
 f.link = ProtoField.uint16("starhop.seal.link", "Link")
 f.epoch = ProtoField.uint16("starhop.seal.epoch", "Epoch (4 s)")
@@ -162,7 +167,13 @@ local function data(buffer, tree, reported)
 end
 
 local function notice(buffer, tree)
-    if bit.band(buffer(0, 1):uint(), 0x0f) ~= NEWS_TOKEN then return add_range(tree, buffer, HEADER) end
+    local news = bit.band(buffer(0, 1):uint(), 0x0f)
+    if news == NEWS_NOT_NOW and buffer:len() >= HEADER + 3 then return "not now" end
+    if news == NEWS_KEY and buffer:len() >= HEADER + 33 then
+        tree:add(f.key, buffer(HEADER + 1, 32))
+        return string.format("key %d", buffer(HEADER, 1):uint())
+    end
+    if news ~= NEWS_TOKEN then return add_range(tree, buffer, HEADER) end
     if buffer:len() < HEADER + 4 then return nil end
     tree:add(f.token, buffer(HEADER, 4))
     return "token"
@@ -217,15 +228,17 @@ local function sealed(buffer, tree, pinfo)
     tree:add(f.direction, buffer(0, 1))
     tree:add(f.algorithm, buffer(0, 1))
     tree:add(f.hint, buffer(0, 1))
-    tree:add(f.boot, buffer(1, 8))
-    tree:add(f.link, buffer(9, 2))
-    tree:add(f.epoch, buffer(11, 2))
-    tree:add(f.nonce, buffer(13, 3))
+    tree:add(f.exchange_asker, buffer(1, 1))
+    tree:add(f.exchange_answerer, buffer(1, 1))
+    tree:add(f.boot, buffer(2, 8))
+    tree:add(f.link, buffer(10, 2))
+    tree:add(f.epoch, buffer(12, 2))
+    tree:add(f.nonce, buffer(14, 3))
     local length = buffer:len() - SEAL - TAG
     tree:add(f.sealed, buffer(SEAL, length))
     tree:add(f.tag, buffer(SEAL + length, TAG))
-    local boot = tostring(buffer(1, 4):bytes()):lower()
-    pinfo.cols.info = string.format("sealed %d by %s, %d bytes", buffer(13, 3):uint(), boot, length)
+    local boot = tostring(buffer(2, 4):bytes()):lower()
+    pinfo.cols.info = string.format("sealed %d by %s, %d bytes", buffer(14, 3):uint(), boot, length)
     return true
 end
 

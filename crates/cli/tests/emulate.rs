@@ -173,10 +173,6 @@ mod tools {
         let scenario = Scenario::chain(2, "20Mbit", "5ms", "2%").file("starhop", 500_000);
         let run = scenario.emulate(&["--pcap", "captures"]);
         assert!(run.is_whole(), "{}", run.document);
-        // The emulator itself has the key, so it knows which packets its links lost. A repair takes a hopRTT of 10
-        // ms and a look.
-        let recovery = run.document["flows"][0]["recovery_ms"]["mean"].as_f64().unwrap_or(f64::NAN);
-        assert!((5.0..100.0).contains(&recovery), "{recovery} ms");
         let Some(rows) = decoded(&run, &SEAL_FIELDS) else { return };
         let sealed = rows.iter().filter(|row| !row[1].is_empty()).count();
         assert!(sealed > 2 * 350, "{sealed} sealed packets at both ends, of {}", rows.len());

@@ -193,6 +193,17 @@ fn a_relay_that_loses_all_of_its_first_packets_is_sent_more() {
     run("", 18, &switching_while_relays_restart);
 }
 
+/// Nodes draw new ephemeral keys after a minute of a transfer that takes 75 s, while packets are lost and a relay
+/// that has agreed on them is replaced.
+#[test]
+fn keys_change_each_minute_while_packets_are_lost_and_a_relay_is_replaced() {
+    let slow = CHAIN.replace("16Mbit", "200kbit").replace("0.5%", "1%");
+    each_seed(|times| {
+        let at = times.between(55_000, 70_000);
+        (slow.clone(), event(at, "crash = \"r1\"") + &event(at + 20, "restart = \"r1\""))
+    });
+}
+
 #[test]
 fn the_path_may_be_away() {
     chain(|times| {

@@ -431,7 +431,10 @@ fn a_recording_that_is_played_back_makes_nobody_send() {
         assert_eq!(after - before, 0, "after {pause:?}");
     }
     let stats = world.relay.suite().stats();
-    assert!(stats.replayed >= 4000 && stats.untimely > 1000, "{stats:?}");
+    assert!(stats.replayed >= 4000, "{stats:?}");
+    // Requests are told from forgeries however old they are. The keys of old replies are gone.
+    let requests = tape.iter().filter(|(_, from, to, _)| (*from, *to) == (CLIENT, RELAY)).count() as u64;
+    assert!(requests > 100 && stats.untimely >= 2 * requests, "{requests} requests; {stats:?}");
 }
 
 /// Plays the requests to the relay that are on the tape, at `at`, from an address of the attacker. The relay may ask
@@ -457,7 +460,8 @@ fn play_to_the_relay_in_vain(world: &mut World, domains: &Domains, at: Instant) 
         let header = asker.and_then(|bytes| SealHeader::parse(bytes)).expect("a sealed packet");
         let epoch = WallClock::new(START, UNIX).epoch(*at);
         let mut bytes = bytes.clone();
-        let packet = starhop_proto::security::witness(&mut witness, epoch, &[header.sender], &mut bytes);
+        let packet =
+            starhop_proto::security::witness(&mut witness, None, epoch, &[header.sender], &mut bytes);
         let packet = packet.map(Packet::parse);
         assert!(
             matches!(packet, Some(Ok(Packet::Notice(Notice { news: News::Token(_), .. })))),
@@ -864,13 +868,13 @@ fn senders_without_end_fill_neither_the_memory_nor_the_place_of_others() {
 }
 
 #[test]
-fn a_sealed_packet_costs_at_most_60_bytes_above_udp() {
+fn a_sealed_packet_costs_at_most_61_bytes_above_udp() {
     let domains = Domains::new();
     let mut suite = seal(&domains.ours, START, 0);
     let far = data((1 << 38) - 2000, 1350);
     let bytes = sealed(&mut suite, START, RELAY, far);
-    assert_eq!(bytes.len(), 1350 + 60);
-    assert_eq!(suite.overhead(), 32);
+    assert_eq!(bytes.len(), 1350 + 61);
+    assert_eq!(suite.overhead(), 33);
 }
 
 /// A holder of the keys can read a capture, hours later and as often as it likes; a holder of other keys cannot.
@@ -886,7 +890,7 @@ fn a_witness_with_the_keys_reads_what_passes_by() {
         let epoch = WallClock::new(START, UNIX).epoch(at);
         let read = |file: &KeyFile| {
             let mut datagram = bytes.clone();
-            witness(&mut Keys::domain(file), epoch, &[Incarnation::default(), asker], &mut datagram)
+            witness(&mut Keys::domain(file), None, epoch, &[Incarnation::default(), asker], &mut datagram)
                 .map(<[u8]>::to_vec)
         };
         assert_eq!(read(&domains.ours).as_ref(), Some(&plain), "{hours} h later");

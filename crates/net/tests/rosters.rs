@@ -4,7 +4,7 @@ use starhop_net::security::{KeyFile, Keys, Kind, Member, Roster};
 use starhop_proto::name::FlowId;
 use starhop_proto::peer::{Addressee, Face, Peer, Refusal};
 use starhop_proto::rng::Rng;
-use starhop_proto::security::{EPOCH, Limits, Seal, SealHeader, WallClock};
+use starhop_proto::security::{EPOCH, HEADER_LEN, Limits, Seal, SealHeader, WallClock};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{Interest, News, Notice, Suite};
@@ -143,13 +143,13 @@ fn forgeries(seed: u64, boot: impl Fn(u64) -> u64, hint: impl Fn(u64) -> u8) -> 
     let mut rng = Rng::new(seed);
     let epoch = WallClock::new(START, UNIX).epoch(START) as u16;
     let forged = |_| {
-        let mut out = vec![0; 16];
+        let mut out = vec![0; HEADER_LEN];
         let random = rng.next_u64();
         let mut header = real_header();
         header.sender.boot = boot(random);
         (header.hint, header.epoch, header.counter) = (hint(random), epoch, (random >> 40) as u32);
         out.copy_from_slice(&header.emit());
-        out.extend((0..1362).map(|_| rng.next_u64() as u8));
+        out.extend((HEADER_LEN..1378).map(|_| rng.next_u64() as u8));
         out
     };
     (0..2000).map(forged).collect()

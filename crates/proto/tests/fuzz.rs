@@ -13,7 +13,7 @@ use starhop_proto::peer::{Addressee, Face, Incarnation, Member};
 use starhop_proto::producer::{Lookup, Producer, Source};
 use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
 use starhop_proto::security::{
-    Algorithm, HEADER_LEN, Keyring, Limits, Seal, SealHeader, SealKey, Sealing, TAG_LEN, WallClock,
+    Algorithm, HEADER_LEN, Keyring, Limits, Public, Seal, SealHeader, SealKey, Sealing, TAG_LEN, WallClock,
 };
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
@@ -265,6 +265,20 @@ struct ToyKey(u64);
 
 impl Keyring for ToyKeys {
     type Key = ToyKey;
+    type Ephemeral = ();
+    type Agreed = ();
+
+    fn ephemeral(&mut self) -> Option<((), Public)> {
+        None
+    }
+
+    fn agree_asking(&mut self, _: SocketAddr, _: (&(), &Public), _: Option<&Public>) -> Option<()> {
+        None
+    }
+
+    fn agree_answering(&mut self, _: Option<(&(), &Public)>, _: &Public) -> Option<()> {
+        None
+    }
 
     fn boot_id(&mut self) -> u64 {
         // Every start of every node has another one.
@@ -272,12 +286,24 @@ impl Keyring for ToyKeys {
         self.0
     }
 
-    fn sealing(&mut self, _to: &Addressee, sender: Incarnation, epoch: u64) -> Option<Sealing<ToyKey>> {
+    fn sealing(
+        &mut self,
+        _to: &Addressee,
+        sender: Incarnation,
+        epoch: u64,
+        _agreed: Option<&()>,
+    ) -> Option<Sealing<ToyKey>> {
         let key = ToyKey(sender.boot ^ u64::from(sender.link) << 48 ^ epoch << 20);
         Some(Sealing { algorithm: Algorithm::Aes128Gcm, hint: 1, key, is_trial: false })
     }
 
-    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<(ToyKey, Member)> {
+    fn opening(
+        &mut self,
+        header: &SealHeader,
+        epoch: u64,
+        _agreed: Option<&()>,
+        nth: usize,
+    ) -> Option<(ToyKey, Member)> {
         let fits = nth == 0 && header.hint == 1 && header.algorithm == Algorithm::Aes128Gcm;
         let key = || ToyKey(header.sender.boot ^ u64::from(header.sender.link) << 48 ^ epoch << 20);
         fits.then(|| (key(), Member::default()))

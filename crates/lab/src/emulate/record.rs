@@ -154,7 +154,7 @@ pub(super) fn lost_bytes(
 ) -> Option<Event> {
     let mut datagram = datagram_of(packet)?.to_vec();
     let opened = match seals {
-        Some(seals) => witness(&mut seals.keys, seals.epoch, &seals.askers, &mut datagram)?,
+        Some(seals) => witness(&mut seals.keys, None, seals.epoch, &seals.askers, &mut datagram)?,
         None => datagram.get(..datagram.len().checked_sub(Plain::TRAILER)?)?,
     };
     let Ok(Packet::Data(data, payload)) = Packet::parse(opened) else { return None };

@@ -1,19 +1,20 @@
 //! From secrets to the keys of packets.
 
 use super::aead::AeadKey;
+use super::exchange::{Agreed, Ephemeral, Pair};
 use super::keyfile::{KeyFile, Kind, hint_of};
 use super::roster::{Roster, RosterError};
 use super::secret::{Secret, fill_random};
 use super::{hex, unhex};
-use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use starhop_proto::peer::{Addressee, Incarnation, Member as MemberId};
-use starhop_proto::security::{Algorithm, Keyring, SealHeader, Sealing};
+use starhop_proto::security::{Algorithm, Direction, Keyring, Public, SealHeader, Sealing};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 const DOMAIN_CONTEXT: &str = "starhop 2026 hop seal, domain v1";
 const PAIR_CONTEXT: &str = "starhop 2026 hop seal, pairwise v1";
+const EXCHANGE_CONTEXT: &str = "starhop 2026 hop seal, exchange v1";
 const TAG_CONTEXT: &str = "starhop 2026 public key tag v1";
 
 const MEMBER_CONTEXT: &str = "starhop 2026 member id v1";
@@ -38,9 +39,9 @@ enum Mode {
 
 /// A secret from which the keys of senders are derived.
 #[derive(Debug)]
-struct Root {
+pub(super) struct Root {
     secret: Secret,
-    hint: u8,
+    pub(super) hint: u8,
 }
 
 /// One neighbour per secret.
@@ -48,6 +49,10 @@ struct Root {
 struct Pairwise {
     /// Leads others to this node's public key.
     tag: u16,
+    /// The key pair that seals.
+    own: Pair,
+    /// The public keys of others.
+    publics: BTreeMap<MemberId, Vec<Public>>,
     outgoing: BTreeMap<MemberId, Towards>,
     /// Senders by the tags of their keys, so that the roster's length does not slow packets down.
     incoming: BTreeMap<u16, Vec<From>>,
@@ -93,8 +98,16 @@ impl Root {
         Self { hint: hint_of(&secret), secret }
     }
 
+    /// The secret of replies by this one and an exchange of ephemeral keys with the owner of the static key `tag`.
+    pub(super) fn after(&self, agreed: &Agreed, tag: Option<u16>) -> Option<Self> {
+        let mut input = Zeroizing::new([0; 32 + Agreed::LEN]);
+        input[..32].copy_from_slice(self.secret.bytes());
+        agreed.write(tag, &mut input[32..])?;
+        Some(Self { secret: Secret::new(blake3::derive_key(EXCHANGE_CONTEXT, &*input)), hint: self.hint })
+    }
+
     /// The key of `sender` in `epoch`.
-    fn key(&self, algorithm: Algorithm, sender: Incarnation, epoch: u64) -> Option<AeadKey> {
+    pub(super) fn key(&self, algorithm: Algorithm, sender: Incarnation, epoch: u64) -> Option<AeadKey> {
         let mut input = [0; 19];
         input[..8].copy_from_slice(&sender.boot.to_be_bytes());
         input[8..10].copy_from_slice(&sender.link.to_be_bytes());
@@ -133,7 +146,8 @@ impl Keys {
     /// The node is not on the roster, or a public key of the roster is invalid.
     pub fn pairwise(file: &KeyFile, roster: &Roster) -> Result<Self, RosterError> {
         let own: Vec<_> = file.keys.iter().filter_map(|live| Pair::new(&live.secret)).collect();
-        let Some(sealing) = own.get(file.sealing) else {
+        let again = file.keys.get(file.sealing).and_then(|live| Pair::new(&live.secret));
+        let Some((sealing, again)) = own.get(file.sealing).zip(again) else {
             return Err(RosterError::NotAMember { public: "of no use".to_owned() });
         };
         let mine = |member: &&super::Member| member.public.iter().any(|key| *key == hex(&sealing.public));
@@ -142,6 +156,8 @@ impl Keys {
         }
         let mut pairwise = Pairwise {
             tag: tag_of(&sealing.public),
+            own: again,
+            publics: BTreeMap::new(),
             outgoing: BTreeMap::new(),
             incoming: BTreeMap::new(),
             listed: BTreeMap::new(),
@@ -170,29 +186,12 @@ impl Keys {
     }
 }
 
-/// An X25519 key pair.
-struct Pair {
-    private: PrivateKey,
-    public: [u8; 32],
-}
-
 impl Pair {
-    fn new(secret: &Secret) -> Option<Self> {
-        let private = PrivateKey::from_private_key(&X25519, secret.bytes()).ok()?;
-        let public = private.compute_public_key().ok()?.as_ref().try_into().ok()?;
-        Some(Self { private, public })
-    }
-
     /// The secret with which `from` seals for `to`; one of them is this node, and the other is `theirs`.
-    fn root(&self, theirs: &[u8; 32], from: &[u8; 32], to: &[u8; 32]) -> Option<Root> {
-        let theirs = UnparsedPublicKey::new(&X25519, theirs);
-        agree(&self.private, theirs, (), |shared| {
-            let mut input = [shared, from, to].concat();
-            let secret = Secret::new(blake3::derive_key(PAIR_CONTEXT, &input));
-            input.zeroize();
-            Ok(Root::new(secret))
-        })
-        .ok()
+    pub(super) fn root(&self, theirs: &[u8; 32], from: &[u8; 32], to: &[u8; 32]) -> Option<Root> {
+        let shared = self.agree(theirs)?;
+        let input = Zeroizing::new([&shared.bytes()[..], from, to].concat());
+        Some(Root::new(Secret::new(blake3::derive_key(PAIR_CONTEXT, &input))))
     }
 }
 
@@ -212,7 +211,7 @@ impl KeyFile {
     }
 }
 
-fn tag_of(public: &[u8; 32]) -> u16 {
+pub(super) fn tag_of(public: &[u8; 32]) -> u16 {
     let id = blake3::derive_key(TAG_CONTEXT, public);
     u16::from_be_bytes([id[0], id[1]])
 }
@@ -232,6 +231,7 @@ impl Pairwise {
                 }
             }
         }
+        self.publics.insert(id, publics);
         let addresses = member.address.as_ref().and_then(|address| address.to_socket_addrs().ok());
         self.listed.extend(addresses.into_iter().flatten().flat_map(both_forms).map(|at| (at, id)));
     }
@@ -258,6 +258,37 @@ fn both_forms(address: SocketAddr) -> Vec<SocketAddr> {
 
 impl Keyring for Keys {
     type Key = AeadKey;
+    type Ephemeral = Ephemeral;
+    type Agreed = Agreed;
+
+    fn ephemeral(&mut self) -> Option<(Ephemeral, Public)> {
+        Ephemeral::new()
+    }
+
+    fn agree_asking(
+        &mut self,
+        remote: SocketAddr,
+        ours: (&Ephemeral, &Public),
+        theirs: Option<&Public>,
+    ) -> Option<Agreed> {
+        let statics = match &self.mode {
+            Mode::Domain { .. } => None,
+            Mode::Pairwise(pairwise) => Some(pairwise.publics.get(pairwise.listed.get(&remote)?)?.as_slice()),
+        };
+        Agreed::of_asker(ours, theirs, statics)
+    }
+
+    fn agree_answering(&mut self, ours: Option<(&Ephemeral, &Public)>, theirs: &Public) -> Option<Agreed> {
+        let own = match &self.mode {
+            Mode::Domain { .. } => None,
+            Mode::Pairwise(pairwise) => Some(&pairwise.own),
+        };
+        Agreed::of_answerer(ours, theirs, own)
+    }
+
+    fn agrees_alone(&self) -> bool {
+        matches!(self.mode, Mode::Pairwise(_))
+    }
 
     fn boot_id(&mut self) -> u64 {
         let mut bytes = [0; 8];
@@ -279,8 +310,21 @@ impl Keyring for Keys {
         }
     }
 
-    fn sealing(&mut self, to: &Addressee, sender: Incarnation, epoch: u64) -> Option<Sealing<AeadKey>> {
+    fn sealing(
+        &mut self,
+        to: &Addressee,
+        sender: Incarnation,
+        epoch: u64,
+        agreed: Option<&Agreed>,
+    ) -> Option<Sealing<AeadKey>> {
         let algorithm = self.algorithm;
+        let is_request = matches!(to, Addressee::Asked(_));
+        let tag = match &self.mode {
+            Mode::Domain { .. } => None,
+            // A thief of the asker's key must not be able to answer it as this node.
+            Mode::Pairwise(_) if !is_request && agreed.is_none() => return None,
+            Mode::Pairwise(pairwise) => Some(pairwise.tag),
+        };
         let (root, is_trial) = match &mut self.mode {
             Mode::Domain { roots, sealing } => (roots.get(*sealing)?, false),
             Mode::Pairwise(pairwise) => {
@@ -291,7 +335,12 @@ impl Keyring for Keys {
                 pairwise.outgoing.get_mut(member)?.root(epoch)?
             }
         };
-        Some(Sealing { algorithm, hint: root.hint, key: root.key(algorithm, sender, epoch)?, is_trial })
+        let hint = root.hint;
+        let key = match agreed.filter(|_| !is_request) {
+            Some(agreed) => root.after(agreed, tag)?.key(algorithm, sender, epoch)?,
+            None => root.key(algorithm, sender, epoch)?,
+        };
+        Some(Sealing { algorithm, hint, key, is_trial })
     }
 
     fn heard(&mut self, member: MemberId, sender: Incarnation, epoch: u64) -> bool {
@@ -311,7 +360,18 @@ impl Keyring for Keys {
         }
     }
 
-    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<(AeadKey, MemberId)> {
+    fn opening(
+        &mut self,
+        header: &SealHeader,
+        epoch: u64,
+        agreed: Option<&Agreed>,
+        nth: usize,
+    ) -> Option<(AeadKey, MemberId)> {
+        let tag = match &self.mode {
+            Mode::Domain { .. } => None,
+            Mode::Pairwise(_) if header.direction == Direction::Reply && agreed.is_none() => return None,
+            Mode::Pairwise(_) => Some((header.sender.boot >> 48) as u16),
+        };
         let (root, member) = match &self.mode {
             Mode::Domain { roots, .. } => {
                 (roots.iter().filter(|root| root.hint == header.hint).nth(nth)?, MemberId::default())
@@ -321,7 +381,11 @@ impl Keyring for Keys {
                 (&found.root, found.member)
             }
         };
-        Some((root.key(header.algorithm, header.sender, epoch)?, member))
+        let key = match agreed {
+            Some(agreed) => root.after(agreed, tag)?.key(header.algorithm, header.sender, epoch)?,
+            None => root.key(header.algorithm, header.sender, epoch)?,
+        };
+        Some((key, member))
     }
 
     fn owner(&self, remote: SocketAddr) -> Option<MemberId> {

@@ -7,6 +7,7 @@
 mod aead;
 mod bond;
 mod credential;
+mod exchange;
 mod floor;
 mod freshness;
 mod keyfile;

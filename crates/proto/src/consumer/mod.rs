@@ -493,6 +493,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             return;
         };
         let range = match notice.news {
+            News::Key(_) => return,
             News::Token(token) => return self.prove(link, notice.flow, token),
             News::NotNow(not_now) => {
                 let is_asked = |slot: &Slot| self.flows.get(*slot).is_some_and(|flow| flow.uplink == link);

@@ -37,7 +37,7 @@ use crate::rng::Rng;
 use crate::security::{NONCE_LEN, SealKey, TAG_LEN};
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
-use crate::wire::{Packet, Plain, Suite};
+use crate::wire::{AnswererKey, Packet, Plain, Suite};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -260,6 +260,8 @@ struct Inside {
     is_young: bool,
     /// A sender that has just shown where it is.
     settled: Option<Sender>,
+    /// The key to tell the neighbour that a role hears now.
+    introduction: Option<AnswererKey>,
 }
 
 impl Suite for Inside {
@@ -287,6 +289,10 @@ impl Suite for Inside {
 
     fn is_young(&self) -> bool {
         self.is_young
+    }
+
+    fn introduction(&mut self, _: Instant, _: &Sender) -> Option<AnswererKey> {
+        self.introduction.take()
     }
 
     fn settle(&mut self, peer: &Sender) {
@@ -334,8 +340,14 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         seed: u64,
     ) -> Self {
         let mut rng = Rng::new(seed);
-        let inside =
-            Inside { overhead: suite.overhead(), to: None, token: None, is_young: false, settled: None };
+        let inside = Inside {
+            overhead: suite.overhead(),
+            to: None,
+            token: None,
+            is_young: false,
+            settled: None,
+            introduction: None,
+        };
         let mut this = Self {
             suite,
             settings,
@@ -615,6 +627,7 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
                 let token = self.suite.token(face.remote);
                 let inside = self.producer.suite_mut();
                 (inside.token, inside.is_young) = (token, self.suite.is_young());
+                inside.introduction = self.suite.introduction(now, &peer);
                 self.producer.handle_packet(now, peer, &packet, len);
                 self.on_hellos(now, face.remote);
                 if let Packet::Interest(interest) = packet {

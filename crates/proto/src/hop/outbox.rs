@@ -280,6 +280,7 @@ pub fn emit_answer<C: Suite>(
     let payload = match control {
         Control::Hello { .. } => About::MAX_LEN,
         Control::Probe { question, .. } => question.answer_len() as u64,
+        Control::Notice { news: News::Key(_), .. } => Notice::KEY_LEN,
         _ => 0,
     };
     let len = DataHeader::MAX_USUAL_LEN.max(Notice::USUAL_LEN) + payload + suite.overhead() as u64;
@@ -293,7 +294,7 @@ pub fn emit_answer<C: Suite>(
     let to = Addressee::Asker(responder.peer);
     let is_uncounted = matches!(
         control,
-        Control::Notice { news: News::Token(_) | News::NotNow(_), .. }
+        Control::Notice { news: News::Token(_) | News::NotNow(_) | News::Key(_), .. }
             | Control::Hello { .. }
             | Control::Probe { .. }
     );

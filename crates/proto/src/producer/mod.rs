@@ -217,6 +217,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
         if let Some(token) = token {
             self.outbox.push(Control::Notice { link, flow: interest.flow, news: News::Token(token) });
         }
+        if let Some(key) = self.suite.introduction(now, &asking.peer) {
+            self.outbox.push(Control::Notice { link, flow: interest.flow, news: News::Key(key) });
+        }
         if interest.ranges.is_empty() {
             self.on_feedback(now, link, interest);
             return;

@@ -62,10 +62,12 @@ impl<C: Suite> Interceptor<C> {
         opened.clear();
         opened.extend_from_slice(datagram);
         let verdict = match self.relay.suite_mut().open(now, face, &mut opened) {
-            Ok(Opened { peer, packet }) => match self.relay.handle_packet(now, peer, packet) {
-                Taken::Yes => Verdict::Taken,
-                Taken::No => Verdict::PassedOn,
-            },
+            Ok(Opened { peer, packet }) => {
+                match self.relay.handle_packet(now, peer, packet, datagram.len()) {
+                    Taken::Yes => Verdict::Taken,
+                    Taken::No => Verdict::PassedOn,
+                }
+            }
             Err(Refusal::Replayed) => Verdict::Ended,
             // Of another domain, sealed with a key of two nodes only, from before this relay was there, or for
             // another node.

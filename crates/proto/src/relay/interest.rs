@@ -88,6 +88,9 @@ impl<C: Suite> Relay<C> {
         if let Some(token) = token {
             self.outbox.push(Control::Notice { link, flow: asking.interest.flow, news: News::Token(token) });
         }
+        if let Some(key) = self.suite.introduction(now, &asking.peer) {
+            self.outbox.push(Control::Notice { link, flow: asking.interest.flow, news: News::Key(key) });
+        }
         Ok(link)
     }
 

@@ -233,7 +233,7 @@ impl<C: Suite> Relay<C> {
     }
 
     /// Takes a packet of `peer` that the relay's own suite has opened.
-    fn handle_packet(&mut self, now: Instant, peer: Peer, packet: &[u8]) -> Taken {
+    fn handle_packet(&mut self, now: Instant, peer: Peer, packet: &[u8], len: usize) -> Taken {
         self.run(now);
         let Face { remote, local } = peer.face;
         match Packet::parse(packet) {
@@ -246,7 +246,6 @@ impl<C: Suite> Relay<C> {
                 if SizeQuestion::read(interest.flow).is_none() {
                     interest.flow = self.names.translate(interest.flow, local);
                 }
-                let len = packet.len() + self.suite.overhead();
                 let asking = Asking::new(&mut self.suite, peer, &interest, len);
                 return self.on_interest(now, &asking);
             }
@@ -330,8 +329,9 @@ impl<C: Suite> Node for Relay<C> {
     type Event = Transfer;
 
     fn handle_datagram(&mut self, now: Instant, face: Face, datagram: &mut [u8]) {
+        let len = datagram.len();
         match self.suite.open(now, face, datagram) {
-            Ok(Opened { peer, packet }) => _ = self.handle_packet(now, peer, packet),
+            Ok(Opened { peer, packet }) => _ = self.handle_packet(now, peer, packet, len),
             Err(_) => self.stats.bad_datagrams += 1,
         }
     }

@@ -16,6 +16,7 @@ impl<C: Suite> Relay<C> {
         let Some(flow_slot) = self.flows.find(&notice.flow) else { return };
         let Some(link) = self.uplink_from(flow_slot, peer.face) else { return };
         let range = match notice.news {
+            News::Key(_) => return,
             News::Token(token) => return self.prove(link, notice.flow, token),
             News::NotNow(not_now) if not_now.limit.is_whole() => {
                 return self.put_off(now, flow_slot, not_now);

@@ -1,7 +1,8 @@
+use super::exchange::{Exchange, Offer};
 use crate::peer::Incarnation;
 
 /// Bytes in front of a sealed packet. They are authenticated and not encrypted.
-pub const HEADER_LEN: usize = 16;
+pub const HEADER_LEN: usize = 17;
 
 /// Bytes behind it.
 pub const TAG_LEN: usize = 16;
@@ -76,6 +77,8 @@ pub struct SealHeader {
     pub algorithm: Algorithm,
     /// Four bits that lead to the secret.
     pub hint: u8,
+    /// The ephemeral keys that the secret of a reply depends on. In a request, the number of the key behind the packet.
+    pub exchange: Exchange,
     /// The sender.
     pub sender: Incarnation,
     /// The sender's epoch, modulo 2^16 (three days).
@@ -93,10 +96,11 @@ impl SealHeader {
         let mut bytes = [0; HEADER_LEN];
         let reply = if self.direction == Direction::Reply { REPLY } else { 0 };
         bytes[0] = MARK | reply | ((self.algorithm as u8) << ALGORITHM_SHIFT) | (self.hint & HINT_MASK);
-        bytes[1..9].copy_from_slice(&self.sender.boot.to_be_bytes());
-        bytes[9..11].copy_from_slice(&self.sender.link.to_be_bytes());
-        bytes[11..13].copy_from_slice(&self.epoch.to_be_bytes());
-        bytes[13..].copy_from_slice(&self.counter.to_be_bytes()[1..]);
+        bytes[1] = self.exchange.emit();
+        bytes[2..10].copy_from_slice(&self.sender.boot.to_be_bytes());
+        bytes[10..12].copy_from_slice(&self.sender.link.to_be_bytes());
+        bytes[12..14].copy_from_slice(&self.epoch.to_be_bytes());
+        bytes[14..].copy_from_slice(&self.counter.to_be_bytes()[1..]);
         bytes
     }
 
@@ -106,7 +110,7 @@ impl SealHeader {
             return None;
         }
         let bytes: &[u8; HEADER_LEN] = datagram.first_chunk()?;
-        let [first, b0, b1, b2, b3, b4, b5, b6, b7, l0, l1, e0, e1, c0, c1, c2] = *bytes;
+        let [first, exchange, b0, b1, b2, b3, b4, b5, b6, b7, l0, l1, e0, e1, c0, c1, c2] = *bytes;
         if first & MARK == 0 {
             return None;
         }
@@ -114,6 +118,7 @@ impl SealHeader {
             direction: if first & REPLY == 0 { Direction::Request } else { Direction::Reply },
             algorithm: Algorithm::from_bits(first),
             hint: first & HINT_MASK,
+            exchange: Exchange::parse(exchange),
             sender: Incarnation {
                 boot: u64::from_be_bytes([b0, b1, b2, b3, b4, b5, b6, b7]),
                 link: u16::from_be_bytes([l0, l1]),
@@ -130,9 +135,19 @@ impl SealHeader {
         nonce
     }
 
-    /// Algorithm and hint together, which tell two keys of one sender apart.
-    pub(super) fn key_tag(&self) -> u8 {
-        ((self.algorithm as u8) << ALGORITHM_SHIFT) | self.hint
+    /// Algorithm, hint and exchange together, which tell the keys of one sender apart.
+    pub(super) fn key_tag(&self) -> u16 {
+        let exchange = match self.direction {
+            Direction::Request => Exchange::NONE,
+            Direction::Reply => self.exchange,
+        };
+        u16::from_be_bytes([((self.algorithm as u8) << ALGORITHM_SHIFT) | self.hint, exchange.emit()])
+    }
+
+    /// Bytes between the packet and the tag.
+    pub fn offer_len(&self) -> usize {
+        let has_offer = self.direction == Direction::Request && self.exchange.asker != 0;
+        if has_offer { Offer::LEN } else { 0 }
     }
 }
 
@@ -144,13 +159,14 @@ mod tests {
     proptest! {
         #[test]
         fn a_header_survives_its_journey(
-            is_reply: bool, algorithm in 0u8..4, hint in 0u8..16, boot: u64, link: u16, epoch: u16,
+            is_reply: bool, algorithm in 0u8..4, hint in 0u8..16, exchange: u8, boot: u64, link: u16, epoch: u16,
             counter in 0u32..1 << 24
         ) {
             let direction = if is_reply { Direction::Reply } else { Direction::Request };
             let algorithm = Algorithm::from_bits(algorithm << ALGORITHM_SHIFT);
             let sender = Incarnation { boot, link };
-            let header = SealHeader { direction, algorithm, hint, sender, epoch, counter };
+            let exchange = Exchange::parse(exchange);
+            let header = SealHeader { direction, algorithm, hint, exchange, sender, epoch, counter };
             let mut datagram = header.emit().to_vec();
             prop_assert_eq!(SealHeader::parse(&datagram), None, "nothing is sealed in it");
             datagram.resize(HEADER_LEN + TAG_LEN + 1, 0);
@@ -178,11 +194,12 @@ mod tests {
             direction: Direction::Reply,
             algorithm: Algorithm::Aes128Gcm,
             hint: 3,
+            exchange: Exchange { asker: 5, answerer: 12 },
             sender,
             epoch: 0xabcd,
             counter: 0x01_02_03,
         };
-        assert_eq!(header.emit(), [0xc3, 1, 2, 3, 4, 5, 6, 7, 8, 0, 9, 0xab, 0xcd, 1, 2, 3]);
+        assert_eq!(header.emit(), [0xc3, 0x5c, 1, 2, 3, 4, 5, 6, 7, 8, 0, 9, 0xab, 0xcd, 1, 2, 3]);
         assert_eq!(header.nonce(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
     }
 }

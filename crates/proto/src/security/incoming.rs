@@ -1,14 +1,16 @@
 use super::binding::{Binding, Receiver};
+use super::exchange::{Exchange, Exchanges, Offer, Talk};
 use super::header::{Direction, SealHeader};
 use super::wall::nearest;
 use super::{HEADER_LEN, Keyring, Limits, ReplayWindow, SealKey, TOLERANCE_EPOCHS};
 use crate::peer::{Holder, Incarnation, Member, Peer, Refusal};
 use crate::table::{Slot, Table};
 use alloc::collections::VecDeque;
+use core::net::SocketAddr;
 
 /// The receiving side: for each sender the windows of its two newest epochs.
-pub(super) struct Incoming<K> {
-    senders: Table<Incarnation, Sender<K>>,
+pub(super) struct Incoming<R: Keyring> {
+    senders: Table<Incarnation, Sender<R>>,
     /// Senders in the order in which they were first heard, for the newcomers' part of the table.
     newcomers: VecDeque<Incarnation>,
     /// Senders that have proved their address, by whose they are.
@@ -36,20 +38,22 @@ impl Shares {
     }
 }
 
-struct Sender<K> {
+struct Sender<R: Keyring> {
     member: Member,
     /// Its holder, once it has shown that it receives where it says that it is.
     holder: Option<Holder>,
-    newest: Epoch<K>,
+    newest: Epoch<R::Key>,
     /// For packets that the turn of the epoch overtook.
-    before: Option<Epoch<K>>,
+    before: Option<Epoch<R::Key>>,
+    /// The ephemeral keys of replies to it, if it asks.
+    talk: Option<Talk<R::Agreed>>,
 }
 
 struct Epoch<K> {
     number: u64,
     window: ReplayWindow,
     /// The key used last, with the tag that names its secret.
-    key: Option<(u8, K)>,
+    key: Option<(u16, K)>,
 }
 
 /// A datagram that is open, and whose it is.
@@ -60,7 +64,17 @@ pub(super) struct Found<'a> {
     pub(super) is_first: bool,
 }
 
-impl<K: SealKey> Incoming<K> {
+/// A sealed datagram, and all that is known of it before it is open.
+#[derive(Clone, Copy)]
+pub(super) struct Sealed<'a> {
+    pub(super) header: &'a SealHeader,
+    pub(super) receiver: Receiver,
+    /// Its address.
+    pub(super) remote: SocketAddr,
+    pub(super) epoch: u64,
+}
+
+impl<R: Keyring> Incoming<R> {
     pub(super) fn new(limits: Shares, seed: u64) -> Self {
         Self {
             senders: Table::new(seed),
@@ -87,28 +101,61 @@ impl<K: SealKey> Incoming<K> {
             if let Some(before) = &mut sender.before {
                 before.key = None;
             }
+            if let Some(talk) = &mut sender.talk {
+                talk.forget();
+            }
         }
     }
 
+    /// Forgets the ephemeral keys of askers that have been silent since `epoch`.
+    pub(super) fn wipe(&mut self, epoch: u64) {
+        for (_, sender) in self.senders.iter_mut().filter(|(_, sender)| sender.newest.number < epoch) {
+            sender.talk = None;
+            sender.newest.key = None;
+            sender.before = None;
+        }
+    }
+
+    /// Takes the offer of an Interest that was opened; true if replies to `asker` may depend on other keys from now on.
+    pub(super) fn take_offer(&mut self, asker: Incarnation, number: u8, offer: &Offer) -> bool {
+        let sender = self.senders.find(&asker).and_then(|slot| self.senders.get_mut(slot));
+        let Some(sender) = sender else { return false };
+        match &mut sender.talk {
+            Some(talk) => talk.offer(number, offer),
+            None => {
+                sender.talk = Some(Talk::new(number, *offer));
+                true
+            }
+        }
+    }
+
+    /// The offer of an asker, and whether it has proved its address.
+    pub(super) fn talk(&mut self, asker: Incarnation) -> Option<(&mut Talk<R::Agreed>, bool)> {
+        let sender = self.senders.find(&asker).and_then(|slot| self.senders.get_mut(slot))?;
+        let is_proved = sender.holder.is_some();
+        sender.talk.as_mut().map(|talk| (talk, is_proved))
+    }
+
     /// The sender has shown that it receives where it says that it is: newcomers do not displace it any more, unless its
-    /// holder has too many already.
-    pub(super) fn settle(&mut self, peer: &Peer) {
+    /// holder has too many already. True if replies to it may depend on other keys from now on.
+    pub(super) fn settle(&mut self, peer: &Peer) -> bool {
         let (id, holder) = (peer.incarnation, Holder::of(peer));
         if !self.allows(holder) {
             self.sweep(self.own);
         }
         if !self.allows(holder) {
-            return;
+            return false;
         }
         let sender = self.senders.find(&id).and_then(|slot| self.senders.get_mut(slot));
-        if let Some(sender) = sender.filter(|sender| sender.holder.is_none()) {
-            sender.holder = Some(holder);
-            self.newcomers.retain(|newcomer| *newcomer != id);
-            let slot = self.held.find_or_insert(holder, || 0);
-            if let Some(held) = self.held.get_mut(slot) {
-                *held += 1;
-            }
+        let Some(sender) = sender.filter(|sender| sender.holder.is_none()) else { return false };
+        sender.holder = Some(holder);
+        let has_offered = sender.talk.as_mut().map(Talk::prove).is_some();
+        self.newcomers.retain(|newcomer| *newcomer != id);
+        let slot = self.held.find_or_insert(holder, || 0);
+        if let Some(held) = self.held.get_mut(slot) {
+            *held += 1;
         }
+        has_offered
     }
 
     /// Whether one more sender of a holder leaves as much free as the holder has then.
@@ -118,28 +165,29 @@ impl<K: SealKey> Incoming<K> {
         held + 2 + settled + self.limits.newcomers <= self.limits.all
     }
 
-    /// Opens a datagram of `epoch`, which `own` allows, that is bound to `receiver`.
+    /// Opens a datagram of an epoch that `own` allows.
     #[inline]
-    pub(super) fn open<'a, R: Keyring<Key = K>>(
+    pub(super) fn open<'a>(
         &mut self,
-        keys: &mut R,
-        (own, epoch): (u64, u64),
-        (header, receiver): (&SealHeader, Receiver),
+        (keys, exchanges): (&mut R, &Exchanges<R>),
+        own: u64,
+        sealed: Sealed<'_>,
         datagram: &'a mut [u8],
     ) -> Result<Found<'a>, Refusal> {
+        let Sealed { header, epoch, .. } = sealed;
         self.own = own;
         let known = self.senders.find(&header.sender);
         if let Some(sender) = known.and_then(|slot| self.senders.get_mut(slot)) {
             let member = sender.member;
             if let Some(state) = sender.epoch(epoch) {
-                return open_known(state, keys, epoch, (header, receiver), datagram)
+                return open_known(state, (keys, exchanges), sealed, datagram)
                     .map(|(packet, is_first)| Found { packet, member, is_first });
             }
             if epoch < sender.newest.number {
                 return Err(Refusal::Replayed);
             }
         }
-        let (key, member) = find_key(keys, epoch, (header, receiver), datagram).ok_or(Refusal::Forged)?;
+        let (key, member) = find_key((keys, exchanges), sealed, datagram).ok_or(Refusal::Forged)?;
         let slot = match known {
             Some(slot) => slot,
             None => self.add(own, epoch, (header.sender, member)).ok_or(Refusal::Full)?,
@@ -168,7 +216,7 @@ impl<K: SealKey> Incoming<K> {
             return None;
         }
         self.newcomers.push_back(id);
-        let fresh = || Sender { member, holder: None, newest: Epoch::new(epoch), before: None };
+        let fresh = || Sender { member, holder: None, newest: Epoch::new(epoch), before: None, talk: None };
         Some(self.senders.find_or_insert(id, fresh))
     }
 
@@ -200,8 +248,8 @@ impl<K: SealKey> Incoming<K> {
     }
 }
 
-impl<K> Sender<K> {
-    fn epoch(&mut self, number: u64) -> Option<&mut Epoch<K>> {
+impl<R: Keyring> Sender<R> {
+    fn epoch(&mut self, number: u64) -> Option<&mut Epoch<R::Key>> {
         if self.newest.number == number {
             return Some(&mut self.newest);
         }
@@ -217,11 +265,11 @@ impl<K> Epoch<K> {
 
 fn open_known<'a, R: Keyring>(
     state: &mut Epoch<R::Key>,
-    keys: &mut R,
-    epoch: u64,
-    (header, receiver): (&SealHeader, Receiver),
+    from: (&mut R, &Exchanges<R>),
+    sealed: Sealed<'_>,
     datagram: &'a mut [u8],
 ) -> Result<(&'a [u8], bool), Refusal> {
+    let Sealed { header, receiver, .. } = sealed;
     let mut is_first = false;
     if !state.window.is_fresh(header.counter) {
         return Err(Refusal::Replayed);
@@ -233,7 +281,7 @@ fn open_known<'a, R: Keyring>(
             }
         }
         _ => {
-            let (key, _) = find_key(keys, epoch, (header, receiver), datagram).ok_or(Refusal::Forged)?;
+            let (key, _) = find_key(from, sealed, datagram).ok_or(Refusal::Forged)?;
             state.key = Some((header.key_tag(), key));
             is_first = true;
         }
@@ -242,34 +290,63 @@ fn open_known<'a, R: Keyring>(
     Ok((body(datagram), is_first))
 }
 
-/// A witness who has the keys opens a reply: a reader of a capture, or of the packets that a link lost. A reply is
-/// bound to one of the `askers`. `epoch` is that of the witness. No node may accept a packet that a witness opens:
+/// A witness who has the static keys opens a reply: a reader of a capture, or of the packets that a link lost. A reply is
+/// bound to one of the `askers`. Its secret depends on what was `agreed` with ephemeral keys, unless it says that there are
+/// none; a witness mostly has none. `epoch` is that of the witness. No node may accept a packet that a witness opens:
 /// nothing stops a replay.
 pub fn witness<'a, R: Keyring>(
     keys: &mut R,
+    agreed: Option<&R::Agreed>,
     epoch: u64,
     askers: &[Incarnation],
     datagram: &'a mut [u8],
 ) -> Option<&'a [u8]> {
-    let header = SealHeader::parse(datagram).filter(|header| header.direction == Direction::Reply)?;
+    let header = SealHeader::parse(datagram)
+        .filter(|header| header.direction == Direction::Reply)
+        .filter(|header| (header.exchange == Exchange::NONE) == agreed.is_none())?;
     let (epoch, kept) = (nearest(epoch, header.epoch), datagram.to_vec());
     askers.iter().find(|asker| {
         datagram.copy_from_slice(&kept);
-        find_key(keys, epoch, (&header, Receiver::Asker(**asker)), datagram).is_some()
+        try_keys(keys, agreed, (&header, Receiver::Asker(**asker)), epoch, datagram).is_some()
     })?;
     Some(body(datagram))
 }
 
 /// The key that opens the datagram, which is open then.
 pub(super) fn find_key<R: Keyring>(
-    keys: &mut R,
-    epoch: u64,
-    (header, receiver): (&SealHeader, Receiver),
+    (keys, exchanges): (&mut R, &Exchanges<R>),
+    Sealed { header, receiver, remote, epoch }: Sealed<'_>,
     datagram: &mut [u8],
 ) -> Option<(R::Key, Member)> {
-    let (mut key, mut member) = keys.opening(header, epoch, 0)?;
+    let exchange = match header.direction {
+        Direction::Request => Exchange::NONE,
+        Direction::Reply => header.exchange,
+    };
+    match exchanges.candidates(remote, exchange) {
+        [Some(agreed), None] | [None, Some(agreed)] => {
+            try_keys(keys, agreed, (header, receiver), epoch, datagram)
+        }
+        [Some(first), Some(second)] => {
+            let kept = datagram.to_vec();
+            try_keys(keys, first, (header, receiver), epoch, datagram).or_else(|| {
+                datagram.copy_from_slice(&kept);
+                try_keys(keys, second, (header, receiver), epoch, datagram)
+            })
+        }
+        [None, None] => None,
+    }
+}
+
+fn try_keys<R: Keyring>(
+    keys: &mut R,
+    agreed: Option<&R::Agreed>,
+    (header, receiver): (&SealHeader, Receiver),
+    epoch: u64,
+    datagram: &mut [u8],
+) -> Option<(R::Key, Member)> {
+    let (mut key, mut member) = keys.opening(header, epoch, agreed, 0)?;
     for nth in 1.. {
-        let next = keys.opening(header, epoch, nth);
+        let next = keys.opening(header, epoch, agreed, nth);
         // A key that does not fit leaves nothing of the bytes.
         let kept = next.is_some().then(|| datagram.to_vec());
         if open_with(&key, (header, receiver), datagram) {

@@ -3,10 +3,11 @@
 //! docs/SECURITY.md names the attackers and the reasons. There is no handshake: each node draws a random id when it
 //! starts, and a key is a function of a shared secret, that id, the neighbour's number and the time in
 //! [epochs](WallClock). A request is bound to the address that it is sent to, a reply to the incarnation that
-//! asked. [`Seal`] keeps the state of a [`Suite`](crate::wire::Suite): counters, replay windows, the keys in use.
+//! asked, and its key depends on ephemeral keys of both, too. [`Seal`] keeps the state of a [`Suite`](crate::wire::Suite): counters, replay windows, the keys in use.
 //! The ciphers are injected: [`Keyring`] makes keys, and [`SealKey`] applies one to bytes.
 
 mod binding;
+mod exchange;
 mod header;
 mod identity;
 mod incoming;
@@ -15,6 +16,7 @@ mod seal;
 mod wall;
 mod window;
 
+pub use exchange::{Exchange, KEY_LIFE, MOST_AGREEMENTS, Offer, Public};
 pub use header::{Algorithm, Direction, HEADER_LEN, SealHeader, TAG_LEN};
 pub use identity::{Identity, NoCipher};
 pub use incoming::witness;
@@ -57,6 +59,36 @@ pub trait Keyring {
     /// A key of one sender in one epoch.
     type Key: SealKey;
 
+    /// The private half of an ephemeral key, overwritten when it is dropped.
+    type Ephemeral;
+
+    /// The result of an exchange of ephemeral keys, overwritten when it is dropped.
+    type Agreed;
+
+    /// A new ephemeral key; `None` if there is no chance to draw it from.
+    fn ephemeral(&mut self) -> Option<(Self::Ephemeral, Public)>;
+
+    /// The secret that this node shares with who answers at `remote`, by its own ephemeral key and, once it is known, that of
+    /// the answerer. `None` if there is no secret.
+    fn agree_asking(
+        &mut self,
+        remote: SocketAddr,
+        ours: (&Self::Ephemeral, &Public),
+        theirs: Option<&Public>,
+    ) -> Option<Self::Agreed>;
+
+    /// The same secret of the answerer, which may have no ephemeral key yet.
+    fn agree_answering(
+        &mut self,
+        ours: Option<(&Self::Ephemeral, &Public)>,
+        theirs: &Public,
+    ) -> Option<Self::Agreed>;
+
+    /// Whether there is a secret before the answerer has an ephemeral key.
+    fn agrees_alone(&self) -> bool {
+        false
+    }
+
     /// A number that no other start of any node that shares a secret with this one draws: random.
     fn boot_id(&mut self) -> u64;
 
@@ -66,8 +98,15 @@ pub trait Keyring {
         true
     }
 
-    /// The key under which this node, as `sender`, seals for `to` in `epoch`. `None` when nothing is shared with `to`.
-    fn sealing(&mut self, to: &Addressee, sender: Incarnation, epoch: u64) -> Option<Sealing<Self::Key>>;
+    /// The key under which this node, as `sender`, seals for `to` in `epoch`, a reply with what was `agreed`. `None` when
+    /// nothing is shared with `to`.
+    fn sealing(
+        &mut self,
+        to: &Addressee,
+        sender: Incarnation,
+        epoch: u64,
+        agreed: Option<&Self::Agreed>,
+    ) -> Option<Sealing<Self::Key>>;
 
     /// In `epoch`, by this node's clock, a packet of `member` was taken, the first of `sender` under its key. True when
     /// another key seals for the member from now on.
@@ -81,9 +120,15 @@ pub trait Keyring {
         let _ = former;
     }
 
-    /// The `nth` key under which `header` says that it was sealed in `epoch`, and whose it is; `None` after the last.
-    /// Hints are short, so that there may be several.
-    fn opening(&mut self, header: &SealHeader, epoch: u64, nth: usize) -> Option<(Self::Key, Member)>;
+    /// The `nth` key under which `header` says that it was sealed in `epoch`, a reply with what was `agreed`, and whose it
+    /// is; `None` after the last. Hints are short, so that there may be several.
+    fn opening(
+        &mut self,
+        header: &SealHeader,
+        epoch: u64,
+        agreed: Option<&Self::Agreed>,
+        nth: usize,
+    ) -> Option<(Self::Key, Member)>;
 
     /// The member to which an address belongs; no other member may speak from there.
     fn owner(&self, remote: SocketAddr) -> Option<Member> {

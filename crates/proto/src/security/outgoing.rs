@@ -1,7 +1,8 @@
 use super::binding::{Binding, Receiver};
+use super::exchange::Exchange;
 use super::header::{Direction, SealHeader};
 use super::{Keyring, SealKey, Sealing};
-use crate::peer::{Addressee, Face, Incarnation, Member};
+use crate::peer::{Addressee, Face, Incarnation, Member, Peer};
 use crate::table::{Slot, Table};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -17,6 +18,7 @@ pub(super) struct Outgoing<K> {
     limit: usize,
     /// The link of the last packet.
     last: Option<(LinkId, Slot)>,
+    replies_before_keys: u64,
 }
 
 /// A neighbour in one direction.
@@ -41,16 +43,46 @@ struct Link<K> {
     number: u16,
     epoch: u64,
     counter: u32,
-    key: Option<Sealing<K>>,
+    key: Option<Keyed<K>>,
+}
+
+struct Keyed<K> {
+    sealing: Sealing<K>,
+    /// The asker for whom it seals; of requests none.
+    asker: Incarnation,
+    /// The ephemeral keys that a reply's secret depends on.
+    exchange: Exchange,
+}
+
+/// The asker for whom a packet is sealed; none for a request.
+fn asker_of(to: &Addressee) -> Incarnation {
+    match to {
+        Addressee::Asked(_) => Incarnation::default(),
+        Addressee::Asker(peer) | Addressee::Stranger(peer) => peer.incarnation,
+    }
 }
 
 impl<K: SealKey> Outgoing<K> {
     pub(super) fn new(boot: u64, limit: usize, seed: u64) -> Self {
-        Self { boot, epoch: 0, links: Table::new(seed), next_number: 0, seed, limit, last: None }
+        Self {
+            boot,
+            epoch: 0,
+            links: Table::new(seed),
+            next_number: 0,
+            seed,
+            limit,
+            last: None,
+            replies_before_keys: 0,
+        }
     }
 
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
+    }
+
+    /// Replies that were sealed without an ephemeral key of this node.
+    pub(super) fn replies_before_keys(&self) -> u64 {
+        self.replies_before_keys
     }
 
     /// The id of this start.
@@ -71,6 +103,11 @@ impl<K: SealKey> Outgoing<K> {
         self.links.iter_mut().for_each(|(_, link)| link.key = None);
     }
 
+    /// Forgets the keys of neighbours that nothing was sealed for in `epoch`. Counters stay.
+    pub(super) fn wipe(&mut self, epoch: u64) {
+        self.links.iter_mut().filter(|(_, link)| link.epoch < epoch).for_each(|(_, link)| link.key = None);
+    }
+
     /// The incarnation as which this node asks `remote`, where it does.
     pub(super) fn asker(&self, remote: SocketAddr) -> Option<Incarnation> {
         let id = LinkId { remote, asker: None };
@@ -82,31 +119,35 @@ impl<K: SealKey> Outgoing<K> {
         Some(Incarnation { boot: self.boot, link: number })
     }
 
-    pub(super) fn seal<R: Keyring<Key = K>>(
+    /// Seals on the link that is ready for `to`. `offered` is the exchange of a request.
+    #[inline]
+    pub(super) fn seal(
         &mut self,
-        keys: &mut R,
-        epoch: u64,
-        to: &Addressee,
+        slot: Slot,
+        (to, offered): (&Addressee, Exchange),
         out: &mut Vec<u8>,
         start: usize,
     ) -> bool {
-        let Some(slot) = self.ready(keys, epoch, to) else { return false };
+        let epoch = self.epoch;
         let Some(link) = self.links.get_mut(slot) else { return false };
-        let Some(Sealing { algorithm, hint, key, .. }) = &link.key else { return false };
-        let (direction, receiver) = match to {
-            Addressee::Asked(face) => (Direction::Request, Receiver::Address(face.remote)),
+        let Some(Keyed { sealing, exchange, .. }) = &link.key else { return false };
+        let Sealing { algorithm, hint, key, .. } = sealing;
+        let (direction, receiver, exchange) = match to {
+            Addressee::Asked(face) => (Direction::Request, Receiver::Address(face.remote), offered),
             Addressee::Asker(peer) | Addressee::Stranger(peer) => {
-                (Direction::Reply, Receiver::Asker(peer.incarnation))
+                (Direction::Reply, Receiver::Asker(peer.incarnation), *exchange)
             }
         };
         let header = SealHeader {
             direction,
             algorithm: *algorithm,
             hint: *hint,
+            exchange,
             sender: Incarnation { boot: self.boot, link: link.number },
             epoch: epoch as u16,
             counter: link.counter,
         };
+        self.replies_before_keys += u64::from(direction == Direction::Reply && exchange.answerer == 0);
         // Counted before it is used: even if sealing fails, this nonce is spent.
         link.counter += 1;
         let body = start + super::HEADER_LEN;
@@ -120,28 +161,28 @@ impl<K: SealKey> Outgoing<K> {
     /// The link to `to`, with a counter to spend and a key in place. Packets to one neighbour come in runs, so that
     /// most need no look-up.
     #[inline]
-    fn ready<R: Keyring<Key = K>>(&mut self, keys: &mut R, epoch: u64, to: &Addressee) -> Option<Slot> {
+    pub(super) fn ready(&self, epoch: u64, to: &Addressee) -> Option<Slot> {
         let id = LinkId::of(to);
         if let Some((_, slot)) = self.last.filter(|&(last, _)| last == id && epoch == self.epoch)
             && let Some(link) = self.links.get(slot)
             && link.epoch == epoch
             && link.counter < SealHeader::COUNTER_END
-            && link.key.as_ref().is_some_and(|key| !key.is_trial)
+            && link.key.as_ref().is_some_and(|key| !key.sealing.is_trial && key.asker == asker_of(to))
         {
             return Some(slot);
         }
-        let slot = self.prepare(keys, epoch, id, to)?;
-        self.last = Some((id, slot));
-        Some(slot)
+        None
     }
 
-    fn prepare<R: Keyring<Key = K>>(
+    /// Makes the link to `to` ready. `exchange` names what was `agreed` with an asker.
+    pub(super) fn prepare<R: Keyring<Key = K>>(
         &mut self,
         keys: &mut R,
         epoch: u64,
-        id: LinkId,
         to: &Addressee,
+        (exchange, agreed): (Exchange, Option<&R::Agreed>),
     ) -> Option<Slot> {
+        let id = LinkId::of(to);
         if epoch < self.epoch {
             // The clock went back: the node begins as a new sender.
             self.restart(keys);
@@ -161,10 +202,26 @@ impl<K: SealKey> Outgoing<K> {
         if link.number != number || link.epoch != epoch {
             *link = Link { number, epoch, counter: 0, key: None };
         }
-        if link.key.as_ref().is_none_or(|key| key.is_trial) {
-            link.key = Some(keys.sealing(to, Incarnation { boot, link: number }, epoch)?);
+        let (sender, asker) = (Incarnation { boot, link: number }, asker_of(to));
+        let is_ready = |key: &Keyed<K>| !key.sealing.is_trial && key.asker == asker;
+        if !link.key.as_ref().is_some_and(is_ready) {
+            let sealing = keys.sealing(to, sender, epoch, agreed)?;
+            link.key = Some(Keyed { sealing, asker, exchange });
         }
+        self.last = Some((id, slot));
         Some(slot)
+    }
+
+    /// The replies to an asker are sealed under a key that is looked up anew.
+    pub(super) fn forget_key_for(&mut self, peer: &Peer) {
+        for to in [Addressee::Asker(*peer), Addressee::Stranger(*peer)] {
+            let link = self.links.find(&LinkId::of(&to)).and_then(|slot| self.links.get_mut(slot));
+            if let Some(link) =
+                link.filter(|link| link.key.as_ref().is_some_and(|key| key.asker == asker_of(&to)))
+            {
+                link.key = None;
+            }
+        }
     }
 
     /// Forgets neighbours that nothing was sealed for in this epoch; all of them if there is no such neighbour.

@@ -1,13 +1,15 @@
 use super::binding::Receiver;
+use super::exchange::{Exchange, Exchanges, KEY_LIFE, OVERLAP, Offer};
 use super::header::Direction;
-use super::incoming::{Incoming, Shares, find_key};
+use super::incoming::{Incoming, Sealed, Shares, find_key};
 use super::outgoing::Outgoing;
 use super::wall::{TOLERANCE_EPOCHS, WallClock, nearest};
 use super::{HEADER_LEN, Keyring, SealHeader, TAG_LEN};
-use crate::peer::{Addressee, Face, Opened, Peer, Refusal, Unsealable};
+use crate::peer::{Addressee, Face, Holder, Opened, Peer, Refusal, Unsealable};
 use crate::rng::Rng;
+use crate::table::Slot;
 use crate::time::{Duration, Instant};
-use crate::wire::{Suite, is_interest};
+use crate::wire::{AnswererKey, Notice, Suite, VERSION, is_interest};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -22,10 +24,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Bytes of memory for one sender, at most: two keys of AES-GCM with their tables, two windows, the table's entry.
-    pub const SENDER_BYTES: u64 = 4096;
-    /// The same for a neighbour that is sent to.
-    pub const NEIGHBOUR_BYTES: u64 = 2048;
+    /// Bytes of memory for one sender, at most: two keys of AES-GCM with their tables, two windows, the ephemeral keys of
+    /// replies to it, the table's entry.
+    pub const SENDER_BYTES: u64 = 4608;
+    /// The same for a neighbour that is sent to: a key, and what was agreed on with up to two answerers at its address.
+    pub const NEIGHBOUR_BYTES: u64 = 4096;
 
     /// As many of each as `bytes` hold; at least some of each.
     pub fn within(bytes: u64) -> Self {
@@ -71,6 +74,13 @@ pub struct SealStats {
     pub over_limit: u64,
     /// Packets for whose neighbour there is no key.
     pub unsealable: u64,
+    /// Secrets that were agreed on with ephemeral keys of neighbours.
+    pub agreements: u64,
+    /// Agreements that were put off, because a neighbour had caused as many as it may.
+    pub agreements_put_off: u64,
+    /// Replies that were sealed and opened without a key of the answerer's: the first ones of each exchange. If they go
+    /// on, somebody on the path drops offers or keys, or the neighbour's table is full.
+    pub replies_before_keys: u64,
     /// Senders that are remembered now.
     pub senders: u64,
 }
@@ -80,7 +90,8 @@ pub struct Seal<R: Keyring> {
     keys: R,
     wall: WallClock,
     outgoing: Outgoing<R::Key>,
-    incoming: Incoming<R::Key>,
+    incoming: Incoming<R>,
+    exchanges: Exchanges<R>,
     /// Requests that were sealed up to this epoch may have been accepted before what this node remembers.
     forgotten_until: u64,
     /// The latest epoch that the clock has shown.
@@ -102,6 +113,7 @@ impl<R: Keyring> Seal<R> {
         Self {
             outgoing: Outgoing::new(keys.boot_id(), limits.neighbours, rng.fork(1).next_u64()),
             incoming: Incoming::new(Shares::of(limits), rng.fork(2).next_u64()),
+            exchanges: Exchanges::new(keys.boot_id() as u8, limits.neighbours, rng.fork(4).next_u64()),
             secret: keys.boot_id(),
             public: None,
             keys,
@@ -125,11 +137,19 @@ impl<R: Keyring> Seal<R> {
         self.limits = limits;
         self.incoming.set_limits(Shares::of(limits));
         self.outgoing.set_limit(limits.neighbours);
+        self.exchanges.set_limit(limits.neighbours);
     }
 
     /// Counters since the start.
     pub fn stats(&self) -> SealStats {
-        SealStats { senders: self.incoming.len() as u64, ..self.stats }
+        let (agreements, agreements_put_off) = self.exchanges.counts();
+        SealStats {
+            senders: self.incoming.len() as u64,
+            agreements,
+            agreements_put_off,
+            replies_before_keys: self.stats.replies_before_keys + self.outgoing.replies_before_keys(),
+            ..self.stats
+        }
     }
 
     /// Replaces the keys: the next packet is sealed under the new ones. Counters and windows stay. Where receivers find the
@@ -139,6 +159,16 @@ impl<R: Keyring> Seal<R> {
         self.keys.succeed(&former);
         self.outgoing.change_keys(&mut self.keys);
         self.incoming.forget_keys();
+        self.exchanges.renew(&mut self.keys);
+    }
+
+    /// Forgets ephemeral keys whose time is over at `now`, and what was agreed on with them. Sealing and opening do so by
+    /// themselves; a node that nobody speaks to is to do it now and then.
+    pub fn wipe(&mut self, now: Instant) {
+        self.exchanges.wipe(now);
+        let (life, epoch) = (KEY_LIFE.as_nanos() + OVERLAP.as_nanos(), super::EPOCH.as_nanos());
+        self.incoming.wipe(self.latest.saturating_sub(life.div_ceil(epoch)));
+        self.outgoing.wipe(self.latest);
     }
 
     /// The time of day was looked up anew. The difference between two clocks that are read one after the other is
@@ -160,7 +190,10 @@ impl<R: Keyring> Seal<R> {
             self.forgotten_until = self.forgotten_until.max(self.latest + TOLERANCE_EPOCHS);
             self.latest = own;
         }
-        self.latest = self.latest.max(own);
+        if own > self.latest {
+            self.latest = own;
+            self.wipe(now);
+        }
         own
     }
 
@@ -191,8 +224,8 @@ impl<R: Keyring> Seal<R> {
     fn is_for_public(&mut self, epoch: u64, header: &SealHeader, datagram: &[u8]) -> bool {
         let public = self.public.filter(|_| header.direction == Direction::Request);
         public.is_some_and(|public| {
-            let of = (header, Receiver::Address(public));
-            find_key(&mut self.keys, epoch, of, &mut datagram.to_vec()).is_some()
+            let sealed = Sealed { header, receiver: Receiver::Address(public), remote: public, epoch };
+            find_key((&mut self.keys, &self.exchanges), sealed, &mut datagram.to_vec()).is_some()
         })
     }
 
@@ -209,18 +242,35 @@ impl<R: Keyring> Seal<R> {
         }
     }
 
-    fn untimely(
-        &mut self,
-        (own, epoch): (u64, u64),
-        of: (&SealHeader, Receiver),
-        bytes: &mut [u8],
-    ) -> Refusal {
-        if find_key(&mut self.keys, epoch, of, bytes).is_none() {
+    fn untimely(&mut self, own: u64, sealed: Sealed<'_>, bytes: &mut [u8]) -> Refusal {
+        if find_key((&mut self.keys, &self.exchanges), sealed, bytes).is_none() {
             return Refusal::Forged;
         }
         let epoch_s = (super::EPOCH.as_nanos() / 1_000_000_000) as i64;
-        self.stats.last_untimely_s = (epoch as i64 - own as i64) * epoch_s;
+        self.stats.last_untimely_s = (sealed.epoch as i64 - own as i64) * epoch_s;
         Refusal::Untimely
+    }
+
+    /// The offer of a request, or the key of an answerer, in a packet that was opened; the packet without the offer.
+    #[inline]
+    fn take_keys<'a>(
+        &mut self,
+        (now, own): (Instant, u64),
+        (header, peer): (&SealHeader, &Peer),
+        packet: &'a [u8],
+    ) -> Result<&'a [u8], Refusal> {
+        if header.offer_len() > 0 {
+            let (packet, offer) = Offer::split(packet).ok_or(Refusal::Forged)?;
+            if self.incoming.take_offer(header.sender, header.exchange.asker, &offer) {
+                self.outgoing.forget_key_for(peer);
+            }
+            return Ok(packet);
+        }
+        if let Some(key) = Notice::key_in(packet).filter(|_| header.direction == Direction::Reply) {
+            let from = (peer.face.remote, Holder::of(peer));
+            self.exchanges.on_told(&mut self.keys, (now, own), from, &key);
+        }
+        Ok(packet)
     }
 
     fn try_open<'a>(
@@ -238,11 +288,12 @@ impl<R: Keyring> Seal<R> {
         {
             receiver = Receiver::Address(public);
         }
+        let sealed = Sealed { header: &header, receiver, remote: face.remote, epoch };
         if !self.is_timely(own, epoch) {
-            return Err(self.untimely((own, epoch), (&header, receiver), datagram));
+            return Err(self.untimely(own, sealed, datagram));
         }
-        let (keys, incoming) = (&mut self.keys, &mut self.incoming);
-        let found = incoming.open(keys, (own, epoch), (&header, receiver), datagram)?;
+        let from = (&mut self.keys, &self.exchanges);
+        let found = self.incoming.open(from, own, sealed, datagram)?;
         let is_request = is_interest(found.packet);
         if is_request != (header.direction == Direction::Request) {
             return Err(Refusal::Forged);
@@ -253,11 +304,33 @@ impl<R: Keyring> Seal<R> {
         if found.is_first && self.keys.heard(found.member, header.sender, own) {
             self.outgoing.forget_keys();
         }
+        if found.is_first && header.direction == Direction::Reply {
+            self.exchanges.on_reply(face.remote, header.exchange);
+        }
+        let peer = Peer { face, incarnation: header.sender, asker: receiver.asker(), member: found.member };
+        let packet = self.take_keys((now, own), (&header, &peer), found.packet)?;
         self.stats.opened += 1;
-        Ok(Opened {
-            peer: Peer { face, incarnation: header.sender, asker: receiver.asker(), member: found.member },
-            packet: found.packet,
-        })
+        self.stats.replies_before_keys +=
+            u64::from(header.direction == Direction::Reply && header.exchange.answerer == 0);
+        Ok(Opened { peer, packet })
+    }
+}
+
+impl<R: Keyring> Seal<R> {
+    /// Looks up the key for `to`.
+    fn make_ready(&mut self, epoch: u64, to: &Addressee) -> Option<Slot> {
+        let peer = match to {
+            Addressee::Asked(_) => None,
+            Addressee::Asker(peer) | Addressee::Stranger(peer) => Some(peer),
+        };
+        let talk = peer.and_then(|peer| Some((Holder::of(peer), self.incoming.talk(peer.incarnation)?)));
+        let secret = match talk {
+            Some((holder, (talk, is_proved))) => {
+                self.exchanges.answer(&mut self.keys, epoch, (holder, is_proved), talk)
+            }
+            None => (Exchange::NONE, None),
+        };
+        self.outgoing.prepare(&mut self.keys, epoch, to, secret)
     }
 }
 
@@ -279,7 +352,15 @@ impl<R: Keyring> Suite for Seal<R> {
         start: usize,
     ) -> Result<(), Unsealable> {
         let epoch = self.epoch(now);
-        if !self.outgoing.seal(&mut self.keys, epoch, to, out, start) {
+        let ready = self.outgoing.ready(epoch, to).or_else(|| self.make_ready(epoch, to));
+        let mut offered = Exchange::NONE;
+        if let Addressee::Asked(face) = to
+            && out.get(start + HEADER_LEN).is_some_and(|first| first >> 4 == VERSION << 2)
+            && let Some(asker) = self.outgoing.asker(face.remote)
+        {
+            offered = self.exchanges.offer(&mut self.keys, now, (asker, face.remote), out);
+        }
+        if !ready.is_some_and(|slot| self.outgoing.seal(slot, (to, offered), out, start)) {
             self.stats.unsealable += 1;
             return Err(Unsealable);
         }
@@ -303,7 +384,14 @@ impl<R: Keyring> Suite for Seal<R> {
         self.latest <= self.forgotten_until + TOLERANCE_EPOCHS
     }
 
+    fn introduction(&mut self, now: Instant, peer: &Peer) -> Option<AnswererKey> {
+        let (talk, is_proved) = self.incoming.talk(peer.incarnation)?;
+        if is_proved { self.exchanges.introduction(&mut self.keys, now, talk) } else { None }
+    }
+
     fn settle(&mut self, peer: &Peer) {
-        self.incoming.settle(peer);
+        if self.incoming.settle(peer) {
+            self.outgoing.forget_key_for(peer);
+        }
     }
 }

@@ -15,7 +15,7 @@ mod waited;
 pub use data::{DataFlags, DataHeader};
 pub use header::{Header, Kind, VERSION};
 pub use interest::{Interest, MAX_RANGES, Ranges};
-pub use notice::{Limit, News, NotNow, Notice};
+pub use notice::{AnswererKey, Limit, News, NotNow, Notice};
 pub(crate) use parity::SUM_PREFIX;
 pub use parity::{CodePlan, MAX_COVERED, MAX_OVERLAP, ParityHeader};
 pub use suite::{Plain, Suite};
@@ -141,6 +141,11 @@ mod tests {
         bytes.iter().map(|b| alloc::format!("{b:02x}")).collect()
     }
 
+    const KEY_VECTOR: &str = concat!(
+        "630001000009abababababababababababababababab",
+        "09cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd"
+    );
+
     /// The vectors of docs/PROTOCOL.md.
     #[test]
     fn the_published_test_vectors_hold() {
@@ -179,6 +184,13 @@ mod tests {
         bytes.clear();
         notice.emit(&mut bytes);
         assert_eq!(hex(&bytes), "620001000009abababababababababababababababab02012c");
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Notice(notice)));
+
+        let news = News::Key(AnswererKey { number: 9, public: [0xcd; 32] });
+        let notice = Notice { news, ..notice };
+        bytes.clear();
+        notice.emit(&mut bytes);
+        assert_eq!(hex(&bytes), KEY_VECTOR);
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Notice(notice)));
 
         interest.code = Some(CodePlan { every: 24, overlap: 5, within: 40 });

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 /// A Responder tells its asker something that is no data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Notice {
-    /// Dense counter of this hop and direction, shared with Data. Neither a token nor a "not now" counts.
+    /// Dense counter of this hop and direction, shared with Data. A token, a "not now" and a key do not count.
     pub counter: u16,
     /// The flow that it is about.
     pub flow: FlowId,
@@ -28,6 +28,18 @@ pub enum News {
     Token(u32),
     /// "I did not take what you asked for: ask again after this time, and not before".
     NotNow(NotNow),
+    /// "Say in your next Interest that you have this key": replies stay secret from then on whoever takes the nodes' own keys
+    /// later. It is for the suite.
+    Key(AnswererKey),
+}
+
+/// The ephemeral key of a node that answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AnswererKey {
+    /// The number by which replies name it, from 1 to 15.
+    pub number: u8,
+    /// The public half.
+    pub public: [u8; 32],
 }
 
 /// A limit kept a Responder from taking a request.
@@ -76,10 +88,13 @@ impl NotNow {
 const COMING: u8 = 0;
 const TOKEN: u8 = 1;
 const NOT_NOW: u8 = 2;
+const KEY: u8 = 3;
 
 impl Notice {
     /// Bytes of a Notice of some packets up to an offset of 256 GiB.
     pub const USUAL_LEN: u64 = 30;
+    /// Bytes that a Notice of a key is longer.
+    pub const KEY_LEN: u64 = 33;
 
     pub(super) fn parse(header: Header, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
         let news = match header.flags {
@@ -99,10 +114,30 @@ impl Notice {
                     }
                 }
             }
+            KEY => {
+                let [number] = reader.take("number")?;
+                if !(1..=15).contains(&number) {
+                    return Err(ParseError::Invalid("number"));
+                }
+                News::Key(AnswererKey { number, public: reader.take("key")? })
+            }
             _ => return Err(ParseError::Invalid("flags")),
         };
         reader.finish()?;
         Ok(Self { counter: header.counter, flow: header.flow, echo: header.time, news })
+    }
+
+    /// The key in a packet, if it is a Notice of one.
+    #[inline]
+    pub(crate) fn key_in(packet: &[u8]) -> Option<AnswererKey> {
+        const FIRST: u8 = (super::VERSION << 6) | ((Kind::Notice as u8) << 4) | KEY;
+        if packet.first() != Some(&FIRST) {
+            return None;
+        }
+        match super::Packet::parse(packet) {
+            Ok(super::Packet::Notice(Self { news: News::Key(key), .. })) => Some(key),
+            _ => None,
+        }
     }
 
     /// Appends the packet.
@@ -111,6 +146,7 @@ impl Notice {
             News::Coming(_) => COMING,
             News::Token(_) => TOKEN,
             News::NotNow(_) => NOT_NOW,
+            News::Key(_) => KEY,
         };
         let Self { counter, echo, flow, .. } = *self;
         Header { kind: Kind::Notice, flags, counter, time: echo, flow }.emit(out);
@@ -123,6 +159,10 @@ impl Notice {
             News::NotNow(NotNow { limit, after }) => {
                 out.push(limit as u8);
                 out.extend_from_slice(&((after.as_nanos() / 1_000_000) as u16).to_be_bytes());
+            }
+            News::Key(AnswererKey { number, public }) => {
+                out.push(number);
+                out.extend_from_slice(&public);
             }
         }
     }

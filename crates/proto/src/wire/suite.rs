@@ -2,6 +2,7 @@
 
 use crate::peer::{Addressee, Face, Incarnation, Member, Opened, Peer, Refusal, Unsealable};
 use crate::time::Instant;
+use crate::wire::AnswererKey;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use core::net::SocketAddr;
@@ -41,6 +42,12 @@ pub trait Suite {
     /// clock was set back. It serves only requests with the token then, which is of this start.
     fn is_young(&self) -> bool {
         false
+    }
+
+    /// The ephemeral key to tell a neighbour that has asked, unless it has it. Sealed replies alone need one.
+    fn introduction(&mut self, now: Instant, peer: &Peer) -> Option<AnswererKey> {
+        let _ = (now, peer);
+        None
     }
 
     /// A sender has shown with its token that it receives where it says that it is.

@@ -2,9 +2,9 @@
 
 use crate::engine::{CLOCK_BASE, IP_HEADER, UDP_HEADER};
 use starhop_proto::peer::{Addressee, Face, Opened, Peer, Refusal, Unsealable};
-use starhop_proto::security::{HEADER_LEN, Identity, Limits, Seal, TAG_LEN, WallClock};
+use starhop_proto::security::{HEADER_LEN, Identity, Limits, Seal, SealHeader, TAG_LEN, WallClock};
 use starhop_proto::time::Instant;
-use starhop_proto::wire::{Plain, Suite};
+use starhop_proto::wire::{AnswererKey, Plain, Suite};
 use std::net::SocketAddr;
 
 /// The protection of a flow's packets over every hop.
@@ -34,7 +34,11 @@ impl Protection {
     /// The protocol's packet in a datagram. The first bit of a sealed datagram is set, that of a plain one is not.
     pub(crate) fn packet_in(datagram: &[u8]) -> Option<&[u8]> {
         let is_sealed = datagram.first().is_some_and(|first| first & 0x80 != 0);
-        let (front, back) = if is_sealed { (HEADER_LEN, TAG_LEN) } else { (0, Plain::TRAILER) };
+        let (front, back) = match SealHeader::parse(datagram) {
+            Some(header) => (HEADER_LEN, header.offer_len() + TAG_LEN),
+            None if is_sealed => return None,
+            None => (0, Plain::TRAILER),
+        };
         datagram.get(front..datagram.len().checked_sub(back)?)
     }
 }
@@ -145,6 +149,13 @@ impl Suite for SimSuite {
         match self {
             Self::Plain(plain) => plain.is_young(),
             Self::Sealed(seal) => seal.is_young(),
+        }
+    }
+
+    fn introduction(&mut self, now: Instant, peer: &Peer) -> Option<AnswererKey> {
+        match self {
+            Self::Plain(plain) => plain.introduction(now, peer),
+            Self::Sealed(seal) => seal.introduction(now, peer),
         }
     }
 

@@ -353,7 +353,7 @@ fn forgeries(domains: &Domains, now: Instant, seen: &[u8]) -> Vec<Vec<u8>> {
         forged.push(sealed(&mut theirs, now, RELAY, write));
         // Behind the header of a true packet, its counter moved on.
         let mut dressed = seen[..HEADER_LEN].to_vec();
-        dressed[13] ^= 0x7f;
+        dressed[HEADER_LEN - 3] ^= 0x7f;
         dressed.extend_from_slice(&plain);
         dressed.resize(dressed.len() + TAG_LEN, 0);
         forged.push(dressed);
@@ -502,6 +502,28 @@ fn a_recording_played_once_a_clock_that_was_set_back_shows_its_time_again_brings
     world.relay.suite_mut().set_wall_clock(back);
     let forged = vec![0x80; 100];
     world.shoot([(world.now, ATTACKER, RELAY, forged)]);
+    let tape = std::mem::take(&mut world.tape);
+    world.run(hour);
+    world.tape = tape;
+    let now = world.now;
+    play_to_the_relay_in_vain(&mut world, &domains, now);
+}
+
+/// All clocks were an hour ahead. The relay starts again when its clock is right, and in an hour the requests of before are
+/// timely once more.
+#[test]
+fn a_recording_of_before_a_restart_brings_no_more_than_a_token_once_the_clock_shows_its_time_again() {
+    let domains = Domains::new();
+    let hour = Duration::from_secs(3600);
+    let mut world = World::usual(&domains);
+    world.server = Producer::new(Config::default(), Content, settled(&domains.ours, 3600), 1);
+    world.relay = Relay::new(Config::default(), addr(SERVER), settled(&domains.ours, 3600), 2);
+    world.client = Consumer::new(Config::default(), seal(&domains.ours, START, 3600), 3);
+    world.transfer().expect("it arrives");
+    let latest = world.relay.suite().latest();
+    let mut right = seal(&domains.ours, world.now, 0);
+    right.was_at(latest);
+    world.relay = Relay::new(Config::default(), addr(SERVER), right, 7);
     let tape = std::mem::take(&mut world.tape);
     world.run(hour);
     world.tape = tape;

@@ -428,6 +428,7 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
         let record = RefCell::new(Record::default());
         let tick = |relay: &mut Transparent| {
             relay.take_ended().iter().for_each(|transfer| record.borrow_mut().note(transfer, None));
+            relay.suite_mut().tidy(clock::now());
             warn(lies.news(clock::now(), relay.counters().relay));
             paths.look(relay.path_lengths());
             if args.stats_every.is_some() {

@@ -27,7 +27,7 @@ struct Seen {
 /// # Errors
 /// The roster is older, or the record cannot be read.
 pub(super) fn check(path: &Path, roster: &Roster, authority: &[u8; 32]) -> Result<(), RosterError> {
-    let kept = place(path);
+    let kept = beside(path, SUFFIX);
     let failed = |cause| RosterError::Seen { path: kept.clone(), cause };
     let mut seen = Seen { authority: super::hex(authority), domain: roster.domain().to_owned(), serial: 0 };
     match std::fs::read_to_string(&kept) {
@@ -62,9 +62,10 @@ pub(super) fn refuse_older(serial: u64, seen: u64) -> Result<(), RosterError> {
     if serial < seen { Err(RosterError::Older { serial, seen }) } else { Ok(()) }
 }
 
-fn place(roster: &Path) -> PathBuf {
+/// The name of a record about `file`.
+pub(super) fn beside(file: &Path, suffix: &str) -> PathBuf {
     let directory = DIRECTORIES.iter().find_map(std::env::var_os).filter(|name| !name.is_empty());
-    let name = with_suffix(roster, SUFFIX);
+    let name = with_suffix(file, suffix);
     match directory.zip(name.file_name()) {
         // systemd may name several, with colons between them.
         Some((directory, name)) => std::env::split_paths(&directory).next().unwrap_or_default().join(name),

@@ -12,6 +12,7 @@ mod floor;
 mod freshness;
 mod keyfile;
 mod keys;
+mod latest;
 mod roster;
 mod secret;
 pub mod speed;

@@ -1,6 +1,7 @@
 use super::floor;
 use super::keyfile::{KeyError, KeyFile, Kind};
 use super::keys::{Keys, member_id};
+use super::latest::Latest;
 use super::roster::{Roster, RosterError};
 use super::term::{Notice, Term, Told};
 use crate::clock;
@@ -68,6 +69,7 @@ pub enum HopSuite {
 pub struct Sealed {
     seal: Seal<Keys>,
     sources: Sources,
+    latest: Option<Latest>,
     security: Security,
     term_told: Told,
     names: BTreeMap<Member, String>,
@@ -122,8 +124,17 @@ impl HopSuite {
             return Err(ReloadError::Clock(unix / 1_000_000_000));
         }
         let wall = WallClock::new(now, unix);
+        let mut seal = Seal::new(keys, now, wall, Limits::default(), clock::seed());
+        let latest = match sources {
+            Sources::Insecure => None,
+            Sources::Files { key, .. } => Some(Latest::of(key)),
+        };
+        if let Some(known) = latest.as_ref().and_then(Latest::known) {
+            seal.was_at(known);
+        }
         Ok(Self::Sealed(Box::new(Sealed {
-            seal: Seal::new(keys, now, wall, Limits::default(), clock::seed()),
+            seal,
+            latest,
             sources: sources.clone(),
             security,
             term_told: Told::default(),
@@ -242,12 +253,20 @@ impl HopSuite {
         }
     }
 
+    /// Overwrites ephemeral keys whose time is over, and keeps on disk what time the clock has shown.
+    pub fn tidy(&mut self, now: Instant) {
+        if let Self::Sealed(sealed) = self {
+            sealed.seal.wipe(now);
+            if let Some(latest) = &mut sealed.latest {
+                latest.keep(sealed.seal.latest());
+            }
+        }
+    }
+
     /// A message for the operator: that the roster ends, or the refusals since the last message, at most every ten
     /// seconds, because a flood must not fill the log.
     pub fn news(&mut self, now: Instant) -> Option<String> {
-        if let Self::Sealed(sealed) = self {
-            sealed.seal.wipe(now);
-        }
+        self.tidy(now);
         self.end_of_roster().or_else(|| self.refusals(now))
     }
 
@@ -465,6 +484,33 @@ mod tests {
         let path = directory.join("key");
         KeyFile::new(Kind::Domain, "home", None, 0).unwrap().create(&path).unwrap();
         (HopSuite::new(&Sources::Files { key: path.clone(), roster: None, cipher: None }).unwrap(), path)
+    }
+
+    /// Whether requests need the token of this start when its clock shows three minutes more.
+    fn is_young_three_minutes_later(suite: &mut HopSuite) -> bool {
+        let HopSuite::Sealed(sealed) = suite else { panic!() };
+        let later = Duration::from_secs(180);
+        sealed.seal.set_wall_clock(WallClock::new(clock::now(), clock::unix_nanos() + later.as_nanos()));
+        let to = Addressee::Asked(SocketAddr::from(([10, 0, 0, 1], 1)).into());
+        sealed.seal.seal(clock::now(), &to, &mut vec![0; 100], 0).unwrap();
+        sealed.seal.is_young()
+    }
+
+    #[test]
+    fn a_start_knows_from_disk_that_the_clock_was_ahead_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut first, key) = suite(directory.path());
+        let again =
+            || HopSuite::new(&Sources::Files { key: key.clone(), roster: None, cipher: None }).unwrap();
+        first.news(clock::now());
+        assert!(again().is_young() && !is_young_three_minutes_later(&mut again()), "the clock was right");
+        let HopSuite::Sealed(sealed) = &mut first else { panic!() };
+        let hour = Duration::from_secs(3600).as_nanos();
+        sealed.seal.set_wall_clock(WallClock::new(clock::now(), clock::unix_nanos() + hour));
+        let to = Addressee::Asked(SocketAddr::from(([10, 0, 0, 1], 1)).into());
+        sealed.seal.seal(clock::now(), &to, &mut vec![0; 100], 0).unwrap();
+        first.news(clock::now());
+        assert!(is_young_three_minutes_later(&mut again()), "what was recorded then is timely in an hour");
     }
 
     #[test]

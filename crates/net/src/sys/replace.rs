@@ -11,10 +11,27 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// The system's error.
 pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    replace_with(path, bytes, mode, File::sync_all)
+}
+
+/// The same without waiting for the disk: after a crash the file may be the old one, or empty.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn replace_soon(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    replace_with(path, bytes, mode, |_| Ok(()))
+}
+
+fn replace_with(
+    path: &Path,
+    bytes: &[u8],
+    mode: u32,
+    sync: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let fresh = with_suffix(path, ".new");
     let mut file = create_new(&fresh, mode)?;
     file.write_all(bytes)?;
-    file.sync_all()?;
+    sync(&file)?;
     std::fs::rename(&fresh, path)
 }
 

@@ -127,6 +127,17 @@ impl<R: Keyring> Seal<R> {
         }
     }
 
+    /// An earlier start of this node may have taken requests when its clock showed `epoch`, or earlier.
+    pub fn was_at(&mut self, epoch: u64) {
+        // The clocks of those that asked may have been ahead of it.
+        self.forgotten_until = self.forgotten_until.max(epoch + TOLERANCE_EPOCHS);
+    }
+
+    /// The latest epoch that the clock has shown, since it was set back by more than the tolerance.
+    pub fn latest(&self) -> u64 {
+        self.latest
+    }
+
     /// The bounds of the memory.
     pub fn limits(&self) -> Limits {
         self.limits

@@ -1,0 +1,79 @@
+//! The latest time that a node's clock has shown, kept on disk. A start whose clock is right again knows by it which
+//! requests a start before it may have answered while the clock was ahead.
+
+use super::floor::beside;
+use crate::sys::replace::replace_soon;
+use starhop_proto::security::TOLERANCE_EPOCHS;
+use std::path::{Path, PathBuf};
+
+/// Behind the name of the key.
+const SUFFIX: &str = ".clock";
+
+/// The record of one key's nodes on this host.
+#[derive(Debug)]
+pub(super) struct Latest {
+    path: PathBuf,
+    /// The epoch in the record.
+    kept: u64,
+    has_failed: bool,
+}
+
+impl Latest {
+    /// The record of the nodes with the key at `key`. Without one, or with one that cannot be read, nothing is known.
+    pub(super) fn of(key: &Path) -> Self {
+        let path = beside(key, SUFFIX);
+        let kept = read(&path);
+        Self { path, kept, has_failed: false }
+    }
+
+    /// The latest epoch that an earlier start may have seen.
+    pub(super) fn known(&self) -> Option<u64> {
+        (self.kept > 0).then_some(self.kept + TOLERANCE_EPOCHS)
+    }
+
+    /// Keeps the epoch `latest`, with an error of one tolerance (32 s): one short write in that time.
+    pub(super) fn keep(&mut self, latest: u64) {
+        if self.kept > 0 && latest < self.kept + TOLERANCE_EPOCHS {
+            return;
+        }
+        // Another program with this key may have seen more.
+        self.kept = read(&self.path).max(latest);
+        let written = replace_soon(&self.path, format!("{}\n", self.kept).as_bytes(), 0o600);
+        let Err(error) = written else { return };
+        if !std::mem::replace(&mut self.has_failed, true) {
+            tracing::warn!(
+                "the latest time of this node's clock cannot be kept in `{}`: {error}. If the clock is ahead now and set right \
+                 before the next start, that start takes recorded requests for new ones; name a directory that it may \
+                 write to in STARHOP_STATE",
+                self.path.display()
+            );
+        }
+    }
+}
+
+/// The epoch in a record; 0 if there is none.
+fn read(path: &Path) -> u64 {
+    std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_never_goes_back_whoever_writes_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = directory.path().join("key");
+        let [mut one, mut other] = [(); 2].map(|()| Latest::of(&key));
+        assert_eq!(one.known(), None);
+        one.keep(1000);
+        assert_eq!(Latest::of(&key).known(), Some(1000 + TOLERANCE_EPOCHS));
+        other.keep(500);
+        one.keep(1000 + TOLERANCE_EPOCHS - 1);
+        assert_eq!(Latest::of(&key).kept, 1000, "what is within the error is not written");
+        one.keep(1000 + TOLERANCE_EPOCHS);
+        assert_eq!(Latest::of(&key).kept, 1000 + TOLERANCE_EPOCHS);
+        std::fs::write(directory.path().join("key.clock"), "no number").unwrap();
+        assert_eq!(Latest::of(&key).known(), None);
+    }
+}

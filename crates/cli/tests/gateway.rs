@@ -156,6 +156,12 @@ impl World {
         self.run(SITE, "nft list tables").contains("starhop_gateway")
     }
 
+    /// Number of connections that the site told of as ended and split, since somebody listened.
+    fn ended_now(&self) -> usize {
+        let local = self.local.as_ref().expect("it was started");
+        local.events.try_iter().filter(|event| event["carried"] == "split").count()
+    }
+
     /// Whether a connection made now is carried by the gateways.
     fn is_split(&self) -> bool {
         let mut socket = self.connect(9000);

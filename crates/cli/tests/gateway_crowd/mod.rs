@@ -1,7 +1,8 @@
 //! Many users at once: what a gateway needs for connections that are established and idle, and how fast new ones come.
 
 use super::World;
-use super::gateways::{CLIENT, LAN, SERVER};
+use super::echo_after_the_end;
+use super::gateways::{CLIENT, LAN, SERVER, SITE};
 use super::harness::Test;
 use super::support::{Running, Site};
 use nix::sched::{CloneFlags, unshare};
@@ -10,7 +11,7 @@ use starhop_net::emu::Hop;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -20,6 +21,7 @@ use std::time::{Duration as Span, Instant};
 pub(crate) const TESTS: &[Test] = &[
     ("a_connection_that_has_become_idle_keeps_no_buffer", idle_connections_keep_no_buffer),
     ("a_check_says_whether_descriptors_suffice", a_check_says_whether_descriptors_suffice),
+    ("connections_beyond_all_descriptors_pass_and_none_is_reset", connections_beyond_all_descriptors_pass),
     ("long_as_many_connections_at_once_as_descriptors_allow", as_many_as_descriptors_allow),
 ];
 
@@ -235,8 +237,39 @@ fn a_check_says_whether_descriptors_suffice() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let said = check(1_000);
-    assert!(said.contains("needs 20064 descriptors, and this process may open 1000"), "{said}");
-    assert!(said.contains("LimitNOFILE=20064"), "{said}");
+    assert!(said.contains("needs 20128 descriptors, and this process may open 1000"), "{said}");
+    assert!(said.contains("LimitNOFILE=20128"), "{said}");
+}
+
+fn connections_beyond_all_descriptors_pass() {
+    const MANY: usize = 50;
+    const ROOM: usize = 30;
+    let world = World::over(Site::new(&[LAN, FAST, LAN]), "", "");
+    world.wait_for_peer(true);
+    world.serve(9000, echo_after_the_end);
+    let id = world.local.as_ref().map_or(0, |local| local.process.id());
+    let limit = Needs::of(world.local.as_ref()).descriptors + ROOM;
+    world.run(SITE, &format!("prlimit --pid {id} --nofile={limit}:{limit}"));
+    let mut sockets: Vec<TcpStream> = (0..MANY)
+        .map(|nth| {
+            let mut socket = world.connect(9000);
+            socket.write_all(&[nth as u8; 100]).expect("to write");
+            socket
+        })
+        .collect();
+    for (nth, socket) in sockets.iter_mut().enumerate() {
+        socket.set_read_timeout(Some(Span::from_secs(5))).expect("a socket option");
+        let mut answer = Vec::new();
+        let done = socket.shutdown(Shutdown::Write).and_then(|()| socket.read_to_end(&mut answer));
+        assert!(done.is_ok() && answer == [nth as u8; 100], "connection {nth}: {done:?}");
+    }
+    drop(sockets);
+    // Until handshakes that had begun are over, and two looks for room.
+    std::thread::sleep(Span::from_millis(1_800));
+    let split = world.ended_now();
+    println!("     {split} of {MANY} connections are split with {limit} descriptors");
+    assert!((5..ROOM).contains(&split), "{split} of {MANY}");
+    assert!(world.is_split(), "with room again");
 }
 
 fn as_many_as_descriptors_allow() {

@@ -346,6 +346,10 @@ impl Site {
     }
 
     fn exec(&mut self, left: &[Left]) -> io::Result<()> {
+        if self.room.is_shut() {
+            // The next program would not know that they hear of nothing: it has its own once there is room.
+            self.listeners = None;
+        }
         let connections = left.iter().map(Handed::from).collect();
         let mut pairs: Vec<_> = self.tunnel.iter().flat_map(Tunnel::descriptors).collect();
         pairs.extend(self.listeners.iter().flatten().map(AsFd::as_fd));

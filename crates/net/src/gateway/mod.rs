@@ -35,6 +35,7 @@ use burst::Burst;
 use connection::{Connection, Ended, prepare, reason_of};
 use handover::{Left, Legacy, Successor};
 use reload::Reading;
+use room::Room;
 use shared::{Shared, SharedNode};
 use starhop_proto::gateway::{
     Gateway, GatewayEvent, GatewayStats, NotTaken, Opening, PeerSpec, Reason, StreamId,
@@ -42,6 +43,7 @@ use starhop_proto::gateway::{
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -175,6 +177,7 @@ struct Site {
     watchdog: Watchdog,
     /// Open while the peer answers.
     listeners: Option<[TcpListener; 2]>,
+    room: Room,
     /// Where packets are carried.
     tunnel: Option<Tunnel>,
     /// A new configuration, while it is read and checked.
@@ -227,6 +230,7 @@ impl Site {
             signals,
             watchdog,
             listeners,
+            room: Room::default(),
             tunnel,
             reading,
             successor,
@@ -301,11 +305,12 @@ impl Site {
                 burst,
                 ..
             } = self;
-            let (mut read, mut tried, mut is_upgrade) = (None, None, false);
+            let (mut read, mut tried, mut is_upgrade, mut is_beat) = (None, None, false, false);
             let accepted = tokio::select! {
                 biased;
                 () = signals.recv() => return Ok(()),
                 _ = beats.tick() => {
+                    is_beat = true;
                     watchdog.beat(true)?;
                     let longest = shared.look(|_, gateway| {
                         gateway.set_about(about());
@@ -337,13 +342,21 @@ impl Site {
                 }
             };
             match accepted {
-                Some(Ok((socket, _))) => self.take(socket),
-                // The client is gone already, or descriptors are scarce: the others go on.
+                Some(Ok((socket, _))) => {
+                    if let Some(listeners) = &self.listeners {
+                        self.room.on_accepted(socket.as_raw_fd(), listeners);
+                    }
+                    self.take(socket);
+                }
+                // The client is gone already, or there is no descriptor: the others go on.
                 Some(Err(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
                 None => {}
             }
             if let Some(new) = read {
                 self.on_read(new);
+            }
+            if is_beat {
+                self.look_for_room()?;
             }
             if is_upgrade {
                 self.on_upgrade();
@@ -421,7 +434,7 @@ impl Site {
         tokio::task::spawn_local(async move {
             let began = Instant::now();
             let connected = tokio::select! {
-                connected = sockets::connect(&config, opening) => connected,
+                connected = room::patiently(async || sockets::connect(&config, opening).await) => connected,
                 () = gone(&door) => Err(io::ErrorKind::ConnectionReset.into()),
             };
             let prepared = connected.and_then(|socket| prepare(&socket).map(|()| socket));
@@ -509,7 +522,7 @@ async fn packets(tunnel: Option<&Tunnel>) -> io::Result<()> {
 /// Carries a connection past the gateway's peer: a connection of our own to the target, in the client's name.
 async fn plain(config: &GatewayConfig, mut socket: TcpStream, opening: Opening, began: Instant) -> Ended {
     let carried = async {
-        let mut far = sockets::connect(config, opening).await?;
+        let mut far = room::patiently(async || sockets::connect(config, opening).await).await?;
         prepare(&far)?;
         let carried = tokio::io::copy_bidirectional(&mut socket, &mut far).await?;
         for socket in [&socket, &far] {

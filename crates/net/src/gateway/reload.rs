@@ -81,10 +81,22 @@ impl Site {
         self.listen().map_err(|error| error.to_string())
     }
 
+    /// Takes intercepted connections again if descriptors were scarce and no longer are.
+    pub(super) fn look_for_room(&mut self) -> io::Result<()> {
+        if self.room.may_open(self.listeners.as_ref()) {
+            self.listeners = None;
+            return self.listen();
+        }
+        Ok(())
+    }
+
     /// Takes intercepted connections if there are to be any and the peer answers.
     pub(super) fn listen(&mut self) -> io::Result<()> {
         if !self.config.intercepts() || !self.shared.look(|now, gateway| gateway.is_up(now, 0)) {
             self.listeners = None;
+            return Ok(());
+        }
+        if self.listeners.is_none() && !self.room.look() {
             return Ok(());
         }
         match &self.listeners {

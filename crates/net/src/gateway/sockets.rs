@@ -1,10 +1,12 @@
 use super::config::GatewayConfig;
 use crate::sys::syn;
 use crate::transparent::socket::INTERCEPTED;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use starhop_proto::gateway::Opening;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -28,6 +30,21 @@ fn listener(config: &GatewayConfig, at: SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&at.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
+}
+
+/// Has listeners hear of no new connection: only of those on the loopback interface, which the firewall does not divert.
+/// Connections that have begun are still accepted.
+///
+/// # Errors
+/// The kernel is older than 5.7, and this process may not use raw sockets.
+pub(super) fn deafen(listeners: &[TcpListener; 2]) -> io::Result<()> {
+    listeners.iter().try_for_each(|listener| SockRef::from(listener).bind_device(Some(b"lo")))
+}
+
+/// Whether no connection waits to be accepted.
+pub(super) fn are_idle(listeners: &[TcpListener; 2]) -> bool {
+    let mut waiting = listeners.each_ref().map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+    poll(&mut waiting, PollTimeout::ZERO) == Ok(0)
 }
 
 /// A TCP socket that may have any address.

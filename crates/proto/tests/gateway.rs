@@ -676,3 +676,39 @@ fn a_state_of_another_version_or_of_another_peer_is_not_taken() {
         assert_eq!(taken(0, &state[..end]), Err(NotTaken::OtherForm), "cut at {end}");
     }
 }
+
+/// Requests of 20 kB, 500 at any time; each next one is made as one is complete. Returns the rate of their bytes, Mbit/s.
+fn rate_of_requests(world: &mut World, count: usize) -> f64 {
+    let (body, start) = (content(20_000, 4), world.now);
+    let mut asked: Vec<StreamId> = Vec::new();
+    let (mut opened, mut done) = (0, 0);
+    while done < count && world.now.since(start) < ms(60_000) {
+        while opened < count && asked.len() < 500 {
+            let stream = world.open(opened as u16);
+            world.write(0, stream, b"GET / HTTP/1.1", true);
+            asked.push(stream);
+            opened += 1;
+        }
+        world.run(ms(1), |_| false);
+        for (_, event) in core::mem::take(&mut world.events[1]) {
+            if let GatewayEvent::Opened { stream, .. } = event {
+                world.write(1, stream, &body, true);
+            }
+        }
+        let before = asked.len();
+        asked.retain(|stream| {
+            !world.read[0].get(stream).is_some_and(|(bytes, is_end)| *is_end && *bytes == body)
+        });
+        done += before - asked.len();
+    }
+    done as f64 * 20_000.0 * 8.0 / 1e6 / world.now.since(start).as_secs_f64()
+}
+
+#[test]
+fn short_streams_that_come_and_go_share_the_whole_link() {
+    for (loss, least) in [(0.0, 165.0), (0.01, 150.0)] {
+        let rate = rate_of_requests(&mut World::new(ms(10), Rate::from_mbps(200), loss), 4_000);
+        println!("loss {loss}: {rate:.1} of 200 Mbit/s");
+        assert!(rate >= least, "loss {loss}: {rate} Mbit/s");
+    }
+}

@@ -117,6 +117,14 @@ impl Subscriber {
         is_within
     }
 
+    /// `range`, and the bytes before it since the last request, if these are no more than `limit`. A live flow is asked for in
+    /// its order, each byte by two Interests: both were lost.
+    pub fn from_gap(&self, range: ByteRange, limit: u64) -> ByteRange {
+        let asked_end = self.asked.last().map_or(range.start, |last| last.end);
+        let is_gap = asked_end < range.start && range.start - asked_end <= limit;
+        if is_gap { ByteRange::new(asked_end, range.end) } else { range }
+    }
+
     /// Adds to `parts` the bytes of `range` that have to be answered now: all of it if it was lost, and otherwise
     /// only bytes that this neighbour never asked for, because Interests overlap.
     pub fn take_request(&mut self, range: ByteRange, repair: bool, parts: &mut Vec<ByteRange>) {

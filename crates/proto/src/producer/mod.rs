@@ -91,6 +91,14 @@ struct Flow {
     last_used: Instant,
 }
 
+impl Flow {
+    /// A flow that nobody has asked for.
+    fn new(now: Instant, length: Option<u64>, available: u64, is_volatile: bool) -> Self {
+        let (sent_end, forgotten) = (0, 0);
+        Self { length, sent_end, available, forgotten, is_volatile, subscribers: Vec::new(), last_used: now }
+    }
+}
+
 /// Serves the flows of one [`Source`].
 pub struct Producer<S, C = Plain> {
     source: S,
@@ -269,15 +277,6 @@ impl<S: Source, C: Suite> Producer<S, C> {
     ) {
         let interest = asking.interest;
         self.next_sweep = Some(self.downlinks.next_sweep(now, self.next_sweep));
-        let make = || Flow {
-            length,
-            sent_end: 0,
-            available,
-            forgotten: 0,
-            is_volatile,
-            subscribers: Vec::new(),
-            last_used: now,
-        };
         if self.flows.find(&interest.flow).is_none()
             && let Err(not_now) = self
                 .downlinks
@@ -286,7 +285,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
         {
             return self.over_limit(asking, Some(link), not_now);
         }
-        let flow_slot = self.flows.find_or_insert(interest.flow, make);
+        let flow_slot =
+            self.flows.find_or_insert(interest.flow, || Flow::new(now, length, available, is_volatile));
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
         let (length, available, forgotten) = (flow.length, flow.available, flow.forgotten);
@@ -299,9 +299,15 @@ impl<S: Source, C: Suite> Producer<S, C> {
         self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
         let mut allowance = self.config.request_limit;
         let (mut is_beyond_end, mut refused) = (false, 0);
+        let is_live = available < u64::MAX;
         for &range in interest.ranges.iter() {
             let range = range.prefix(allowance);
             allowance -= range.len();
+            let range = if is_live && !interest.repair {
+                subscriber.from_gap(range, self.config.request_limit)
+            } else {
+                range
+            };
             subscriber.take_request(range, interest.repair, &mut self.parts);
             is_beyond_end |= length.is_some_and(|length| range.end > length && range.start >= length);
         }
@@ -427,9 +433,10 @@ impl<S: Source, C: Suite> Producer<S, C> {
         }
     }
 
-    /// Offset after the highest byte of a flow that was sent to any neighbour.
+    /// Offset after the highest byte of a flow that was sent to any neighbour, or that no neighbour will be sent any more.
     pub fn sent_end(&self, flow: FlowId) -> u64 {
-        self.flows.find(&flow).and_then(|slot| self.flows.get(slot)).map_or(0, |flow| flow.sent_end)
+        let flow = self.flows.find(&flow).and_then(|slot| self.flows.get(slot));
+        flow.map_or(0, |flow| flow.sent_end.max(flow.forgotten))
     }
 
     /// The highest rate that neighbours asking for a flow have granted.

@@ -19,10 +19,12 @@ use alloc::vec::Vec;
 /// Requests timed at once; on a long path every fourth or so is enough.
 const MAX_TIMED: usize = 64;
 
-/// A live flow's window is opened by this many Interests at once, and by as many again after this time: all of them
-/// together would queue on a slow way back, and the measured queue would be their own.
-const LIVE_BURST: u32 = 2;
-const LIVE_PAUSE: Duration = Duration::from_millis(2);
+/// A flow is asked for by this many Interests at once, or by those for this many times what the hop brings it until the next
+/// ones, and by as many again after this time: all of a window's together would queue on a slow way back, and the measured
+/// queue would be their own.
+const BURST: u32 = 4;
+const BURST_OFFERS: u64 = 2;
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Number of steps from which the delay of a request that was put off is drawn.
 const SPREAD: u64 = 1024;
@@ -228,14 +230,21 @@ impl<S: Sink> Flow<S> {
     }
 
     fn refill(&mut self, now: Instant, shared: &mut Shared) {
+        if self.asks_at.is_some_and(|at| now < at) {
+            return;
+        }
         let (usual, mut left) = match self.live {
-            Some(_) => (shared.config.step_bytes(), LIVE_BURST),
-            None => (self.ahead.step(&shared.config), u32::MAX),
+            Some(_) => (shared.config.step_bytes(), BURST),
+            None => {
+                let step = self.ahead.step(&shared.config);
+                let offer = BURST_OFFERS * shared.offer(self.uplink).bytes_in(PAUSE);
+                (step, BURST.max((offer / step) as u32))
+            }
         };
         self.asks_at = None;
         while !self.progress.is_over && self.waits_until.is_none() {
             if left == 0 {
-                self.asks_at = Some(now + LIVE_PAUSE);
+                self.asks_at = Some(now + PAUSE);
                 return;
             }
             if self.repeat_next(shared) {

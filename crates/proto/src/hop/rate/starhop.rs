@@ -114,7 +114,9 @@ pub struct Starhop {
     growth: f64,
     in_startup: bool,
     interval: Option<Interval>,
+    /// Start of the round of growth, and the rate then.
     raised_at: Option<Instant>,
+    raised_from: f64,
     /// Packets in a row that saw a long queue during startup.
     queued_in_a_row: u32,
     /// The last grants and when each was decided.
@@ -155,6 +157,7 @@ impl Starhop {
             in_startup: true,
             interval: None,
             raised_at: None,
+            raised_from: 0.0,
             queued_in_a_row: 0,
             grants: [(Instant::ZERO, f64::INFINITY); GRANTS],
             capacity: None,
@@ -230,15 +233,24 @@ impl Starhop {
 
     /// A link that is not full.
     fn grow(&mut self, now: Instant, carried: f64, is_held: bool, rtt: &HopRtt) {
-        if now < self.calm_until || self.raised_at.is_some_and(|at| now.since(at) < rtt.smoothed()) {
+        if now < self.calm_until {
             return;
         }
-        self.raised_at = Some(now);
+        let is_due = self.raised_at.is_none_or(|at| now.since(at) >= rtt.smoothed());
+        if is_due {
+            (self.raised_at, self.raised_from) = (Some(now), self.rate.max(carried));
+        }
+        if is_held && self.in_startup {
+            let doubled = (STARTUP_GROWTH * self.raised_from).min(MAX_LEAD * carried);
+            self.rate = self.rate.max(doubled);
+            return;
+        }
+        if !is_due {
+            return;
+        }
         if is_held {
             self.rate = (self.rate.max(carried) * (1.0 + self.growth)).min(self.rate.max(MAX_LEAD * carried));
-            if !self.in_startup {
-                self.growth = (2.0 * self.growth).min(MAX_GROWTH);
-            }
+            self.growth = (2.0 * self.growth).min(MAX_GROWTH);
         } else {
             self.capacity = self.capacity.filter(|(_, at)| now.since(*at) < CAPACITY_KNOWN);
             let ceiling = self.capacity.map_or(f64::INFINITY, |(capacity, _)| CAPACITY_MARGIN * capacity);

@@ -42,13 +42,14 @@ fn without_inter_satellite_links_a_bent_pipe_carries_as_much() {
 fn a_flow_outlives_a_handover_at_which_rates_fall_to_nothing() {
     let floor = "topology.uplink.v_curve.floor=0Mbit";
     let both = [floor, "topology.downlink.v_curve.floor=0Mbit"];
-    for transport in ["starhop", "bbr"] {
-        let transport = format!("flow.a.transport={transport}");
-        let until = |duration| first("beijing-new-york.toml", &[both[0], both[1], &transport, duration]);
+    for (transport, seed) in [("starhop", 1), ("starhop", 3), ("starhop", 10), ("bbr", 1)] {
+        let (transport, seed) = (format!("flow.a.transport={transport}"), format!("seed={seed}"));
+        let until =
+            |duration| first("beijing-new-york.toml", &[both[0], both[1], &transport, &seed, duration]);
         // Passes end at 40.5 and at 48.9 s.
         let before = until("duration=40s").delivered_bytes;
         let after = until("duration=75s").delivered_bytes;
-        assert!(after > before + 5_000_000, "{transport}: {before} before, {after} after");
+        assert!(after > before + 5_000_000, "{transport}, {seed}: {before} before, {after} after");
     }
 }
 

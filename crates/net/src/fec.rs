@@ -204,7 +204,7 @@ impl FecHost {
                 () = signals.recv() => return Ok(()),
                 () = notifier.beat() => {}
                 _ = hangup.recv() => self.driver.node_mut().suite_mut().reload_and_log(),
-                _ = looks.tick() => {}
+                _ = looks.tick() => self.driver.node_mut().suite_mut().tell_news(clock::now()),
                 _ = ticks.tick() => tell(self),
                 inquiry = desk.next() => inquiry.answer(self.status()),
                 done = self.driver.turn() => done?,

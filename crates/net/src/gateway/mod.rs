@@ -175,7 +175,7 @@ struct Site {
     driver: Driver<SharedNode>,
     signals: Signals,
     watchdog: Watchdog,
-    /// Open while the peer answers.
+    /// Open while the peer answers; on the loopback interface alone while descriptors are short.
     listeners: Option<[TcpListener; 2]>,
     room: Room,
     /// Where packets are carried.
@@ -312,8 +312,9 @@ impl Site {
                 _ = beats.tick() => {
                     is_beat = true;
                     watchdog.beat(true)?;
-                    let longest = shared.look(|_, gateway| {
+                    let longest = shared.look(|now, gateway| {
                         gateway.set_about(about());
+                        gateway.suite_mut().tell_news(now);
                         paths.look(paths::of(gateway.upstreams()));
                         burst.on_beat(&gateway.stats());
                         gateway.longest_whole()

@@ -270,6 +270,13 @@ impl HopSuite {
         self.end_of_roster().or_else(|| self.refusals(now))
     }
 
+    /// Logs what [`HopSuite::news`] has for the operator.
+    pub fn tell_news(&mut self, now: Instant) {
+        if let Some(news) = self.news(now) {
+            tracing::warn!("{news}");
+        }
+    }
+
     /// A message for the operator about the roster's end. After its grace period no node is trusted any more.
     pub fn end_of_roster(&mut self) -> Option<String> {
         self.end_of_roster_at(clock::unix_nanos() / 1_000_000_000)

@@ -65,6 +65,9 @@ const LOSS_ALARM: f64 = 0.15;
 const MIN_PACKETS: u32 = 4;
 /// The least that may be granted: a hop must be able to find out that it got better.
 const MIN_RATE: f64 = 16_000.0;
+/// Up to this rate growth doubles it: an interval of four packets takes 3 s at the least rate, and a quarter more after each
+/// would keep a link that was gone for a moment at it for 15 s.
+const UNKNOWN_RATE: f64 = 8.0 * MIN_RATE;
 
 /// Arrivals since the interval began.
 #[derive(Clone, Copy, Debug)]
@@ -249,7 +252,8 @@ impl Starhop {
             return;
         }
         if is_held {
-            self.rate = (self.rate.max(carried) * (1.0 + self.growth)).min(self.rate.max(MAX_LEAD * carried));
+            let growth = if self.rate <= UNKNOWN_RATE { STARTUP_GROWTH - 1.0 } else { self.growth };
+            self.rate = (self.rate.max(carried) * (1.0 + growth)).min(self.rate.max(MAX_LEAD * carried));
             self.growth = (2.0 * self.growth).min(MAX_GROWTH);
         } else {
             self.capacity = self.capacity.filter(|(_, at)| now.since(*at) < CAPACITY_KNOWN);

@@ -8,7 +8,7 @@ use starhop_lab::figure::spec::Engine;
 use starhop_lab::figure::{Finished, Library, Planned, finish, index, page, plan};
 use starhop_lab::result::RunResult;
 use starhop_lab::scenario::Scenario;
-use starhop_lab::sweep::{Options, Progress, run_all};
+use starhop_lab::sweep::{Kind, Options, Progress, Store, run_all};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -160,7 +160,8 @@ fn built_in(id: &str, args: &Args) -> Result<Planned, String> {
 fn one(args: &Args, figure: Planned) -> anyhow::Result<Finished> {
     let folder = args.out.join(&figure.id);
     let no_series = !figure.figure.needs_series();
-    let options = Options { threads: args.threads, store: Some(folder.join("runs")), no_series };
+    let store = Store::open(&folder.join("runs")).map_err(|e| anyhow!(e))?;
+    let options = Options { threads: args.threads, store: Some(store.clone()), no_series };
     let bar = Bar::new(&figure.id, args.quiet);
     let of = |engine: Engine| {
         let pairs = figure.scenarios.iter().zip(&figure.engines).filter(move |(_, its)| **its == engine);
@@ -168,7 +169,7 @@ fn one(args: &Args, figure: Planned) -> anyhow::Result<Finished> {
     };
     let simulated = run_all(&of(Engine::Sim), &options, &|progress| bar.show(progress));
     let mut simulated = simulated.map_err(|e| anyhow!(e))?.into_iter();
-    let mut emulated = emulate_all(&of(Engine::Emulate), &bar)?.into_iter();
+    let mut emulated = emulate_all(&of(Engine::Emulate), &store, &bar)?.into_iter();
     let results: Vec<RunResult> = (figure.engines.iter())
         .filter_map(|engine| match engine {
             Engine::Sim => simulated.next(),
@@ -182,19 +183,24 @@ fn one(args: &Args, figure: Planned) -> anyhow::Result<Finished> {
 }
 
 /// Runs scenarios with real processes, which must not compete with each other.
-fn emulate_all(scenarios: &[Scenario], bar: &Bar) -> anyhow::Result<Vec<RunResult>> {
+fn emulate_all(scenarios: &[Scenario], store: &Store, bar: &Bar) -> anyhow::Result<Vec<RunResult>> {
     let program = std::env::current_exe().context("cannot find this program itself")?;
     let options = emulate::Options::new(program);
     let total = scenarios.len();
     let mut results = Vec::new();
     for scenario in scenarios {
         let done = results.len();
+        if let Some(kept) = store.kept(Kind::Emulated, scenario) {
+            results.push(kept);
+            continue;
+        }
         let result = emulate::emulate(scenario, &options, |now| {
             let part = now.at.as_secs_f64() / now.of.as_secs_f64();
             bar.show(Progress { done, total, share: (done as f64 + part) / total as f64 });
             true
-        });
-        results.push(result?);
+        })?;
+        store.keep(Kind::Emulated, scenario, &result).map_err(|e| anyhow!(e))?;
+        results.push(result);
     }
     Ok(results)
 }

@@ -4,7 +4,7 @@ use crate::progress::Bar;
 use anyhow::{Context, anyhow};
 use starhop_lab::run::load;
 use starhop_lab::scenario::Scenario;
-use starhop_lab::sweep::{Options, SweepAxis, combinations, csv, repeated, rows, run_all, text};
+use starhop_lab::sweep::{Options, Store, SweepAxis, combinations, csv, repeated, rows, run_all, text};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -66,8 +66,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let bar = Bar::new("sweep", args.quiet);
-    let (threads, store) = (args.threads, args.store.clone());
-    let options = Options { threads, store, no_series: args.report.is_none() };
+    let store = args.store.as_deref().map(Store::open).transpose().map_err(|problem| anyhow!(problem))?;
+    let options = Options { threads: args.threads, store, no_series: args.report.is_none() };
     let results =
         run_all(&scenarios, &options, &|progress| bar.show(progress)).map_err(|problem| anyhow!(problem))?;
     bar.finish();

@@ -3,7 +3,7 @@
 use crate::result::RunResult;
 use crate::run::simulate;
 use crate::scenario::Scenario;
-use std::path::{Path, PathBuf};
+use crate::sweep::store::{Kind, Store};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 pub struct Options {
     /// Simulations at the same time; 0 for as many as there are cores.
     pub threads: usize,
-    /// A folder that keeps finished runs, so that a batch that was cut off goes on where it was.
-    pub store: Option<PathBuf>,
+    /// Finished runs, so that a batch that was cut off goes on where it was.
+    pub store: Option<Store>,
     /// The results keep no time series: those of a thousand runs fill the memory, and few look at them.
     pub no_series: bool,
 }
@@ -42,14 +42,10 @@ pub fn run_all(
     options: &Options,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Vec<RunResult>, String> {
-    if let Some(store) = &options.store {
-        std::fs::create_dir_all(store).map_err(|e| format!("cannot make {}: {e}", store.display()))?;
-    }
     let batch = Batch {
         scenarios,
-        store: options.store.as_deref(),
-        no_series: options.no_series,
-        build: if options.store.is_some() { build_id() } else { String::new() },
+        store: options.store.as_ref(),
+        kind: if options.no_series { Kind::WithoutSeries } else { Kind::Simulated },
         next: AtomicUsize::new(0),
         shares: scenarios.iter().map(|_| AtomicU32::new(0)).collect(),
         results: Mutex::new(vec![None; scenarios.len()]),
@@ -68,9 +64,8 @@ pub fn run_all(
 
 struct Batch<'a> {
     scenarios: &'a [Scenario],
-    store: Option<&'a Path>,
-    no_series: bool,
-    build: String,
+    store: Option<&'a Store>,
+    kind: Kind,
     next: AtomicUsize,
     shares: Vec<AtomicU32>,
     results: Mutex<Vec<Option<RunResult>>>,
@@ -94,10 +89,7 @@ impl Batch<'_> {
     }
 
     fn one(&self, index: usize, scenario: &Scenario) -> Result<RunResult, String> {
-        let file = self
-            .store
-            .map(|store| store.join(format!("{}.json", key(&self.build, self.no_series, scenario))));
-        if let Some(kept) = file.as_deref().and_then(kept) {
+        if let Some(kept) = self.store.and_then(|store| store.kept(self.kind, scenario)) {
             return Ok(kept);
         }
         let mut result = simulate(scenario, |share| {
@@ -106,11 +98,11 @@ impl Batch<'_> {
                 self.tell();
             }
         });
-        if self.no_series {
+        if self.kind == Kind::WithoutSeries {
             result.series = None;
         }
-        if let Some(file) = file {
-            keep(&file, &result)?;
+        if let Some(store) = self.store {
+            store.keep(self.kind, scenario, &result)?;
         }
         Ok(result)
     }
@@ -140,34 +132,6 @@ impl Batch<'_> {
 /// A thread that panics takes the scope down with it, so nobody sees its half-finished work.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// The inputs that decide the result: this program, and the scenario with every file that it read.
-fn key(build: &str, no_series: bool, scenario: &Scenario) -> String {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(build.as_bytes());
-    hasher.update(&[u8::from(no_series)]);
-    hasher.update(format!("{scenario:?}").as_bytes());
-    hasher.finalize().to_hex()[..32].to_owned()
-}
-
-/// Another build may compute something else: its runs are not ours.
-fn build_id() -> String {
-    let program = std::env::current_exe().and_then(std::fs::read).unwrap_or_default();
-    blake3::hash(&program).to_hex().to_string()
-}
-
-fn kept(file: &Path) -> Option<RunResult> {
-    serde_json::from_slice(&std::fs::read(file).ok()?).ok()
-}
-
-/// Whole or not at all: a run that is cut off leaves no half file under the final name.
-fn keep(file: &Path, result: &RunResult) -> Result<(), String> {
-    let unfinished = file.with_extension("unfinished");
-    let json = serde_json::to_vec(result).map_err(|e| e.to_string())?;
-    std::fs::write(&unfinished, json)
-        .and_then(|()| std::fs::rename(&unfinished, file))
-        .map_err(|e| format!("cannot write {}: {e}", file.display()))
 }
 
 #[cfg(test)]
@@ -211,7 +175,9 @@ name = "a"
     #[test]
     fn what_was_run_once_is_read_and_what_is_broken_is_run_again() {
         let Ok(folder) = tempfile::tempdir() else { panic!() };
-        let options = Options { threads: 2, store: Some(folder.path().to_owned()), no_series: true };
+        let store = Store::open(folder.path());
+        assert!(store.is_ok(), "{store:?}");
+        let options = Options { threads: 2, store: store.ok(), no_series: true };
         let first = run_all(&scenarios(), &options, &|_| ()).unwrap_or_default();
         let again = run_all(&scenarios(), &options, &|_| ()).unwrap_or_default();
         // The time that a run took is measured: equal times say that it was not run again.

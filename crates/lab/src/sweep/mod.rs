@@ -4,12 +4,14 @@ mod axis;
 mod batch;
 mod metric;
 mod stats;
+mod store;
 mod table;
 
 pub use axis::SweepAxis;
 pub use batch::{Options, Progress, run_all};
 pub use metric::{Document, Metric};
 pub use stats::Mean;
+pub use store::{Kind, Store};
 pub use table::{Row, csv, rows, text};
 
 use crate::scenario::{Change, Scenario};

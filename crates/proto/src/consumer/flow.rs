@@ -2,7 +2,7 @@ use super::ahead::Ahead;
 use super::congestion::Congestion;
 use super::opening::Beginning;
 use super::rto::Rto;
-use super::share::Arrived;
+use super::share::{Arrived, Offer};
 use super::silence::Silence;
 use super::timeouts::Timeouts;
 use super::{ConsumerEvent, FlowStats, Request, Shared, Sink};
@@ -11,7 +11,6 @@ use crate::hop::{Heard, Intake};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
-use crate::units::Rate;
 use crate::wire::{DataHeader, Interest, NotNow, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -237,7 +236,7 @@ impl<S: Sink> Flow<S> {
             Some(_) => (shared.config.step_bytes(), BURST),
             None => {
                 let step = self.ahead.step(&shared.config);
-                let offer = BURST_OFFERS * shared.offer(self.uplink).bytes_in(PAUSE);
+                let offer = BURST_OFFERS * shared.offer(self.uplink).rate.bytes_in(PAUSE);
                 (step, BURST.max((offer / step) as u32))
             }
         };
@@ -303,9 +302,14 @@ impl<S: Sink> Flow<S> {
         self.timeouts.on_ask(now, gap);
     }
 
-    /// Bytes of the flow arrived. `offer` is the rate that the hop is granted, shared by its flows; it counts where the
-    /// requests ran out.
-    pub(super) fn on_bytes(&mut self, now: Instant, header: &DataHeader, payload: &[u8], offer: Rate) {
+    /// Bytes of the flow arrived. `offer` is the hop that they came by, where the requests ran out.
+    pub(super) fn on_bytes(
+        &mut self,
+        now: Instant,
+        header: &DataHeader,
+        payload: &[u8],
+        offer: Option<Offer>,
+    ) {
         let range = header.range(payload.len());
         self.accept(now, range, payload, (header.waited, offer));
         if header.flags.end {
@@ -315,7 +319,13 @@ impl<S: Sink> Flow<S> {
     }
 
     /// Writes the bytes of a packet that are new and were asked for.
-    fn accept(&mut self, now: Instant, range: ByteRange, payload: &[u8], (waited, offer): (Waited, Rate)) {
+    fn accept(
+        &mut self,
+        now: Instant,
+        range: ByteRange,
+        payload: &[u8],
+        (waited, offer): (Waited, Option<Offer>),
+    ) {
         let asked = range.intersect(ByteRange::new(0, self.progress.asked_end));
         let mut new_bytes = 0;
         for gap in self.progress.received.gaps(asked) {

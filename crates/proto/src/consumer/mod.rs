@@ -31,6 +31,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 pub use flow::Flow;
 use opening::{Beginning, Habit, Opening};
+use share::Offer;
 
 /// Destination of received bytes: a file, a reassembly buffer, a recorder.
 pub trait Sink {
@@ -174,12 +175,11 @@ impl Shared {
         self.neighbours[link.0 as usize].flows -= 1;
     }
 
-    /// The rate that a hop is granted, shared by its flows.
-    fn offer(&self, link: Slot) -> Rate {
+    /// A hop as one of its flows sees it.
+    fn offer(&self, link: Slot) -> Offer {
         let flows = self.neighbours[link.0 as usize].flows.max(1);
-        self.uplinks
-            .get(link)
-            .map_or(Rate::ZERO, |hop| Rate::from_bps(hop.rate().as_bps() / u64::from(flows)))
+        let rate = self.uplinks.get(link).map_or(Rate::ZERO, Requester::rate);
+        Offer { rate: Rate::from_bps(rate.as_bps() / u64::from(flows)), hop_rtt: self.uplinks.hop_rtt(link) }
     }
 
     /// A flow of a hop is complete; `bytes` asked for ahead turned out to fill its path.
@@ -473,8 +473,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             match header.flags.no_such_name {
                 true => flow.on_no_such_name(&mut self.shared),
                 false => {
-                    let offer =
-                        if header.waited.is_dry { self.shared.offer(flow.uplink) } else { Rate::ZERO };
+                    let offer = header.waited.is_dry.then(|| self.shared.offer(flow.uplink));
                     flow.on_bytes(now, &header, payload, offer);
                 }
             }

@@ -43,6 +43,8 @@ pub(super) struct Share {
     size: u64,
     /// Time of an answer without its waiting: mean and mean deviation.
     path: Option<(Duration, Duration)>,
+    /// Counts until the path is measured, which takes a request whose first packet was not lost.
+    hop_rtt: Duration,
     is_old_path: bool,
     rates: [Rate; ROUNDS],
     round: usize,
@@ -75,8 +77,17 @@ pub(super) struct Arrived {
     pub(super) bytes: u64,
     /// Their waiting time, unless they came out of order, because repairs do not wait.
     pub(super) waited: Option<Waited>,
+    /// The hop that they came by, where it counts: the requests of the flow had run out.
+    pub(super) offer: Option<Offer>,
+}
+
+/// A hop, as one of its flows sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
     /// The rate that the hop is granted, shared by its flows.
-    pub(super) offer: Rate,
+    pub(super) rate: Rate,
+    /// No answer takes less.
+    pub(super) hop_rtt: Duration,
 }
 
 impl Share {
@@ -91,6 +102,7 @@ impl Share {
             first: beginning.alone,
             size: beginning.bytes.max(payload).min(limit),
             path: None,
+            hop_rtt: Duration::ZERO,
             is_old_path: false,
             rates: [Rate::ZERO; ROUNDS],
             round: 0,
@@ -118,9 +130,10 @@ impl Share {
     pub(super) fn on_bytes(&mut self, arrived: Arrived) {
         let Arrived { now, bytes, waited, offer } = arrived;
         self.least_waited = waited.map_or(self.least_waited, |waited| self.least_waited.min(waited.time));
-        if waited.is_some_and(|waited| waited.is_dry) {
+        if let Some(offer) = offer.filter(|_| waited.is_some_and(|waited| waited.is_dry)) {
             self.is_dry = true;
-            self.grow(now, offer);
+            self.hop_rtt = offer.hop_rtt;
+            self.grow(now, offer.rate);
         }
         let Some(started) = self.round_started else {
             self.round_started = Some(now);
@@ -188,7 +201,7 @@ impl Share {
 
     /// The usual time of an answer without its waiting.
     fn path_time(&self) -> Duration {
-        self.path.map_or(Duration::ZERO, |(mean, deviation)| mean + deviation.scaled(2, 1))
+        self.path.map_or(self.hop_rtt, |(mean, deviation)| mean + deviation.scaled(2, 1))
     }
 
     /// The bytes that may be asked for and missing.
@@ -237,7 +250,12 @@ mod tests {
 
     /// A packet of a flow whose hop offers nothing.
     fn arrived(now: Instant, waited: Waited) -> Arrived {
-        Arrived { now, bytes: PACKET, waited: Some(waited), offer: Rate::ZERO }
+        Arrived {
+            now,
+            bytes: PACKET,
+            waited: Some(waited),
+            offer: Some(Offer { rate: Rate::ZERO, hop_rtt: ms(10) }),
+        }
     }
 
     /// A path of `rtt` that serves the flow at `rate` for `span`, with all that is asked for. Returns the last wait.
@@ -254,6 +272,15 @@ mod tests {
             share.on_bytes(arrived(*now, Waited { time: wait, is_dry }));
         }
         wait
+    }
+
+    /// The first packet of the first request was lost: the requests after it are answered before the path is measured.
+    #[test]
+    fn an_unmeasured_path_takes_as_long_as_its_first_hop_at_least() {
+        let mut share = share(FIRST);
+        (0..20).for_each(|packet| share.on_bytes(arrived(Instant::ZERO + ms(30 + packet), Waited::DRY)));
+        // Grown after 30, 40 and 50 ms: to what the first requests are, and twice as much each time.
+        assert!(share.size() <= 4 * FIRST, "{}", share.size());
     }
 
     #[test]
@@ -313,7 +340,8 @@ mod tests {
     fn a_dry_flow_that_begins_asks_for_what_its_hop_offers_at_most_once_per_round_trip() {
         let (mut share, mut now) = (share(FIRST), Instant::ZERO + ms(600));
         share.on_rtt(ms(600));
-        let dry = |now, mbps| Arrived { offer: Rate::from_mbps(mbps), ..arrived(now, Waited::DRY) };
+        let offer = |mbps| Some(Offer { rate: Rate::from_mbps(mbps), hop_rtt: ms(10) });
+        let dry = |now, mbps| Arrived { offer: offer(mbps), ..arrived(now, Waited::DRY) };
         share.on_bytes(dry(now, 20));
         // 1.5 MB in 600 ms, and a quarter more for the deviation of the path's time.
         assert!((1_500_000..2_000_000).contains(&share.size()), "{}", share.size());

@@ -219,6 +219,62 @@ fn mirrored(stream: StreamId) -> StreamId {
 }
 
 #[test]
+fn streams_share_a_trunk_by_their_weights() {
+    let mut world = World::new(ms(25), Rate::from_mbps(50), 0.0);
+    let bytes = content(6_000_000, 1);
+    let streams = [80, 81].map(|port| world.open(port));
+    world.gateways[0].set_weight(streams[1], 4);
+    let mut written = [0; 2];
+    for _ in 0..200 {
+        for (stream, written) in streams.into_iter().zip(&mut written) {
+            *written += world.gateways[0].write(stream, &bytes[*written..]);
+        }
+        world.run(ms(5), |_| false);
+    }
+    let [one, four] = streams.map(|stream| world.read[1][&mirrored(stream)].0.len());
+    let ratio = four as f64 / one as f64;
+    println!("{one} and {four} bytes: {ratio:.2}");
+    assert!((3.7..4.3).contains(&ratio), "{one} and {four} bytes: {ratio}");
+}
+
+/// Has the gateway at `side` take `many` streams at most from now on.
+fn limit(world: &mut World, side: usize, many: usize) {
+    world.gateways[side].set_settings(GatewaySettings { max_streams: many, ..GatewaySettings::default() });
+}
+
+#[test]
+fn a_gateway_without_room_tells_so_before_it_is_asked() {
+    let mut world = World::new(ms(25), Rate::from_mbps(50), 0.0);
+    limit(&mut world, 1, 3);
+    world.run(ms(500), |_| false);
+    let streams = [80, 81, 82].map(|port| world.open(port));
+    let more = world.gateways[0].open(world.now, 0, target(83));
+    assert_eq!(more, Err(NoStream::PeerFull), "before a packet has left");
+    world.run(ms(500), |_| false);
+    world.write(0, streams[1], b"all", true);
+    world.write(1, mirrored(streams[1]), b"said", true);
+    world.run(ms(1_000), |_| false);
+    world.open(84);
+    assert_eq!(world.gateways[0].open(world.now, 0, target(85)), Err(NoStream::PeerFull));
+    world.run(ms(500), |_| false);
+    assert_eq!((world.resets(0), world.gateways[1].stats().streams), (vec![], 3));
+}
+
+#[test]
+fn a_stream_that_the_peer_has_no_room_for_after_all_is_told_so() {
+    let mut world = World::new(ms(25), Rate::from_mbps(50), 0.0);
+    world.run(ms(500), |_| false);
+    limit(&mut world, 1, 3);
+    for port in 80..88 {
+        let stream = world.open(port);
+        world.write(0, stream, b"hello", false);
+    }
+    world.run(ms(500), |_| false);
+    assert_eq!(world.resets(0), [Reason::NoRoom; 5]);
+    assert_eq!(world.gateways.each_ref().map(|gateway| gateway.stats().streams), [3, 3]);
+}
+
+#[test]
 fn a_peer_whose_address_was_not_given_is_asked_where_it_asks_from() {
     let site = PeerSpec { address: None, bond: Pair { side: 1 } };
     let hub =

@@ -22,6 +22,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_connection_that_has_become_idle_keeps_no_buffer", idle_connections_keep_no_buffer),
     ("a_check_says_whether_descriptors_suffice", a_check_says_whether_descriptors_suffice),
     ("connections_beyond_all_descriptors_pass_and_none_is_reset", connections_beyond_all_descriptors_pass),
+    ("short_connections_at_once_keep_their_bytes", short_connections),
+    ("long_short_connections_use_the_path_beside_the_plain_one", many_short_connections),
     ("long_as_many_connections_at_once_as_descriptors_allow", as_many_as_descriptors_allow),
 ];
 
@@ -298,5 +300,128 @@ fn as_many_as_descriptors_allow() {
         assert!(each.iter().all(|bytes| *bytes <= MOST_PER_CONNECTION), "{each:?}");
         crowd.leave();
         std::thread::sleep(Span::from_secs(3));
+    }
+}
+
+/// A port whose connections a policy leaves on the plain path.
+const PLAIN_PORT: u16 = 9011;
+/// Bytes of an answer.
+const ANSWER: usize = 20_000;
+/// Answers of the second server, at once.
+const CLERKS: usize = 256;
+
+/// Starts a thread with a small stack: there are hundreds.
+fn small_thread(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+    std::thread::Builder::new().stack_size(128 << 10).spawn(work).expect("a thread")
+}
+
+/// Answers each request with [`ANSWER`] bytes, on both ports.
+fn serve_answers(world: &World) {
+    let (ready, is_ready) = channel();
+    let serving = move || {
+        own_descriptors();
+        for port in [PORT, PLAIN_PORT] {
+            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).expect("a port");
+            nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(4096).expect("it fits"))
+                .expect("a queue");
+            let listener = Arc::new(listener);
+            for _ in 0..CLERKS {
+                let listener = listener.clone();
+                // It ends with the test.
+                let _clerk = small_thread(move || {
+                    while let Ok((mut socket, _)) = listener.accept() {
+                        let mut question = [0; 64];
+                        while socket.read(&mut question).is_ok_and(|count| count > 0) {}
+                        let _ = socket.write_all(&[7; ANSWER]);
+                    }
+                });
+            }
+        }
+        ready.send(()).expect("somebody waits");
+    };
+    let _serving = world.site.chain.hosts[SERVER].thread(serving).expect("a thread");
+    is_ready.recv().expect("it serves");
+}
+
+/// One request and its answer. Returns how long it took.
+fn fetch(port: u16) -> std::io::Result<Span> {
+    let start = Instant::now();
+    let mut socket = TcpStream::connect((Ipv4Addr::new(10, 77, 0, 1), port))?;
+    socket.set_read_timeout(Some(Span::from_secs(30)))?;
+    socket.write_all(b"GET / HTTP/1.1")?;
+    socket.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::with_capacity(ANSWER);
+    socket.read_to_end(&mut answer)?;
+    if answer == [7; ANSWER] { Ok(start.elapsed()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
+}
+
+/// Makes `count` requests to `port`, each with a connection of its own, `at_once` at any time. Prints and returns the rate of the
+/// answers, Mbit/s.
+fn rate_of_requests(world: &World, port: u16, count: usize, at_once: usize) -> f64 {
+    let requesting = move || {
+        own_descriptors();
+        let (next, took) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let shared = Arc::new((next, took));
+        let start = Instant::now();
+        let clients: Vec<_> = (0..at_once)
+            .map(|_| {
+                let shared = shared.clone();
+                small_thread(move || {
+                    while shared.0.fetch_add(1, Ordering::Relaxed) < count {
+                        let done = fetch(port);
+                        shared.1.lock().expect("no panic").push(done);
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().expect("no panic"));
+        (start.elapsed(), std::mem::take(&mut *shared.1.lock().expect("no panic")))
+    };
+    let (gateways, began) = (Needs::of_both(world), Instant::now());
+    let work = world.site.chain.hosts[CLIENT].thread(requesting).expect("a thread");
+    let (took, done) = work.join().expect("no panic");
+    let cpu = |n: usize| {
+        (Needs::of_both(world)[n].cpu - gateways[n].cpu).as_secs_f64() / began.elapsed().as_secs_f64()
+    };
+    let failed = done.iter().filter(|one| one.is_err()).count();
+    let mut spans: Vec<Span> = done.into_iter().filter_map(Result::ok).collect();
+    spans.sort_unstable();
+    assert_eq!((spans.len(), failed), (count, 0), "answers, and failures");
+    let rate = (count * ANSWER * 8) as f64 / 1e6 / took.as_secs_f64();
+    println!(
+        "     port {port}: {count} answers of {ANSWER} bytes, {at_once} at once: {took:.2?}, {rate:.1} Mbit/s, {:.0} a second; \
+         half within {:.0?}, 99 of 100 within {:.0?}; hub {:.0} %, site {:.0} % of a core",
+        count as f64 / took.as_secs_f64(),
+        spans[count / 2],
+        spans[count * 99 / 100],
+        100.0 * cpu(0),
+        100.0 * cpu(1),
+    );
+    rate
+}
+
+/// A world with a port that passes, whose links are long, too.
+fn world_with_a_plain_port() -> World {
+    let long = Hop { delay: Duration::from_millis(10), ..FAST };
+    let pass = format!("[[policy]]\naction = \"pass\"\nports = [{PLAIN_PORT}]\n");
+    let world = World::over(Site::new(&[LAN, long, LAN]), "", &pass);
+    world.wait_for_peer(true);
+    serve_answers(&world);
+    world
+}
+
+fn short_connections() {
+    let world = world_with_a_plain_port();
+    [PORT, PLAIN_PORT].map(|port| rate_of_requests(&world, port, 300, 50));
+}
+
+fn many_short_connections() {
+    let world = world_with_a_plain_port();
+    for _ in 0..2 {
+        let [split, plain] = [PORT, PLAIN_PORT].map(|port| rate_of_requests(&world, port, 4_000, 500));
+        println!("     {:.2} of the plain path", split / plain);
+        for link in world.site.chain.links().map(|links| links.links()).unwrap_or_default() {
+            println!("     {}: {} packets, {} dropped", link.name, link.packets, link.dropped);
+        }
     }
 }

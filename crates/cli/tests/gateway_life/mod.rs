@@ -1,5 +1,6 @@
 //! The life of gateways: whatever ends, hangs, is cut or starts anew, bytes are right and ends are true.
 
+use super::gateway_reload::renew;
 use super::gateways::{CLIENT, HUB, LAN, SERVER, SITE, World};
 use super::harness::Test;
 use super::support::{Running, Site, content};
@@ -9,11 +10,12 @@ use starhop_net::emu::Hop;
 use starhop_proto::time::Duration;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration as Span, Instant};
 
 pub(crate) const TESTS: &[Test] = &[
+    ("another_hub_takes_over_from_a_dead_one_and_gives_back", another_hub_takes_over),
     ("a_path_of_1280_bytes_is_noticed_and_carries_everything", a_narrow_path_is_noticed),
     ("a_hung_hub_is_passed_by_until_it_goes_on", a_hung_hub_is_passed_by),
     ("the_class_of_a_connection_is_kept_both_ways", the_class_of_a_connection_is_kept),
@@ -26,6 +28,55 @@ pub(crate) const TESTS: &[Test] = &[
     ("long_ten_thousand_connections_leave_nothing_behind", ten_thousand_connections_leave_nothing),
     ("long_a_reader_that_takes_nothing_for_a_minute_gets_everything_then", a_reader_pauses_for_a_minute),
 ];
+
+/// Connections that ended at a hub since somebody asked.
+fn ended_at(hub: &Running) -> usize {
+    std::thread::sleep(Span::from_millis(200));
+    hub.events.try_iter().filter(|event| event["event"] == "flow").count()
+}
+
+fn another_hub_takes_over() {
+    let second = "name = \"second\"\nkey = \"site.key\"\nlisten = \"[::]:4435\"\nport = 4436\n\
+                  [[peer]]\nname = \"site\"\naddress = \"10.77.1.2:4433\"\n";
+    let path = Site::new(&[LAN, SATELLITE, LAN]);
+    std::fs::write(path.path("second.toml"), second).expect("a file");
+    let mut command = path.command("gateway");
+    command.args(["--config", "second.toml", "--status-socket", "second.sock"]).stderr(Stdio::inherit());
+    let second = Running::start(&path.chain.hosts[HUB], command);
+    let peer = "[[peer]]\nname = \"second\"\naddress = \"10.77.1.1:4435\"\n";
+    let mut world = World::over(path, "hold_seconds = 4\n", peer);
+    let peers = |world: &World, wanted: &[bool]| {
+        let local = world.local.as_ref().expect("it runs");
+        for is_up in wanted {
+            local.wait("a peer changed", |event| event["event"] == "peer" && event["up"] == *is_up);
+        }
+        std::thread::sleep(Span::from_millis(100));
+    };
+    peers(&world, &[true, true]);
+    world.serve(9000, echo_after_the_end);
+    assert!(world.is_split());
+    assert_eq!(ended_at(&second), 0, "the first hub of the file has the users");
+    world.hub = None;
+    let start = Instant::now();
+    peers(&world, &[false]);
+    println!("     a dead hub was noticed after {:?}", start.elapsed());
+    assert!(start.elapsed() < Span::from_secs(4), "{:?}", start.elapsed());
+    let question = content(1_000_000, 4);
+    assert_eq!(ask(world.connect(9000), &question).expect("an answer"), question);
+    assert_eq!(world.flow_end()["carried"], "split", "by the other hub");
+    assert_eq!(ended_at(&second), 1);
+    world.hub = Some(world.start(HUB, "hub.toml"));
+    peers(&world, &[true]);
+    assert!(world.is_split());
+    assert_eq!(ended_at(&second), 0, "the first one is back");
+    // A policy may name another one for some connections.
+    let told = renew(&world, world.local.as_ref(), "local.toml", |text| {
+        text + "[[policy]]\naction = \"split\"\nto = [\"10.77.0.1/32\"]\npeer = \"second\"\n"
+    });
+    assert!(told["error"].is_null(), "{told}");
+    assert!(world.is_split());
+    assert_eq!(ended_at(&second), 1, "the policy's");
+}
 
 fn a_hung_hub_is_passed_by() {
     let world = World::new();

@@ -53,7 +53,12 @@ fn a_plain_connection_goes_on() {
 }
 
 /// Gives a gateway more lines for its configuration. Returns what it says about them.
-fn renew(world: &World, running: Option<&Running>, file: &str, change: impl Fn(String) -> String) -> Value {
+pub(super) fn renew(
+    world: &World,
+    running: Option<&Running>,
+    file: &str,
+    change: impl Fn(String) -> String,
+) -> Value {
     let path = world.site.path(file);
     let text = std::fs::read_to_string(&path).expect("a file");
     std::fs::write(&path, change(text)).expect("a file");

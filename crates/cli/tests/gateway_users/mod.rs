@@ -1,5 +1,6 @@
 //! Expectations of users and operators of a path with gateways, beyond that bytes arrive.
 
+use super::gateway_reload::renew;
 use super::gateways::{HUB, LAN, SITE, World};
 use super::harness::{Test, timing};
 use super::support::{Running, Site, content};
@@ -17,6 +18,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("the_rate_that_an_operator_gives_is_held_and_not_exceeded", the_rate_is_held),
     ("two_gateways_on_one_host_leave_each_other_alone", two_gateways_side_by_side),
     ("connections_beyond_a_limit_take_the_plain_path", connections_beyond_a_limit),
+    ("connections_share_the_link_by_the_weights_of_policies", connections_have_weights),
+    ("a_hub_without_room_resets_nobody", a_hub_without_room),
     ("a_site_may_get_another_address", a_site_may_get_another_address),
 ];
 
@@ -161,6 +164,71 @@ fn connections_beyond_a_limit() {
         let ways = carried(&world, 8);
         let split = ways.iter().filter(|way| *way == "split").count();
         assert_eq!((split, ways.len() - split), (LIMIT, 5), "{ways:?}");
+    }
+}
+
+/// The hub sends, so its policies count. Other connections do not weigh less by what is on their way already.
+fn connections_have_weights() {
+    let wide = Hop { loss: 0.0, ..SATELLITE };
+    timing::measure(|| {
+        let world = World::over(Site::new(&[LAN, wide, LAN]), "", "");
+        world.wait_for_peer(true);
+        let told = renew(&world, world.hub.as_ref(), "hub.toml", |text| {
+            text + "[[policy]]\naction = \"split\"\nports = [9002]\nweight = 4\n"
+        });
+        assert!(told["error"].is_null(), "{told}");
+        let readers = [9001, 9002].map(|port| {
+            world.serve(port, |mut socket| while socket.write_all(&[1; 64 << 10]).is_ok() {});
+            let mut socket = world.connect(port);
+            std::thread::spawn(move || {
+                let (start, mut buffer, mut bytes) = (Instant::now(), vec![0; 64 << 10], 0);
+                while start.elapsed() < Span::from_secs(4) {
+                    let count = socket.read(&mut buffer).expect("bytes");
+                    bytes += if start.elapsed() > Span::from_secs(1) { count } else { 0 };
+                }
+                bytes as f64
+            })
+        });
+        let [one, four] = readers.map(|reader| reader.join().expect("no panic"));
+        println!("     {:.1} and {:.1} Mbit/s", one * 8e-6 / 3.0, four * 8e-6 / 3.0);
+        timing::unless((3.0..5.0).contains(&(four / one)), || format!("{one} and {four} bytes"))
+    });
+}
+
+/// What a hub tells ahead counts from its next sign of life on; what it is asked meanwhile it refuses, and the site finds another
+/// way. Both cases are among these.
+fn a_hub_without_room() {
+    const LIMIT: usize = 3;
+    let world = World::new();
+    world.serve(9000, echo_after_the_end);
+    let give = |many: usize| {
+        let text =
+            |text: String| format!("max_connections = {many}\n{}", text.replace("max_connections", "# "));
+        let told = renew(&world, world.hub.as_ref(), "hub.toml", text);
+        assert!(told["error"].is_null(), "{told}");
+    };
+    give(LIMIT);
+    std::thread::sleep(Span::from_millis(400));
+    let ways = carried(&world, 5);
+    let split = ways.iter().filter(|way| *way == "split").count();
+    assert_eq!((split, ways.len() - split), (LIMIT, 2), "{ways:?}");
+    for round in 0..2 {
+        give(20_000);
+        std::thread::sleep(Span::from_millis(400));
+        let question = content(100_000, round);
+        give(LIMIT);
+        let sockets: Vec<TcpStream> = (0..8).map(|_| world.connect(9000)).collect();
+        let askers = sockets.into_iter().map(|socket| {
+            let question = question.clone();
+            std::thread::spawn(move || ask(socket, &question).is_ok_and(|answer| answer == question))
+        });
+        let askers: Vec<_> = askers.collect();
+        let right = askers.into_iter().filter_map(|asker| asker.join().ok()).filter(|right| *right).count();
+        assert_eq!(right, 8, "answers, round {round}");
+        let ways = (0..8).map(|_| world.flow_end()["carried"].take());
+        let split = ways.filter(|way| way == "split").count();
+        println!("     round {round}: {split} of 8 split");
+        assert!(split <= LIMIT, "{split} split, where the hub has room for {LIMIT}");
     }
 }
 

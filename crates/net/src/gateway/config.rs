@@ -1,6 +1,9 @@
 //! The gateway's configuration file.
 
-use super::policy::{CarryPolicies, CarryPolicy, FOR_THE_LINK, protocol, protocol_names};
+use super::choice::Prefer;
+use super::policy::{
+    CarryPolicies, CarryPolicy, FOR_THE_LINK, SplitPolicies, SplitPolicy, protocol, protocol_names,
+};
 use crate::prefix::Prefix;
 use crate::security::{GatewayBond, KeyError, KeyFile, Sources, credential};
 use crate::transparent::firewall::{CARRY_MARK, GATEWAY_MARK, divert, passing};
@@ -20,6 +23,8 @@ pub struct GatewayConfig {
     written: Written,
     /// Rules of the firewall, one a line.
     pub(super) rules: String,
+    /// The policies that split.
+    pub(super) split: SplitPolicies,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -59,6 +64,8 @@ struct Written {
     carry_mtu: u32,
     #[serde(default = "default_flows")]
     max_flows: usize,
+    #[serde(default)]
+    prefer: Prefer,
     peer: Vec<WrittenPeer>,
     #[serde(default)]
     policy: Vec<Policy>,
@@ -70,6 +77,8 @@ struct WrittenPeer {
     name: String,
     /// `None`: where it asks from.
     address: Option<String>,
+    /// Whether users' connections and packets of here may go to it.
+    users: Option<bool>,
 }
 
 impl Written {
@@ -117,6 +126,19 @@ struct Policy {
     order: Option<bool>,
     dscp: Option<u8>,
     interface: Option<String>,
+    weight: Option<u8>,
+    peer: Option<String>,
+    open: Option<Open>,
+}
+
+/// When a client's SYN is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Open {
+    /// At once.
+    Early,
+    /// When the target has accepted.
+    Confirmed,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -126,6 +148,9 @@ enum Action {
     Carry,
     Pass,
 }
+
+/// The greatest weight of a policy: 32 packets in a turn are 17 ms at 20 Mbit/s, for which other connections wait.
+const MOST_WEIGHT: u8 = 32;
 
 fn default_mtu() -> u32 {
     1500
@@ -217,7 +242,8 @@ impl GatewayConfig {
         };
         check(&written).map_err(wrong)?;
         let rules = rules(&written).map_err(wrong)?;
-        let config = Self { path: path.to_owned(), written, rules };
+        let split = split_policies(&written);
+        let config = Self { path: path.to_owned(), written, rules, split };
         config.protocol()?;
         Ok(config)
     }
@@ -251,6 +277,17 @@ impl GatewayConfig {
     /// The names of the peers, in the order of the file.
     pub(super) fn peer_names(&self) -> impl Iterator<Item = &str> {
         self.written.peer.iter().map(|peer| peer.name.as_str())
+    }
+
+    /// Which of the peers that answer has the users.
+    pub(super) fn prefer(&self) -> Prefer {
+        self.written.prefer
+    }
+
+    /// The places of the peers to which users' connections and packets of here may go.
+    pub(super) fn for_users(&self) -> impl Iterator<Item = u16> {
+        let peers = (0..).zip(&self.written.peer);
+        peers.filter(|(_, peer)| peer.users != Some(false)).map(|(place, _)| place)
     }
 
     /// The TCP port to which the firewall diverts connections.
@@ -326,10 +363,9 @@ impl GatewayConfig {
 
     /// Which packets are delivered in order.
     pub(super) fn carry_policies(&self) -> CarryPolicies {
-        let prefixes = |list: &[String]| list.iter().filter_map(|text| Prefix::parse(text).ok()).collect();
         let of = |policy: &Policy| CarryPolicy {
-            from: prefixes(&policy.from),
-            to: prefixes(&policy.to),
+            from: prefixes_of(&policy.from),
+            to: prefixes_of(&policy.to),
             ports: policy.ports.clone(),
             protocols: policy.protocol.as_deref().and_then(protocol).unwrap_or_default().to_vec(),
             dscp: policy.dscp,
@@ -424,6 +460,14 @@ fn check(written: &Written) -> Result<(), Wrong> {
     for (n, policy) in written.policy.iter().enumerate() {
         check_policy(policy, written.carry)
             .map_err(|(field, problem)| (format!("policy[{n}].{field}"), problem))?;
+        if let Some(name) =
+            policy.peer.as_ref().filter(|name| !written.peer.iter().any(|peer| peer.name == **name))
+        {
+            return Err((format!("policy[{n}].peer"), format!("is `{name}`, which no [[peer]] is called")));
+        }
+    }
+    if !written.intercept.is_empty() && written.peer.iter().all(|peer| peer.users == Some(false)) {
+        return wrong("peer", "has `users = false` everywhere: nobody is left for what `intercept` takes");
     }
     for (n, peer) in written.peer.iter().enumerate() {
         if peer.name == written.name {
@@ -456,7 +500,46 @@ fn check_policy(policy: &Policy, carry: Option<bool>) -> Result<(), Wrong> {
         let problem = "goes with the action `carry`, and not with an interface, which packets do not tell";
         return wrong("order", problem.to_owned());
     }
+    let is_told = policy.action == Action::Split && policy.interface.is_none();
+    for (field, is_set) in [("weight", policy.weight.is_some()), ("peer", policy.peer.is_some())] {
+        if is_set && !is_told {
+            let problem =
+                "goes with the action `split`, and not with an interface, which connections do not tell";
+            return wrong(field, problem.to_owned());
+        }
+    }
+    if policy.open == Some(Open::Confirmed) {
+        let problem = "cannot be `confirmed`: the kernel answers a SYN that it diverts by itself, before the target is asked. \
+                       With the action `carry` the handshake is the target's own; with `early` a refusal is a reset";
+        return wrong("open", problem.to_owned());
+    }
+    if policy.open.is_some() && policy.action != Action::Split {
+        return wrong("open", "goes with the action `split`: otherwise the target answers itself".to_owned());
+    }
+    if policy.weight.is_some_and(|weight| !(1..=MOST_WEIGHT).contains(&weight)) {
+        return wrong("weight", format!("must lie between 1 and {MOST_WEIGHT}"));
+    }
     Ok(())
+}
+
+/// The prefixes of a list that was checked.
+fn prefixes_of(list: &[String]) -> Vec<Prefix> {
+    list.iter().filter_map(|text| Prefix::parse(text).ok()).collect()
+}
+
+/// The policies that split, for what the firewall cannot do. Those of an interface have no weight.
+fn split_policies(written: &Written) -> SplitPolicies {
+    let place = |name: &String| written.peer.iter().position(|peer| peer.name == *name);
+    let of = |policy: &Policy| SplitPolicy {
+        from: prefixes_of(&policy.from),
+        to: prefixes_of(&policy.to),
+        ports: policy.ports.clone(),
+        dscp: policy.dscp,
+        weight: policy.weight.unwrap_or(1),
+        peer: policy.peer.as_ref().and_then(place).map(|place| place as u16),
+    };
+    let is_told = |policy: &&Policy| policy.action == Action::Split && policy.interface.is_none();
+    SplitPolicies(written.policy.iter().filter(is_told).map(of).collect())
 }
 
 /// The firewall's rules: the policies in turn, then that TCP of the interfaces is split, and that the rest is carried.
@@ -632,6 +715,25 @@ mod tests {
     }
 
     #[test]
+    fn the_first_policy_that_splits_tells_the_weight() {
+        let text = GOOD.to_owned()
+            + "[[policy]]\naction = \"split\"\ndscp = 46\nweight = 8\n\
+               [[policy]]\naction = \"split\"\nto = [\"192.0.2.0/24\"]\nports = [443]\nweight = 4\n";
+        let policies = GatewayConfig::parse(&text, Path::new("gateway.toml")).unwrap().split;
+        let weight = |to: &str, dscp: u8| {
+            let from = SocketAddr::from(([10, 0, 0, 1], 40_000));
+            policies.weight(&starhop_proto::gateway::Opening { from, to: to.parse().unwrap(), dscp })
+        };
+        let weights = [
+            weight("192.0.2.9:443", 46),
+            weight("192.0.2.9:443", 0),
+            weight("192.0.2.9:80", 0),
+            weight("[::1]:443", 0),
+        ];
+        assert_eq!(weights, [8, 4, 1, 1]);
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_place() {
         assert!(problem(&GOOD.replace("name = \"site\"", "nam = \"site\"")).contains("line 1"));
         assert!(problem(&GOOD.replace("insecure = true", "")).contains("`key` is missing"));
@@ -648,6 +750,16 @@ mod tests {
         assert!(policy("protocol = \"tpc\"").contains("there are tcp, udp, icmp"));
         assert!(policy("protocol = \"esp\"\nports = [1]").contains("`policy[0].ports`"));
         assert!(policy("order = true").contains("`policy[0].order`"));
+        assert!(policy("weight = 2").contains("`policy[0].weight`"));
+        let split = |line: &str| problem(&format!("{GOOD}[[policy]]\naction = \"split\"\n{line}\n"));
+        assert!(split("weight = 0").contains("between 1 and 32"));
+        assert!(split("open = \"confirmed\"").contains("`policy[0].open` cannot be `confirmed`"));
+        assert!(split("open = \"later\"").contains("line 9"));
+        assert!(policy("open = \"early\"").contains("`policy[0].open` goes with"));
+        assert!(split("peer = \"other\"").contains("`policy[0].peer` is `other`"));
+        assert!(policy("peer = \"hub\"").contains("`policy[0].peer` goes with"));
+        assert!(problem(&format!("{GOOD}users = false\n")).contains("nobody is left"));
+        assert!(split("weight = 2\ninterface = \"lan0\"").contains("not with an interface"));
         let carry = GOOD.replace("insecure", "carry = false\ninsecure") + "[[policy]]\naction = \"carry\"\n";
         assert!(problem(&carry).contains("`carry = false` forbids"));
     }

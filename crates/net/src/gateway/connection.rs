@@ -2,6 +2,7 @@ use super::handover::Left;
 use super::shared::{Door, Shared};
 use socket2::SockRef;
 use starhop_proto::gateway::{Reason, StreamId};
+use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -20,12 +21,32 @@ pub(super) struct Ended {
     pub(super) reason: Option<Reason>,
 }
 
+/// A user's connection for which the other gateway has no room, and which nobody has answered: another way is still open to it.
+pub(super) struct Unserved {
+    pub(super) socket: TcpStream,
+    /// The bytes that the user has sent.
+    pub(super) said: Vec<u8>,
+}
+
+/// The way in which a connection's task is over.
+pub(super) enum Outcome {
+    /// The connection has ended.
+    Ended(Ended),
+    /// It was left, so that another goes on with it.
+    Left,
+    /// The other gateway has no room for it.
+    Unserved(Unserved),
+}
+
 /// Carries bytes between a user's connection and its stream until both directions have ended, or one of them breaks.
 pub(super) struct Connection<'a> {
     shared: &'a Shared,
     stream: StreamId,
     socket: TcpStream,
     began: Instant,
+    /// The bytes that the user has sent, until the target has accepted: as long as they are here, the target can be asked
+    /// in another way.
+    said: Option<Said<'a>>,
     /// The user has no more to say.
     is_read: bool,
     /// The far end has ended its direction, and the user was told so.
@@ -43,7 +64,8 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
 impl<'a> Connection<'a> {
     pub(super) fn new(shared: &'a Shared, stream: StreamId, socket: TcpStream, began: Instant) -> Self {
         let ended = Ended { sent: 0, received: 0, first_byte: None, reason: None };
-        Self { shared, stream, socket, began, is_read: false, is_written: false, ended }
+        let said = stream.ours.then(|| Said { bytes: Vec::new(), of_all: &shared.said });
+        Self { shared, stream, socket, began, said, is_read: false, is_written: false, ended }
     }
 
     /// Goes on with a connection that was left.
@@ -53,11 +75,12 @@ impl<'a> Connection<'a> {
     pub(super) fn of(shared: &'a Shared, left: Left) -> io::Result<Self> {
         let Left { stream, socket, is_read, is_written, ended, began } = left;
         let socket = TcpStream::from_std(socket)?;
-        Ok(Self { shared, stream, socket, began, is_read, is_written, ended })
+        // The bytes that the user sent are with the other process.
+        Ok(Self { shared, stream, socket, began, said: None, is_read, is_written, ended })
     }
 
-    /// Carries until the end. `None`: the connection was left, so that another goes on with it.
-    pub(super) async fn run(mut self) -> Option<Ended> {
+    /// Carries until the end.
+    pub(super) async fn run(mut self) -> Outcome {
         let shared = self.shared;
         let _working = shared.work();
         let door = shared.enter(self.stream);
@@ -65,11 +88,16 @@ impl<'a> Connection<'a> {
         shared.leave(self.stream);
         if let Ok(true) = done {
             let Self { stream, socket, is_read, is_written, ended, began, .. } = self;
-            let socket = socket.into_std().ok()?;
-            shared.left.borrow_mut().push(Left { stream, socket, is_read, is_written, ended, began });
-            return None;
+            if let Ok(socket) = socket.into_std() {
+                shared.left.borrow_mut().push(Left { stream, socket, is_read, is_written, ended, began });
+            }
+            return Outcome::Left;
         }
         match (door.reset.get(), done) {
+            (Some(Reason::NoRoom), Ok(_)) if !door.is_connected.get() && self.said.is_some() => {
+                let said = self.said.take().map(Said::into_bytes).unwrap_or_default();
+                return Outcome::Unserved(Unserved { socket: self.socket, said });
+            }
             (Some(reason), _) => self.ended.reason = Some(reason),
             (None, Ok(_)) => {
                 // The kernel delivers the bytes that the user has not read yet.
@@ -81,7 +109,7 @@ impl<'a> Connection<'a> {
                 self.ended.reason = Some(reason);
             }
         }
-        Some(self.ended)
+        Outcome::Ended(self.ended)
     }
 
     /// Returns whether the connection is left before its end.
@@ -92,6 +120,9 @@ impl<'a> Connection<'a> {
             }
             if self.shared.is_leaving() {
                 return Ok(true);
+            }
+            if door.is_connected.get() {
+                self.said = None;
             }
             let is_blocked = self.deliver()?;
             let has_room = self.collect()?;
@@ -167,6 +198,9 @@ impl<'a> Connection<'a> {
                 Ok(count) => {
                     self.ended.sent += count as u64;
                     let bytes = &chunk[..count];
+                    if !self.said.as_mut().is_none_or(|said| said.keep(bytes)) {
+                        self.said = None;
+                    }
                     self.shared.change(|_, gateway| gateway.write(self.stream, bytes));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
@@ -177,8 +211,50 @@ impl<'a> Connection<'a> {
     }
 }
 
+/// The bytes of users whose targets have not accepted, of all connections: their number, and the most that are kept.
+#[derive(Default)]
+pub(super) struct SaidByAll {
+    bytes: Cell<u64>,
+    pub(super) most: Cell<u64>,
+}
+
+/// The bytes of one user whose target has not accepted.
+struct Said<'a> {
+    bytes: Vec<u8>,
+    of_all: &'a SaidByAll,
+}
+
+impl Said<'_> {
+    /// Keeps more bytes. False where all connections keep too many.
+    fn keep(&mut self, bytes: &[u8]) -> bool {
+        let all = self.of_all.bytes.get() + bytes.len() as u64;
+        let has_room = all <= self.of_all.most.get();
+        if has_room {
+            self.of_all.bytes.set(all);
+            self.bytes.extend_from_slice(bytes);
+        }
+        has_room
+    }
+
+    fn into_bytes(mut self) -> Vec<u8> {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.of_all.bytes.set(self.of_all.bytes.get() - bytes.len() as u64);
+        bytes
+    }
+}
+
+impl Drop for Said<'_> {
+    fn drop(&mut self) {
+        self.of_all.bytes.set(self.of_all.bytes.get() - self.bytes.len() as u64);
+    }
+}
+
 /// The reason that the far end is told for an error here.
 pub(super) fn reason_of(error: &io::Error) -> Reason {
+    let is_shortage = |code: i32| [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].contains(&code);
+    if error.raw_os_error().is_some_and(is_shortage) {
+        return Reason::NoRoom;
+    }
     match error.kind() {
         ErrorKind::ConnectionRefused => Reason::Refused,
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::AddrNotAvailable => {

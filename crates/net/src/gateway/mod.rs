@@ -5,6 +5,7 @@
 //! the rule lets new connections pass, and established ones stay. A watchdog takes the rules away when the gateway hangs.
 
 mod burst;
+mod choice;
 mod config;
 mod connection;
 mod handover;
@@ -32,13 +33,14 @@ use crate::security::{GatewayBond, HopSuite, ReloadError};
 use crate::transparent::firewall::Firewall;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
 use burst::Burst;
-use connection::{Connection, Ended, prepare, reason_of};
+use choice::{Candidate, Choice};
+use connection::{Connection, Ended, Outcome, Unserved, prepare, reason_of};
 use handover::{Left, Legacy, Successor};
 use reload::Reading;
 use room::Room;
 use shared::{Shared, SharedNode};
 use starhop_proto::gateway::{
-    Gateway, GatewayEvent, GatewayStats, NotTaken, Opening, PeerSpec, Reason, StreamId,
+    Gateway, GatewayEvent, GatewayStats, NoStream, NotTaken, Opening, PeerSpec, Reason, StreamId,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -47,6 +49,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -185,6 +188,7 @@ struct Site {
     successor: Successor,
     paths: Paths,
     burst: Burst,
+    choice: Choice,
     tell: Tell,
     record: Rc<RefCell<Record>>,
 }
@@ -213,6 +217,7 @@ impl Site {
         let mut gateway = Gateway::new(clock::now(), protocol, settings, peers, suite, clock::seed());
         take_over.map_or(Ok(()), |state| gateway.take_over(clock::now(), state.sessions()))?;
         let shared = Rc::new(Shared::new(gateway));
+        shared.said.most.set(settings.max_waiting);
         let driver = Driver::new(SharedNode(shared.clone()), endpoint)?;
         let signals = Signals::new()?;
         let firewall = Firewall::gateway(config.port(), config.rules(), tunnel.is_some());
@@ -236,6 +241,7 @@ impl Site {
             successor,
             paths,
             burst: Burst::default(),
+            choice: Choice::default(),
             tell,
             record,
         })
@@ -261,12 +267,14 @@ impl Site {
             .look(|_, gateway| gateway.stream_views().map(|view| (view.id, view.opening)).collect());
         for left in left {
             let Some(opening) = openings.remove(&left.stream) else { continue };
+            let weight = self.config.split.weight(&opening);
+            self.shared.look(|_, gateway| gateway.set_weight(left.stream, weight));
             let (shared, tell) = (self.shared.clone(), self.tell.clone());
             tokio::task::spawn_local(async move {
                 let (began, ours, stream) = (left.began, left.stream.ours, left.stream);
                 match Connection::of(&shared, left) {
                     Ok(connection) => {
-                        let Some(ended) = connection.run().await else { return };
+                        let Outcome::Ended(ended) = connection.run().await else { return };
                         tell(&Told::Flow(flow_end(opening, began, ended, (ours, "split"))));
                     }
                     Err(_) => shared.change(|_, gateway| gateway.reset(stream, Reason::Reset)),
@@ -357,6 +365,7 @@ impl Site {
                 self.on_read(new);
             }
             if is_beat {
+                self.choose();
                 self.look_for_room()?;
             }
             if is_upgrade {
@@ -386,12 +395,26 @@ impl Site {
             | GatewayEvent::Reset { stream, .. } => self.shared.tell(stream, event),
             GatewayEvent::Peer { peer, is_up } => {
                 (self.tell)(&Told::Peer { peer, is_up });
-                if peer == 0 {
-                    self.listen()?;
-                }
+                self.choose();
+                self.listen()?;
             }
         }
         Ok(())
+    }
+
+    /// Chooses the peer that has the users from now on.
+    fn choose(&mut self) {
+        let candidates: Vec<Candidate> = self.shared.look(|now, gateway| {
+            let of = |peer| Candidate { peer, rtt: gateway.rtt(peer).filter(|_| gateway.is_up(now, peer)) };
+            self.config.for_users().map(of).collect()
+        });
+        let chosen = self.choice.look(self.config.prefer(), &candidates);
+        if self.shared.for_users.replace(chosen) != chosen
+            && let Some(name) = chosen.and_then(|peer| self.config.peer_names().nth(usize::from(peer)))
+        {
+            tracing::info!("users' connections and packets go to `{name}`");
+        }
+        self.tunnel.iter_mut().for_each(|tunnel| tunnel.set_peer(chosen));
     }
 
     /// A user's connection was diverted here.
@@ -409,19 +432,34 @@ impl Site {
             let _ = sockets::mark(&socket2::SockRef::from(&socket), opening);
             let _ = tokio::time::timeout(FIRST_BYTES, socket.readable()).await;
             let is_full = shared.connections() >= config.max_connections();
-            let opened = shared.change(|now, gateway| gateway.open(now, 0, opening));
+            let weight = config.split.weight(&opening);
+            let opened = match is_full {
+                true => Err(NoStream::Full),
+                false => shared.change(|now, gateway| {
+                    let mut peers = config
+                        .split
+                        .peer(&opening)
+                        .into_iter()
+                        .chain(shared.for_users.get())
+                        .chain(config.for_users());
+                    let opened = peers.find_map(|peer| gateway.open(now, peer, opening).ok());
+                    opened.inspect(|stream| gateway.set_weight(*stream, weight)).ok_or(NoStream::PeerDown)
+                }),
+            };
             let (ended, carried) = match opened {
-                Ok(stream) if !is_full => {
+                Ok(stream) => {
                     let connection = Connection::new(&shared, stream, socket, began);
                     drop(accepting);
                     match connection.run().await {
-                        Some(ended) => (ended, "split"),
-                        None => return,
+                        Outcome::Ended(ended) => (ended, "split"),
+                        Outcome::Left => return,
+                        Outcome::Unserved(user) => (plain(&config, user, opening, began).await, "plain"),
                     }
                 }
-                _ => {
+                Err(_) => {
                     drop(accepting);
-                    (plain(&config, socket, opening, began).await, "plain")
+                    let user = Unserved { socket, said: Vec::new() };
+                    (plain(&config, user, opening, began).await, "plain")
                 }
             };
             tell(&Told::Flow(flow_end(opening, began, ended, (true, carried))));
@@ -432,6 +470,7 @@ impl Site {
     fn connect(&self, stream: StreamId, opening: Opening) {
         let (config, shared, tell) = (self.config.clone(), self.shared.clone(), self.tell.clone());
         let door = shared.enter(stream);
+        shared.look(|_, gateway| gateway.set_weight(stream, config.split.weight(&opening)));
         tokio::task::spawn_local(async move {
             let began = Instant::now();
             let connected = tokio::select! {
@@ -445,8 +484,8 @@ impl Site {
                     // Events before this point had no listener: the door is looked at once.
                     door.knock.notify_one();
                     match Connection::new(&shared, stream, socket, began).run().await {
-                        Some(ended) => ended,
-                        None => return,
+                        Outcome::Ended(ended) => ended,
+                        Outcome::Left | Outcome::Unserved(_) => return,
                     }
                 }
                 Err(error) => {
@@ -521,11 +560,22 @@ async fn packets(tunnel: Option<&Tunnel>) -> io::Result<()> {
 }
 
 /// Carries a connection past the gateway's peer: a connection of our own to the target, in the client's name.
-async fn plain(config: &GatewayConfig, mut socket: TcpStream, opening: Opening, began: Instant) -> Ended {
+async fn plain(config: &GatewayConfig, user: Unserved, opening: Opening, began: Instant) -> Ended {
+    let Unserved { mut socket, said } = user;
     let carried = async {
         let mut far = room::patiently(async || sockets::connect(config, opening).await).await?;
         prepare(&far)?;
-        let carried = tokio::io::copy_bidirectional(&mut socket, &mut far).await?;
+        let ((mut from_user, mut to_user), (mut from_far, mut to_far)) = (socket.split(), far.split());
+        let up = async {
+            to_far.write_all(&said).await?;
+            let more = tokio::io::copy(&mut from_user, &mut to_far).await?;
+            to_far.shutdown().await.map(|()| more + said.len() as u64)
+        };
+        let down = async {
+            let received = tokio::io::copy(&mut from_far, &mut to_user).await?;
+            to_user.shutdown().await.map(|()| received)
+        };
+        let carried = tokio::try_join!(up, down)?;
         for socket in [&socket, &far] {
             socket2::SockRef::from(socket).set_linger(None)?;
         }

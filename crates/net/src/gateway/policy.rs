@@ -1,7 +1,7 @@
 //! Which packets are carried, and which of them in order.
 
 use crate::prefix::Prefix;
-use starhop_proto::gateway::FlowKey;
+use starhop_proto::gateway::{FlowKey, Opening};
 
 /// Packets that no gateway takes from where they are: they are for a link, for many, or for a host that has no address yet.
 pub(super) const FOR_THE_LINK: &str = "    fib daddr type { broadcast, multicast, anycast } return
@@ -73,6 +73,45 @@ impl CarryPolicies {
         };
         let policy = self.0.iter().find(|policy| policy.matches(key, class >> 2));
         policy.and_then(|policy| policy.order).unwrap_or_else(|| key.is_tcp())
+    }
+}
+
+/// A policy that splits, as far as a connection itself tells whether it matches.
+#[derive(Clone, Debug)]
+pub(super) struct SplitPolicy {
+    pub(super) from: Vec<Prefix>,
+    pub(super) to: Vec<Prefix>,
+    pub(super) ports: Vec<u16>,
+    pub(super) dscp: Option<u8>,
+    pub(super) weight: u8,
+    /// The place of the peer to which its connections go while that answers.
+    pub(super) peer: Option<u16>,
+}
+
+/// The policies that split, in their order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SplitPolicies(pub(super) Vec<SplitPolicy>);
+
+impl SplitPolicies {
+    /// The share of the link that a connection has, beside those of weight 1.
+    pub(super) fn weight(&self, opening: &Opening) -> u8 {
+        self.of(opening).map_or(1, |policy| policy.weight)
+    }
+
+    /// The peer to which a connection goes while that answers, where a policy names one.
+    pub(super) fn peer(&self, opening: &Opening) -> Option<u16> {
+        self.of(opening).and_then(|policy| policy.peer)
+    }
+
+    fn of(&self, opening: &Opening) -> Option<&SplitPolicy> {
+        let is_among = |list: &[Prefix], ip| list.is_empty() || list.iter().any(|one| one.contains(ip));
+        let matches = |policy: &&SplitPolicy| {
+            is_among(&policy.from, opening.from.ip())
+                && is_among(&policy.to, opening.to.ip())
+                && (policy.ports.is_empty() || policy.ports.contains(&opening.to.port()))
+                && policy.dscp.is_none_or(|wanted| wanted == opening.dscp)
+        };
+        self.0.iter().find(matches)
     }
 }
 

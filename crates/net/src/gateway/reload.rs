@@ -72,12 +72,14 @@ impl Site {
         if config.rules() != self.config.rules() {
             self.watchdog.set_rules(config.rules()).map_err(|error| error.to_string())?;
         }
+        self.shared.said.most.set(config.settings().max_waiting);
         self.shared.change(|now, gateway| {
             gateway.set_settings(config.settings());
             gateway.set_bonds(now, bonds);
         });
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.follow(&config));
         self.config = Rc::new(config);
+        self.choose();
         self.listen().map_err(|error| error.to_string())
     }
 
@@ -90,9 +92,11 @@ impl Site {
         Ok(())
     }
 
-    /// Takes intercepted connections if there are to be any and the peer answers.
+    /// Takes intercepted connections if there are to be any and a peer for them answers.
     pub(super) fn listen(&mut self) -> io::Result<()> {
-        if !self.config.intercepts() || !self.shared.look(|now, gateway| gateway.is_up(now, 0)) {
+        let is_any_up =
+            self.shared.look(|now, gateway| self.config.for_users().any(|peer| gateway.is_up(now, peer)));
+        if !self.config.intercepts() || !is_any_up {
             self.listeners = None;
             return Ok(());
         }

@@ -1,3 +1,4 @@
+use super::connection::SaidByAll;
 use super::handover::Left;
 use crate::clock;
 use crate::security::{GatewayBond, HopSuite};
@@ -21,6 +22,10 @@ pub(super) struct Shared {
     doors: RefCell<BTreeMap<StreamId, Rc<Door>>>,
     /// Bytes on their way from a socket to a stream. Connections use it in turn: none keeps a buffer of its own.
     chunk: RefCell<Box<[u8]>>,
+    /// The peer to which users' connections go.
+    pub(super) for_users: Cell<Option<u16>>,
+    /// Bytes of users whose targets have not accepted.
+    pub(super) said: SaidByAll,
     /// Connections are to let go of their sockets.
     is_leaving: Cell<bool>,
     /// Connections that have not let go, and those that are just being accepted.
@@ -53,6 +58,8 @@ impl Shared {
             changed: Notify::new(),
             doors: RefCell::new(BTreeMap::new()),
             chunk: RefCell::new(vec![0; CHUNK].into_boxed_slice()),
+            for_users: Cell::new(None),
+            said: SaidByAll::default(),
             is_leaving: Cell::new(false),
             working: Rc::default(),
             left: RefCell::new(Vec::new()),

@@ -33,6 +33,8 @@ pub(super) struct Tunnel {
     pass: File,
     policies: CarryPolicies,
     intercepts: bool,
+    /// The peer of what users here begin.
+    peer: Option<u16>,
     /// By the flow of the answers.
     origins: BTreeMap<FlowKey, Origin>,
     next_sweep: Instant,
@@ -70,7 +72,17 @@ impl Tunnel {
         let policies = config.carry_policies();
         let next_sweep = now + FORGET_AFTER;
         let (intercepts, origins) = (config.intercepts(), BTreeMap::new());
-        Self { device, pass, policies, intercepts, origins, next_sweep, refused: 0, longest: None }
+        Self {
+            device,
+            pass,
+            policies,
+            intercepts,
+            origins,
+            peer: None,
+            next_sweep,
+            refused: 0,
+            longest: None,
+        }
     }
 
     /// The descriptors of both devices.
@@ -82,6 +94,11 @@ impl Tunnel {
     pub(super) fn follow(&mut self, config: &GatewayConfig) {
         self.policies = config.carry_policies();
         self.intercepts = config.intercepts();
+    }
+
+    /// What users here begin goes to `peer` from now on.
+    pub(super) fn set_peer(&mut self, peer: Option<u16>) {
+        self.peer = peer;
     }
 
     /// Returns when there are packets to be carried.
@@ -107,8 +124,8 @@ impl Tunnel {
                 Some(origin) => origin.is_ordered,
                 None => self.policies.is_ordered(&key, packet),
             };
-            // Users here speak with the first peer; answers go where the question came from.
-            let peer = origin.map(|origin| origin.peer).or(self.intercepts.then_some(0));
+            // Answers go where the question came from.
+            let peer = origin.map(|origin| origin.peer).or(self.peer.filter(|_| self.intercepts));
             let is_carried =
                 peer.is_some_and(|peer| gateway.carry(now, peer, (key, is_ordered), packet).is_ok());
             if !is_carried {

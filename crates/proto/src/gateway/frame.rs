@@ -79,6 +79,8 @@ pub(super) enum Frame<'a> {
     Beat { time: u64, echo: u64, received: u64 },
     /// The sender's flow of packets has come so far.
     Packets { end: u64 },
+    /// Streams of the receiver's whose number is below find room.
+    Room { below: u64 },
 }
 
 const OPEN: u8 = 0;
@@ -88,6 +90,7 @@ const CREDIT: u8 = 3;
 const RESET: u8 = 4;
 const BEAT: u8 = 5;
 const PACKETS: u8 = 6;
+const ROOM: u8 = 7;
 /// In the first byte, beside the kind.
 const FLAG_SENDERS: u8 = 0x40;
 const FLAG_END: u8 = 0x80;
@@ -107,6 +110,7 @@ impl<'a> Frame<'a> {
             Self::Reset { id, reason } => Frame::Reset { id, reason },
             Self::Beat { time, echo, received } => Frame::Beat { time, echo, received },
             Self::Packets { end } => Frame::Packets { end },
+            Self::Room { below } => Frame::Room { below },
             Self::Data { .. } => return None,
         })
     }
@@ -146,6 +150,10 @@ impl<'a> Frame<'a> {
                 out.push(PACKETS);
                 varint::write(end, out);
             }
+            Self::Room { below } => {
+                out.push(ROOM);
+                varint::write(below, out);
+            }
         }
     }
 
@@ -162,6 +170,9 @@ impl<'a> Frame<'a> {
         let (number, rest) = varint::read(rest)?;
         if kind == PACKETS {
             return Some((Self::Packets { end: number }, rest));
+        }
+        if kind == ROOM {
+            return Some((Self::Room { below: number }, rest));
         }
         let id = WireId { senders: first & FLAG_SENDERS != 0, number };
         match kind {
@@ -243,6 +254,7 @@ mod tests {
             Frame::Reset { id, reason: Reason::Refused },
             Frame::Beat { time: 1, echo: 2, received: 3 },
             Frame::Packets { end: 1 << 50 },
+            Frame::Room { below: 20_000 },
         ];
         let mut bytes = Vec::new();
         frames.iter().for_each(|frame| frame.emit(&mut bytes));

@@ -187,6 +187,8 @@ pub enum NoStream {
     PeerDown,
     /// There are as many as there may be.
     Full,
+    /// The peer has as many as it may have, by what it told.
+    PeerFull,
 }
 
 /// Carries streams to and from its peers.
@@ -378,15 +380,26 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     /// # Errors
     /// [`NoStream`] when it cannot be carried now.
     pub fn open(&mut self, now: Instant, peer: u16, opening: Opening) -> Result<StreamId, NoStream> {
-        if self.streams.len() >= self.settings.max_streams || self.waiting() > self.settings.max_waiting {
+        if self.free() == 0 {
             return Err(NoStream::Full);
         }
         let session = self.peers.get_mut(usize::from(peer)).and_then(|peer| peer.session.as_mut());
         let session = session.filter(|session| session.is_up(now)).ok_or(NoStream::PeerDown)?;
+        if !session.has_room() {
+            return Err(NoStream::PeerFull);
+        }
         let id = session.open(opening);
         self.streams.find_or_insert(id, || Stream::new(Some(opening)));
         self.stats.opened += 1;
         Ok(id)
+    }
+
+    /// Gives a stream the share of the link of `weight` streams, in our direction, from the next time on that it has something
+    /// to send.
+    pub fn set_weight(&mut self, id: StreamId, weight: u8) {
+        if let Some(stream) = self.stream_mut(id) {
+            stream.weight = weight;
+        }
     }
 
     /// The target of a stream has accepted.
@@ -505,8 +518,17 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         &mut self.suite
     }
 
-    fn waiting(&self) -> u64 {
-        self.stats.waiting_bytes
+    /// Streams for which there is room.
+    fn free(&self) -> usize {
+        match self.is_crammed() {
+            true => 0,
+            false => self.settings.max_streams.saturating_sub(self.streams.len()),
+        }
+    }
+
+    /// Whether more bytes wait for users than there may be.
+    fn is_crammed(&self) -> bool {
+        self.stats.waiting_bytes > self.settings.max_waiting
     }
 
     fn session(&mut self, peer: u16) -> Option<&mut session::Session<B::Key>> {
@@ -524,9 +546,12 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     }
 
     fn ready_to_send(&mut self, id: StreamId) {
-        let is_ready = self.stream_mut(id).is_some_and(|stream| stream.send.is_ready());
-        if is_ready && let Some(session) = self.session(id.peer) {
-            session.turns.add(id);
+        let stream = self.stream_mut(id).filter(|stream| stream.send.is_ready());
+        let weight = stream.map(|stream| stream.weight);
+        if let Some(weight) = weight
+            && let Some(session) = self.session(id.peer)
+        {
+            session.turns.add(id, weight);
         }
     }
 

@@ -335,11 +335,12 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     pub(super) fn on_peer_timeout(&mut self, now: Instant, index: u16) {
         let slot = Slot(u32::from(index));
-        let hold = self.settings.hold;
+        let (hold, free) = (self.settings.hold, self.free() as u64);
         let Some(session) = self.session(index) else {
             self.due.set(slot, None);
             return;
         };
+        session.tell_room(free);
         let flow = session.into.flow;
         match session.on_timeout(now, hold) {
             Some(Due::Urge) => self.consumer.urge(now, flow),
@@ -439,6 +440,9 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
                 Frame::Reset { id, reason } => self.on_reset(index, id, reason),
                 Frame::Beat { time, echo, received } => self.on_beat(now, index, (time, echo, received)),
                 Frame::Packets { end } => self.on_packets_end(now, index, end),
+                Frame::Room { below } => {
+                    self.session(index).into_iter().for_each(|session| session.on_room(below))
+                }
             }
         }
         Ok(())
@@ -450,7 +454,10 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         if !session.note_opened(number) {
             return;
         }
-        if self.streams.len() >= self.settings.max_streams {
+        // A stream whose bytes came before its opening is counted already.
+        let is_counted = self.is_open(stream);
+        if self.streams.len() - usize::from(is_counted) >= self.settings.max_streams || self.is_crammed() {
+            self.remove(stream);
             if let Some(session) = self.session(index) {
                 session.reset(stream, Reason::NoRoom);
             }

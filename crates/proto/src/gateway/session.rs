@@ -56,6 +56,10 @@ pub(super) struct Session<K> {
     pub(super) is_asking: bool,
     /// Numbers of streams that the peer opened, ever.
     opened: RangeSet,
+    /// Streams of ours from this number on find no room at the peer, as far as it has told.
+    room: Option<u64>,
+    /// The same of the peer's, as it was told last.
+    told_room: u64,
     pulse: Pulse,
 }
 
@@ -159,6 +163,8 @@ impl<K> Session<K> {
             next_number: 0,
             is_asking: false,
             opened: RangeSet::new(),
+            room: None,
+            told_room: 0,
             pulse: Pulse {
                 began: now,
                 heard: None,
@@ -183,6 +189,7 @@ impl<K> Session<K> {
         self.next_number.put(out);
         self.is_asking.put(out);
         self.opened.put(out);
+        self.room.put(out);
         self.pulse.put(out);
     }
 
@@ -193,6 +200,7 @@ impl<K> Session<K> {
         self.next_number = Part::take(from)?;
         self.is_asking = Part::take(from)?;
         self.opened = Part::take(from)?;
+        self.room = Part::take(from)?;
         self.pulse = Part::take(from)?;
         // The peer hears at once of the one that goes on.
         self.pulse.next_beat = now;
@@ -309,6 +317,25 @@ impl<K> Session<K> {
         received
     }
 
+    /// Has the peer know that there is room for `free` more streams, unless it knows.
+    pub(super) fn tell_room(&mut self, free: u64) {
+        let below = self.opened.last().map_or(0, |range| range.end) + free;
+        if core::mem::replace(&mut self.told_room, below) != below {
+            self.control.retain(|frame| !matches!(frame, Frame::Room { .. }));
+            self.say(Frame::Room { below });
+        }
+    }
+
+    /// The peer told that streams of ours below this number find room.
+    pub(super) fn on_room(&mut self, below: u64) {
+        self.room = Some(below);
+    }
+
+    /// Whether the next stream of ours finds room at the peer, as far as that is known.
+    pub(super) fn has_room(&self) -> bool {
+        self.room.is_none_or(|below| self.next_number < below)
+    }
+
     /// A stream of ours begins.
     pub(super) fn open(&mut self, opening: Opening) -> StreamId {
         let number = self.next_number;
@@ -345,9 +372,10 @@ impl<K> Session<K> {
         !self.control.is_empty() || !self.turns.is_empty()
     }
 
-    /// Whether there is more to send than a sign of life.
+    /// Whether there is more to send than a sign of life, and the room that is told with it.
     pub(super) fn has_news(&self) -> bool {
-        !self.turns.is_empty() || self.control.iter().any(|frame| !matches!(frame, Frame::Beat { .. }))
+        let is_sign = |frame: &Frame<'_>| matches!(frame, Frame::Beat { .. } | Frame::Room { .. });
+        !self.turns.is_empty() || !self.control.iter().all(is_sign)
     }
 
     /// Fills a record of at most `room` bytes, its overhead included: first frames about streams, then their bytes.

@@ -23,6 +23,8 @@ pub(super) struct Stream {
     pub(super) is_readable_told: bool,
     /// The application was refused bytes for want of room.
     pub(super) is_writer_waiting: bool,
+    /// Its share of the link beside streams of weight 1.
+    pub(super) weight: u8,
 }
 
 impl Stream {
@@ -33,6 +35,7 @@ impl Stream {
             receive: Receiving::default(),
             is_readable_told: false,
             is_writer_waiting: false,
+            weight: 1,
         }
     }
 }
@@ -44,7 +47,7 @@ impl Part for Stream {
         self.receive.put(out);
     }
 
-    /// The application looks by itself whether there is something to read, and whether there is room.
+    /// The application looks by itself whether there is something to read, and whether there is room; it knows the weight.
     fn take(from: &mut &[u8]) -> Option<Self> {
         let mut stream = Self::new(Part::take(from)?);
         (stream.send, stream.receive) = (Part::take(from)?, Part::take(from)?);

@@ -1,25 +1,34 @@
 use super::StreamId;
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// Bytes that a stream may send per turn: about one packet.
+/// Bytes that a stream of weight 1 may send per turn: about one packet.
 const QUANTUM: i64 = 1350;
 
-/// Whose bytes go next: streams in turn by bytes, and those that had nothing to send until now before the others
+/// Whose bytes go next: streams in turn by bytes and weight, and those that had nothing to send until now before the others
 /// (deficit round robin with two lists, RFC 8290 section 4.2). A short exchange does not wait behind a long transfer.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     fresh: VecDeque<StreamId>,
     busy: VecDeque<StreamId>,
-    /// Bytes left in its turn of each stream that is in a list.
-    deficits: BTreeMap<StreamId, i64>,
+    /// Of each stream that is in a list.
+    shares: BTreeMap<StreamId, Share>,
+}
+
+#[derive(Debug)]
+struct Share {
+    /// Bytes left in its turn.
+    left: i64,
+    /// Bytes of a turn.
+    quantum: i64,
 }
 
 impl Turns {
-    /// A stream has something to send.
-    pub(super) fn add(&mut self, stream: StreamId) {
-        self.deficits.entry(stream).or_insert_with(|| {
+    /// A stream of this weight has something to send.
+    pub(super) fn add(&mut self, stream: StreamId, weight: u8) {
+        self.shares.entry(stream).or_insert_with(|| {
             self.fresh.push_back(stream);
-            QUANTUM
+            let quantum = QUANTUM * i64::from(weight.max(1));
+            Share { left: quantum, quantum }
         });
     }
 
@@ -29,14 +38,14 @@ impl Turns {
             let is_fresh = !self.fresh.is_empty();
             let list = if is_fresh { &mut self.fresh } else { &mut self.busy };
             let stream = *list.front()?;
-            let Some(left) = self.deficits.get_mut(&stream) else {
+            let Some(share) = self.shares.get_mut(&stream) else {
                 list.pop_front();
                 continue;
             };
-            if *left > 0 {
+            if share.left > 0 {
                 return Some(stream);
             }
-            *left += QUANTUM;
+            share.left += share.quantum;
             list.pop_front();
             self.busy.push_back(stream);
         }
@@ -46,14 +55,14 @@ impl Turns {
     pub(super) fn on_sent(&mut self, stream: StreamId, bytes: usize, is_done: bool) {
         if is_done {
             self.remove(stream);
-        } else if let Some(left) = self.deficits.get_mut(&stream) {
-            *left -= bytes as i64;
+        } else if let Some(share) = self.shares.get_mut(&stream) {
+            share.left -= bytes as i64;
         }
     }
 
     /// A stream has nothing more to send. The list drops it when its turn comes.
     pub(super) fn remove(&mut self, stream: StreamId) {
-        self.deficits.remove(&stream);
+        self.shares.remove(&stream);
         for list in [&mut self.fresh, &mut self.busy] {
             if list.front() == Some(&stream) {
                 list.pop_front();
@@ -65,7 +74,7 @@ impl Turns {
 
     /// Whether no stream has anything to send.
     pub(super) fn is_empty(&self) -> bool {
-        self.deficits.is_empty()
+        self.shares.is_empty()
     }
 }
 
@@ -82,7 +91,7 @@ mod tests {
     fn streams_share_by_bytes() {
         let mut turns = Turns::default();
         let mut sent = [0; 3];
-        (0..3).for_each(|number| turns.add(stream(number)));
+        (0..3).for_each(|number| turns.add(stream(number), 1));
         for _ in 0..3_000 {
             let next = turns.next().unwrap();
             // The third sends in small pieces.
@@ -95,14 +104,29 @@ mod tests {
     }
 
     #[test]
+    fn streams_share_by_weight() {
+        let mut turns = Turns::default();
+        let mut sent = [0; 3];
+        (0..3).for_each(|number| turns.add(stream(number), [1, 4, 10][number as usize]));
+        for _ in 0..15_000 {
+            let next = turns.next().unwrap();
+            sent[next.number as usize] += 1_300;
+            turns.on_sent(next, 1_300, false);
+        }
+        let of_first = [1, 4, 10].map(|weight| weight * sent[0]);
+        let are_near = sent.iter().zip(of_first).all(|(sent, fair)| i64::abs(sent - fair) <= fair / 50);
+        assert!(are_near, "{sent:?}");
+    }
+
+    #[test]
     fn who_had_nothing_to_send_goes_before_who_always_has() {
         let mut turns = Turns::default();
-        turns.add(stream(0));
+        turns.add(stream(0), 1);
         for _ in 0..10 {
             let next = turns.next().unwrap();
             turns.on_sent(next, 1_300, false);
         }
-        turns.add(stream(1));
+        turns.add(stream(1), 1);
         assert_eq!(turns.next(), Some(stream(1)));
         turns.on_sent(stream(1), 1, true);
         let order: Vec<u64> = (0..3).filter_map(|_| turns.next().map(|next| next.number)).collect();

@@ -303,6 +303,9 @@ fn as_many_as_descriptors_allow() {
     }
 }
 
+/// Networks of users and of servers that are wider than the path between.
+const WIDE: Hop =
+    Hop { rate: Rate::from_mbps(1_000), delay: Duration::from_micros(200), loss: 0.0, queue: 5_000 };
 /// A port whose connections a policy leaves on the plain path.
 const PLAIN_PORT: u16 = 9011;
 /// Bytes of an answer.
@@ -315,11 +318,21 @@ fn small_thread(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle
     std::thread::Builder::new().stack_size(128 << 10).spawn(work).expect("a thread")
 }
 
+/// Lets all others have the processor before this thread and those that it starts. Users and servers have their own machines; here
+/// hundreds of threads would keep gateways and links waiting.
+fn give_way() {
+    let id = nix::unistd::gettid().to_string();
+    let done =
+        Command::new("renice").args(["-n", "19", "-p", &id]).stdout(std::process::Stdio::null()).status();
+    assert!(done.is_ok_and(|done| done.success()), "renice");
+}
+
 /// Answers each request with [`ANSWER`] bytes, on both ports.
 fn serve_answers(world: &World) {
     let (ready, is_ready) = channel();
     let serving = move || {
         own_descriptors();
+        give_way();
         for port in [PORT, PLAIN_PORT] {
             let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).expect("a port");
             nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(4096).expect("it fits"))
@@ -360,6 +373,7 @@ fn fetch(port: u16) -> std::io::Result<Span> {
 fn rate_of_requests(world: &World, port: u16, count: usize, at_once: usize) -> f64 {
     let requesting = move || {
         own_descriptors();
+        give_way();
         let (next, took) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let shared = Arc::new((next, took));
         let start = Instant::now();
@@ -379,7 +393,7 @@ fn rate_of_requests(world: &World, port: u16, count: usize, at_once: usize) -> f
     };
     let (gateways, began) = (Needs::of_both(world), Instant::now());
     let work = world.site.chain.hosts[CLIENT].thread(requesting).expect("a thread");
-    let (took, done) = work.join().expect("no panic");
+    let (took, done) = work.join().expect("no panic").expect("a thread");
     let cpu = |n: usize| {
         (Needs::of_both(world)[n].cpu - gateways[n].cpu).as_secs_f64() / began.elapsed().as_secs_f64()
     };
@@ -404,7 +418,7 @@ fn rate_of_requests(world: &World, port: u16, count: usize, at_once: usize) -> f
 fn world_with_a_plain_port() -> World {
     let long = Hop { delay: Duration::from_millis(10), ..FAST };
     let pass = format!("[[policy]]\naction = \"pass\"\nports = [{PLAIN_PORT}]\n");
-    let world = World::over(Site::new(&[LAN, long, LAN]), "", &pass);
+    let world = World::over(Site::new(&[WIDE, long, WIDE]), "", &pass);
     world.wait_for_peer(true);
     serve_answers(&world);
     world
@@ -412,7 +426,9 @@ fn world_with_a_plain_port() -> World {
 
 fn short_connections() {
     let world = world_with_a_plain_port();
-    [PORT, PLAIN_PORT].map(|port| rate_of_requests(&world, port, 300, 50));
+    for port in [PORT, PLAIN_PORT] {
+        rate_of_requests(&world, port, 300, 50);
+    }
 }
 
 fn many_short_connections() {
@@ -420,8 +436,6 @@ fn many_short_connections() {
     for _ in 0..2 {
         let [split, plain] = [PORT, PLAIN_PORT].map(|port| rate_of_requests(&world, port, 4_000, 500));
         println!("     {:.2} of the plain path", split / plain);
-        for link in world.site.chain.links().map(|links| links.links()).unwrap_or_default() {
-            println!("     {}: {} packets, {} dropped", link.name, link.packets, link.dropped);
-        }
+        assert!(split > plain / 4.0, "{split} and {plain} Mbit/s");
     }
 }

@@ -195,7 +195,7 @@ fn connections_have_weights() {
     });
 }
 
-/// What a hub tells ahead counts from its next sign of life on; what it is asked meanwhile it refuses, and the site finds another
+/// The room that a hub tells counts from its next sign of life on; it refuses what it is asked meanwhile, and the site finds another
 /// way. Both cases are among these.
 fn a_hub_without_room() {
     const LIMIT: usize = 3;

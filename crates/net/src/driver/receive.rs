@@ -6,6 +6,7 @@ use starhop_proto::peer::Face;
 use starhop_proto::time::Instant;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::Interest;
 
 /// Bytes of one slot: the largest UDP datagram, and the longest train that the kernel joins.
@@ -27,10 +28,12 @@ impl Receiver {
         Self { bytes: vec![0; SLOT * BATCH_SIZE], meta: [RecvMeta::default(); BATCH_SIZE] }
     }
 
-    /// Gives every waiting datagram to `handle`; false when there was none.
+    /// Gives every waiting datagram to `handle` with the time of its arrival, `not_before` at the earliest; false when there was
+    /// none.
     pub(super) fn receive(
         &mut self,
         endpoint: &Endpoint,
+        not_before: Instant,
         stats: &mut DriverStats,
         mut handle: impl FnMut(Instant, Face, &mut [u8]),
     ) -> io::Result<bool> {
@@ -49,11 +52,12 @@ impl Receiver {
                 Err(error) => return Err(error),
             };
             stats.rx_calls += 1;
-            let now = clock::now();
+            let arrivals = Arrivals::now(not_before);
             for (slot, meta) in self.bytes.chunks_mut(SLOT).zip(&self.meta[..count]) {
                 stats.rx_bytes += meta.len as u64;
                 let local = SocketAddr::new(meta.dst_ip.unwrap_or(bound.ip()), bound.port());
                 let face = Face { remote: meta.addr, local };
+                let now = arrivals.of(meta.timestamp);
                 for datagram in slot[..meta.len].chunks_mut(meta.stride.max(1)) {
                     stats.rx_datagrams += 1;
                     handle(now, face, datagram);
@@ -76,7 +80,73 @@ impl Receiver {
     }
 }
 
+/// Tells when datagrams arrived at this host. On a busy machine they wait until this process has a processor, and a
+/// controller that takes that wait for a queue in the network slows down for nothing: to a third, with as many threads beside it
+/// as make 500 requests at once.
+struct Arrivals {
+    /// The times that a node is told stay in their order, and a clock that somebody sets moves no arrival further.
+    not_before: Instant,
+    now: Instant,
+    /// The same time as the kernel's stamps tell it: since 1970.
+    unix: Duration,
+}
+
+impl Arrivals {
+    fn now(not_before: Instant) -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { not_before, now: clock::now(), unix }
+    }
+
+    fn of(&self, stamp: Option<Duration>) -> Instant {
+        let waited = stamp.and_then(|stamp| self.unix.checked_sub(stamp)).unwrap_or_default();
+        let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.now.before(starhop_proto::time::Duration::from_nanos(waited)).max(self.not_before.min(self.now))
+    }
+}
+
 fn is_about_a_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable};
     matches!(error.kind(), ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    const SPAN: Duration = Duration::from_millis(60);
+
+    /// A thread that sleeps lets a datagram wait as a busy processor does.
+    #[tokio::test]
+    async fn a_datagram_arrived_when_it_came_and_not_when_this_process_had_time() {
+        let endpoint = Endpoint::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut arrivals = Vec::new();
+        let mut receiver = Receiver::new(&endpoint);
+        // The kernel begins to stamp a moment after the first socket asks for it.
+        std::thread::sleep(2 * SPAN);
+        for _ in 0..2 {
+            sender.send_to(b"late", endpoint.local()).unwrap();
+            std::thread::sleep(SPAN);
+        }
+        endpoint.io.readable().await.unwrap();
+        let told = Instant::ZERO;
+        let mut note = |now, _: Face, _: &mut [u8]| arrivals.push(now);
+        while !receiver.receive(&endpoint, told, &mut DriverStats::default(), &mut note).unwrap() {}
+        let now = clock::now();
+        let ages: Vec<f64> = arrivals.iter().map(|at| now.since(*at).as_secs_f64()).collect();
+        assert_eq!(ages.len(), 2);
+        assert!(ages[0] > 1.8 * SPAN.as_secs_f64() && ages[1] > 0.9 * SPAN.as_secs_f64(), "{ages:?}");
+    }
+
+    #[test]
+    fn no_arrival_lies_before_what_a_node_was_told_or_after_now() {
+        let arrivals =
+            Arrivals { not_before: Instant::from_nanos(900), now: Instant::from_nanos(1_000), unix: SPAN };
+        let stamp = |ago: u64| Some(SPAN - Duration::from_nanos(ago));
+        assert_eq!(arrivals.of(stamp(30)), Instant::from_nanos(970));
+        assert_eq!(arrivals.of(stamp(300)), Instant::from_nanos(900), "somebody set the clock forward");
+        assert_eq!(arrivals.of(Some(2 * SPAN)), Instant::from_nanos(1_000), "or back");
+        assert_eq!(arrivals.of(None), Instant::from_nanos(1_000), "no stamp");
+    }
 }

@@ -96,7 +96,7 @@ impl Tunnel {
         self.intercepts = config.intercepts();
     }
 
-    /// What users here begin goes to `peer` from now on.
+    /// Users' packets that no peer asked for go to `peer` from now on.
     pub(super) fn set_peer(&mut self, peer: Option<u16>) {
         self.peer = peer;
     }

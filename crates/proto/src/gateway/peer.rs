@@ -441,7 +441,9 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
                 Frame::Beat { time, echo, received } => self.on_beat(now, index, (time, echo, received)),
                 Frame::Packets { end } => self.on_packets_end(now, index, end),
                 Frame::Room { below } => {
-                    self.session(index).into_iter().for_each(|session| session.on_room(below))
+                    if let Some(session) = self.session(index) {
+                        session.on_room(below);
+                    }
                 }
             }
         }

@@ -7,8 +7,8 @@ use super::silence::Silence;
 use super::timeouts::Timeouts;
 use super::{ConsumerEvent, FlowStats, Request, Shared, Sink};
 use crate::config::{Config, Mechanisms};
-use crate::hop::{Heard, Intake};
-use crate::name::{ByteRange, FlowId, RangeSet};
+use crate::hop::{Fetch, Heard, Intake};
+use crate::name::{ByteRange, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::wire::{DataHeader, Interest, NotNow, Waited};
@@ -30,10 +30,8 @@ const SPREAD: u64 = 1024;
 
 /// One flow that a Consumer fetches: its requests, its received bytes, and its timeouts.
 pub struct Flow<S> {
-    id: FlowId,
+    pub(super) fetch: Fetch,
     sink: S,
-    pub(super) uplink: Slot,
-    intake: Intake,
     progress: Progress,
     ahead: Ahead,
     /// Whether nothing has arrived yet.
@@ -129,36 +127,23 @@ impl<S> Flow<S> {
 
     /// Whether bytes are asked for and have not arrived.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.progress.is_over && !self.intake.expected().is_empty()
+        !self.progress.is_over && !self.fetch.intake.expected().is_empty()
     }
 
     /// Whether bytes are known to be missing.
     pub(super) fn has_holes(&self) -> bool {
-        !self.progress.is_over && self.intake.has_holes()
+        !self.progress.is_over && self.fetch.intake.has_holes()
     }
 
     /// The turn that Interests carry.
     pub(super) fn turn(&self) -> u16 {
-        self.intake.turn()
+        self.fetch.intake.turn()
     }
 
     /// The turn in which nothing is asked for any more.
     pub(super) fn forget(&mut self) -> u16 {
-        self.intake.forget();
-        self.intake.turn()
-    }
-
-    /// Bytes arrived from a node that answered before the present one.
-    pub(super) fn on_former(&mut self, range: ByteRange) {
-        self.intake.on_former(range);
-    }
-
-    /// Asks once more for the expected bytes, of a neighbour that may not have taken the requests; a neighbour that
-    /// remembers them does not answer twice.
-    pub(super) fn ask_on(&self, shared: &mut Shared) {
-        shared.repairs.extend(self.intake.expected().iter());
-        shared.outbox.ask_fresh(self.uplink, self.id, &shared.repairs, shared.config.request_limit);
-        shared.repairs.clear();
+        self.fetch.intake.forget();
+        self.fetch.intake.turn()
     }
 
     /// An Interest of `bytes` was sent.
@@ -187,14 +172,15 @@ impl<S: Sink> Flow<S> {
             is_over: false,
         };
         Self {
-            id: request.flow,
-            sink,
-            uplink,
-            intake: if live.is_some() {
-                Intake::live(now, config)
-            } else {
-                Intake::new(Instant::ZERO, config, 0)
+            fetch: Fetch {
+                id: request.flow,
+                uplink,
+                intake: match live {
+                    Some(_) => Intake::live(now, config),
+                    None => Intake::new(Instant::ZERO, config, 0),
+                },
             },
+            sink,
             progress,
             ahead: Ahead::new(config, beginning),
             is_opening: live.is_none(),
@@ -222,9 +208,9 @@ impl<S: Sink> Flow<S> {
         if !self.progress.is_over && self.progress.first_missing() >= length {
             self.progress.is_over = true;
             if let Some(bytes) = self.ahead.learnt() {
-                shared.note_habit(now, self.uplink, bytes);
+                shared.note_habit(now, self.fetch.uplink, bytes);
             }
-            shared.events.push_back(ConsumerEvent::Finished { flow: self.id, length });
+            shared.events.push_back(ConsumerEvent::Finished { flow: self.fetch.id, length });
         }
     }
 
@@ -236,7 +222,7 @@ impl<S: Sink> Flow<S> {
             Some(_) => (shared.config.step_bytes(), BURST),
             None => {
                 let step = self.ahead.step(&shared.config);
-                let offer = BURST_OFFERS * shared.offer(self.uplink).rate.bytes_in(PAUSE);
+                let offer = BURST_OFFERS * shared.offer(self.fetch.uplink).rate.bytes_in(PAUSE);
                 (step, BURST.max((offer / step) as u32))
             }
         };
@@ -254,7 +240,7 @@ impl<S: Sink> Flow<S> {
             let end = self.progress.length.unwrap_or(u64::MAX >> 2);
             let limit = self.congestion.as_ref().map_or(u64::MAX, Congestion::window);
             let size = self.live.unwrap_or_else(|| self.ahead.size().min(limit));
-            let room = size.saturating_sub(self.intake.expected().byte_count());
+            let room = size.saturating_sub(self.fetch.intake.expected().byte_count());
             // A live flow is asked for long before it comes: in few Interests, which still overlap.
             let wide = shared.config.span_bytes() / 2;
             let step = if self.live.is_some() && room >= wide { wide.max(usual) } else { usual };
@@ -273,8 +259,7 @@ impl<S: Sink> Flow<S> {
             if self.live.is_none() {
                 self.time(now, gap);
             }
-            let ask = self.intake.ask(gap);
-            shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
+            self.fetch.ask(gap, Interest::DEFAULT_HOP_LIMIT, &mut shared.outbox);
         }
     }
 
@@ -282,15 +267,15 @@ impl<S: Sink> Flow<S> {
     /// name each byte, so that one may be lost. False if none is left.
     fn repeat_next(&mut self, shared: &mut Shared) -> bool {
         let Some(from) = self.repeats_from else { return false };
-        let left = ByteRange::new(from.max(self.intake.seen_end()), self.progress.asked_end);
-        let Some(piece) = self.intake.expected().intersect(left).next() else {
+        let left = ByteRange::new(from.max(self.fetch.intake.seen_end()), self.progress.asked_end);
+        let Some(piece) = self.fetch.intake.expected().intersect(left).next() else {
             self.repeats_from = None;
             return false;
         };
         let limit = shared.config.request_limit;
         let named = piece.prefix(limit);
         self.repeats_from = Some(if named.end < piece.end { named.start + limit / 2 } else { named.end });
-        shared.outbox.ask_fresh(self.uplink, self.id, &[named], limit);
+        shared.outbox.ask_fresh(self.fetch.uplink, self.fetch.id, [named]);
         true
     }
 
@@ -314,7 +299,7 @@ impl<S: Sink> Flow<S> {
         self.accept(now, range, payload, (header.waited, offer));
         if header.flags.end {
             self.progress.length = Some(range.end);
-            self.intake.on_length(range.end);
+            self.fetch.intake.on_length(range.end);
         }
     }
 
@@ -340,7 +325,7 @@ impl<S: Sink> Flow<S> {
         self.stats.received_bytes += new_bytes;
         self.progress.received.insert(asked);
         self.time_path(now, range, waited.time);
-        let is_in_order = range.start >= self.intake.seen_end();
+        let is_in_order = range.start >= self.fetch.intake.seen_end();
         let waited = is_in_order.then_some(waited);
         self.ahead.on_bytes(Arrived { now, bytes: new_bytes, waited, offer });
         self.silence.on_bytes(now);
@@ -373,35 +358,28 @@ impl<S: Sink> Flow<S> {
     /// The Producer has no such flow.
     pub(super) fn on_no_such_name(&mut self, shared: &mut Shared) {
         self.progress.is_over = true;
-        shared.events.push_back(ConsumerEvent::NoSuchName { flow: self.id });
+        shared.events.push_back(ConsumerEvent::NoSuchName { flow: self.fetch.id });
     }
 
     /// A packet or mark of this flow brought news of its hop: losses are asked for again. Returns the number of the
     /// hop's losses that nothing explains.
     pub(super) fn on_heard(&mut self, now: Instant, heard: &Heard, shared: &mut Shared) -> u32 {
-        let Some(requester) = shared.uplinks.get_mut(heard.link) else { return 0 };
-        let missing = |after, before| requester.missing_between(after, before);
-        let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut shared.repairs);
-        self.rto.set_patience(self.intake.patience_for_turn());
-        if self.intake.take_wake() && self.live.is_some() {
+        let noted = self.fetch.on_heard(now, heard, &mut shared.uplinks, &mut shared.outbox);
+        self.stats.repairs += noted.repairs;
+        self.rto.set_patience(self.fetch.intake.patience_for_turn());
+        if self.fetch.intake.take_wake() && self.live.is_some() {
             (self.repeats_from, self.asks_at) = (Some(0), Some(now));
         }
-        let unexplained = requester.settle(explained, heard.lost);
-        if unexplained > 0 {
-            self.intake.on_unexplained_loss(now, &mut shared.repairs);
+        if noted.is_feedback_due && !self.progress.is_over {
+            shared.outbox.feedback(self.fetch.uplink, self.fetch.id);
         }
-        let is_feedback_due = requester.feedback_due(now);
-        self.send_repairs(shared);
-        if is_feedback_due && shared.outbox.is_empty() && !self.progress.is_over {
-            shared.outbox.feedback(self.uplink, self.id);
-        }
-        unexplained
+        noted.unexplained
     }
 
     /// Others' bytes on the flow's hop have waited up to `hop_waited` lately.
     pub(super) fn set_patience(&mut self, hop_waited: Duration) {
-        self.intake.on_others_waited(hop_waited);
-        self.rto.set_patience(self.intake.patience_for_turn());
+        self.fetch.intake.on_others_waited(hop_waited);
+        self.rto.set_patience(self.fetch.intake.patience_for_turn());
     }
 
     /// A node on the way has no room for the request. It is asked again at the time that it named, or up to half as
@@ -410,7 +388,7 @@ impl<S: Sink> Flow<S> {
         let spread = not_now.after.scaled(shared.rng.below(SPREAD), 2 * SPREAD);
         self.waits_until = self.waits_until.max(Some(now + not_now.after + spread));
         self.stats.put_off += 1;
-        shared.events.push_back(ConsumerEvent::PutOff { flow: self.id, not_now });
+        shared.events.push_back(ConsumerEvent::PutOff { flow: self.fetch.id, not_now });
         // A range that is asked for twice times no path (Karn's rule).
         self.progress.timed.clear();
         if !not_now.limit.is_whole() {
@@ -422,13 +400,11 @@ impl<S: Sink> Flow<S> {
     /// was lost meanwhile.
     fn resume(&mut self, now: Instant, shared: &mut Shared) {
         self.waits_until = None;
-        self.intake.on_resumed(now);
+        self.fetch.intake.on_resumed(now);
         self.timeouts.on_notice(now, ByteRange::new(0, u64::MAX));
         self.silence.on_probe();
         self.progress.last = now;
-        shared.repairs.extend(self.intake.expected().iter());
-        shared.outbox.ask_fresh(self.uplink, self.id, &shared.repairs, shared.config.request_limit);
-        shared.repairs.clear();
+        self.fetch.ask_on(&mut shared.outbox);
         self.refill(now, shared);
     }
 
@@ -437,22 +413,14 @@ impl<S: Sink> Flow<S> {
         if range.is_empty() {
             return;
         }
-        self.intake.on_notice(now, range);
+        self.fetch.intake.on_notice(now, range);
         // LEOTP section III.B: a Void Packet Header restarts the timer of the bytes that it names.
         self.timeouts.on_notice(now, range);
     }
 
-    fn send_repairs(&mut self, shared: &mut Shared) {
-        self.stats.repairs += shared.repairs.len() as u64;
-        let (limit, hops) = (shared.config.request_limit, shared.config.repair_hop_limit);
-        shared.outbox.ask_repairs(self.uplink, self.id, &shared.repairs, limit, hops);
-        shared.repairs.clear();
-    }
-
     /// Another neighbour is asked from now on.
     pub(super) fn turn_to(&mut self, now: Instant, uplink: Slot, shared: &mut Shared) {
-        let left = core::mem::replace(&mut self.uplink, uplink);
-        shared.outbox.feedback(left, self.id);
+        self.fetch.turn_to(uplink, &mut shared.outbox);
         if self.mechanisms.epochs {
             self.ask_anew(now, shared);
         }
@@ -463,22 +431,19 @@ impl<S: Sink> Flow<S> {
         self.ahead.on_new_path();
         self.waits_until = None;
         self.progress.timed.clear();
-        self.intake.on_new_path(now);
-        shared.repairs.extend(self.intake.expected().iter());
-        shared.outbox.ask_anew(self.uplink, self.id, &shared.repairs, shared.config.request_limit);
-        shared.repairs.clear();
+        self.fetch.ask_anew(now, &mut shared.outbox);
     }
 
     /// As [`super::Consumer::skip`].
     pub(super) fn skip(&mut self, now: Instant, end: u64, shared: &mut Shared) {
         self.progress.received.insert(ByteRange::new(0, end));
-        self.intake.skip(now, end);
+        self.fetch.intake.skip(now, end);
         self.refill(now, shared);
     }
 
     /// As [`super::Consumer::look_back`].
     pub(super) fn look_back(&mut self, now: Instant) {
-        self.intake.suspect_missing(now);
+        self.fetch.intake.suspect_missing(now);
     }
 
     /// As [`super::Consumer::reject`].
@@ -488,12 +453,11 @@ impl<S: Sink> Flow<S> {
             self.progress.received.remove(piece);
             self.stats.rejected_bytes += piece.len();
             self.timeouts.on_ask(now, piece);
-            let ask = self.intake.ask_again(now, piece);
-            shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
+            self.fetch.ask_again(now, piece, Interest::DEFAULT_HOP_LIMIT, &mut shared.outbox);
         }
         if self.progress.length.is_some_and(|length| self.progress.first_missing() < length) {
             self.progress.is_over = false;
-            let is_end = |event: &ConsumerEvent| matches!(event, ConsumerEvent::Finished { flow, .. } if *flow == self.id);
+            let is_end = |event: &ConsumerEvent| matches!(event, ConsumerEvent::Finished { flow, .. } if *flow == self.fetch.id);
             shared.events.retain(|event| !is_end(event));
         }
     }
@@ -507,7 +471,7 @@ impl<S: Sink> Flow<S> {
             return self.waits_until;
         }
         let timeouts =
-            [self.timeout_due(), self.probe_due(), self.intake.next_timeout(hop_rtt), self.asks_at];
+            [self.timeout_due(), self.probe_due(), self.fetch.intake.next_timeout(hop_rtt), self.asks_at];
         timeouts.into_iter().flatten().min()
     }
 
@@ -521,15 +485,14 @@ impl<S: Sink> Flow<S> {
 
     /// Time at which the next hop is asked about a flow that has stopped.
     fn probe_due(&self) -> Option<Instant> {
-        let is_asking = self.mechanisms.silence_probes && !self.intake.expected().is_empty();
-        let due = self.silence.due().map(|due| due + self.intake.patience_for_next());
+        let is_asking = self.mechanisms.silence_probes && !self.fetch.intake.expected().is_empty();
+        let due = self.silence.due().map(|due| due + self.fetch.intake.patience_for_next());
         due.filter(|_| is_asking && self.live.is_none())
     }
 
     /// Packets were lost on the hop that no hole accounts for.
     pub(super) fn on_unexplained_loss(&mut self, now: Instant, shared: &mut Shared) {
-        self.intake.on_unexplained_loss(now, &mut shared.repairs);
-        self.send_repairs(shared);
+        self.stats.repairs += self.fetch.on_unexplained_loss(now, &mut shared.outbox);
     }
 
     /// Time passed: bytes that are lost by now are asked for again.
@@ -543,9 +506,8 @@ impl<S: Sink> Flow<S> {
             }
             return;
         }
-        let hop_rtt = shared.uplinks.hop_rtt(self.uplink);
-        self.intake.on_timeout(now, hop_rtt, &mut shared.repairs);
-        self.send_repairs(shared);
+        let hop_rtt = shared.uplinks.hop_rtt(self.fetch.uplink);
+        self.stats.repairs += self.fetch.on_timeout(now, hop_rtt, &mut shared.outbox);
         if self.asks_at.is_some_and(|at| at <= now) {
             self.refill(now, shared);
         }
@@ -560,12 +522,11 @@ impl<S: Sink> Flow<S> {
     /// Asks for one packet of the overdue bytes, all the way up: its answer shows which node answers now.
     pub(super) fn probe(&mut self, now: Instant, shared: &mut Shared) {
         self.silence.on_probe();
-        let Some(missing) = self.intake.expected().first() else { return };
+        let Some(missing) = self.fetch.intake.expected().first() else { return };
         let packet = missing.prefix(shared.config.payload as u64);
         // The answer may belong to either request, and times neither (Karn's rule).
         self.progress.timed.retain(|(offset, _)| !packet.contains(ByteRange::at(*offset, 1)));
-        let ask = self.intake.ask_again(now, packet);
-        shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
+        self.fetch.ask_again(now, packet, Interest::DEFAULT_HOP_LIMIT, &mut shared.outbox);
     }
 
     /// The last resort: asks once more, all the way up, for bytes that have been missing too long.
@@ -575,9 +536,11 @@ impl<S: Sink> Flow<S> {
         }
         let is_silent = now.since(self.progress.last) >= self.rto.timeout(0);
         while let Some((range, tries)) = self.timeouts.take_due(now, &self.rto) {
-            let missing = self.intake.expected().intersect(range).next();
+            let missing = self.fetch.intake.expected().intersect(range).next();
             let Some(missing) = missing else { continue };
-            if !is_silent && (missing.start >= self.intake.seen_end() || self.intake.is_tracking(missing)) {
+            if !is_silent
+                && (missing.start >= self.fetch.intake.seen_end() || self.fetch.intake.is_tracking(missing))
+            {
                 // Its turn has not come yet, or the hops know of its loss and repair it.
                 self.timeouts.put_back(now, range, tries);
                 continue;
@@ -590,7 +553,7 @@ impl<S: Sink> Flow<S> {
                 self.progress.probes += 1;
                 self.progress.last = now;
                 let count = self.progress.probes;
-                shared.events.push_back(ConsumerEvent::TimedOut { flow: self.id, count });
+                shared.events.push_back(ConsumerEvent::TimedOut { flow: self.fetch.id, count });
                 return;
             }
         }
@@ -601,7 +564,7 @@ impl<S: Sink> Flow<S> {
         let is_silent = now.since(self.progress.last) >= self.rto.timeout(0);
         let before = self.stats.timeouts;
         while let Some((range, tries)) = self.timeouts.take_due(now, &self.rto) {
-            if !self.intake.expected().overlaps(range) {
+            if !self.fetch.intake.expected().overlaps(range) {
                 continue;
             }
             self.stats.timeouts += 1;
@@ -610,7 +573,7 @@ impl<S: Sink> Flow<S> {
             self.repeat(now, range, tries, shared);
             if is_silent {
                 let count = tries + 1;
-                shared.events.push_back(ConsumerEvent::TimedOut { flow: self.id, count });
+                shared.events.push_back(ConsumerEvent::TimedOut { flow: self.fetch.id, count });
             }
         }
         if self.stats.timeouts > before {
@@ -621,10 +584,11 @@ impl<S: Sink> Flow<S> {
     /// Asks for the missing bytes of `range`, which has timed out `tries` times before.
     fn repeat(&mut self, now: Instant, range: ByteRange, tries: u32, shared: &mut Shared) {
         self.timeouts.put_back(now, range, tries + 1);
-        shared.repairs.extend(self.intake.expected().intersect(range));
-        for missing in shared.repairs.drain(..) {
-            let ask = self.intake.ask_again(now, missing);
-            shared.outbox.ask(self.uplink, self.id, ask, Interest::DEFAULT_HOP_LIMIT);
+        let mut list = shared.outbox.take_list();
+        list.extend(self.fetch.intake.expected().intersect(range));
+        for &missing in &list {
+            self.fetch.ask_again(now, missing, Interest::DEFAULT_HOP_LIMIT, &mut shared.outbox);
         }
+        shared.outbox.give_list(list);
     }
 }

@@ -13,10 +13,10 @@ mod timeouts;
 mod window;
 
 use crate::config::Config;
-use crate::deadlines::Deadlines;
 use crate::hop::parity::Restored;
 use crate::hop::{
-    Control, Heard, Outbox, Received, Request as HopRequest, Requester, SizeQuestion, Uplinks, emit_interest,
+    Agenda, Control, Heard, Outbox, Received, Request as HopRequest, Requester, SizeQuestion, Uplinks,
+    emit_interest,
 };
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::node::{Node, Transmit};
@@ -130,10 +130,7 @@ pub struct ConsumerStats {
 pub struct Consumer<S, C = Plain> {
     suite: C,
     flows: Table<FlowId, Flow<S>>,
-    /// Time of each flow's next timeout.
-    timeouts: Deadlines,
-    /// Flows with bytes known to be missing, in slot order.
-    with_holes: Vec<Slot>,
+    agenda: Agenda,
     /// Flows that were closed half-way: upstream is to be told.
     left: VecDeque<Left>,
     shared: Shared,
@@ -151,8 +148,6 @@ struct Shared {
     opening: Opening,
     events: VecDeque<ConsumerEvent>,
     rng: Rng,
-    /// Filled and emptied with every packet, kept for its memory.
-    repairs: Vec<ByteRange>,
 }
 
 /// A neighbour that flows are asked of.
@@ -205,17 +200,15 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         Self {
             suite,
             flows: Table::new(rng.fork(3).next_u64()),
-            timeouts: Deadlines::default(),
-            with_holes: Vec::new(),
+            agenda: Agenda::default(),
             left: VecDeque::new(),
             shared: Shared {
                 rng: rng.fork(9),
                 uplinks: Uplinks::new(&config, rng),
                 neighbours: Vec::new(),
-                outbox: Outbox::default(),
+                outbox: Outbox::new(&config),
                 opening: Opening::default(),
                 events: VecDeque::new(),
-                repairs: Vec::new(),
                 config,
             },
             closed: FlowStats::default(),
@@ -266,7 +259,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     pub fn remind(&mut self, flow: FlowId) {
         let flow = self.flows.find(&flow).and_then(|slot| self.flows.get(slot));
         if let Some(flow) = flow.filter(|flow| !flow.is_over()) {
-            flow.ask_on(&mut self.shared);
+            flow.fetch.ask_on(&mut self.shared.outbox);
         }
     }
 
@@ -294,11 +287,10 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     pub fn close(&mut self, flow: FlowId) -> Option<S> {
         let slot = self.flows.find(&flow)?;
         let mut closed = self.flows.remove(slot)?;
-        self.timeouts.set(slot, None);
-        self.list_holes(slot, false);
+        self.agenda.remove(slot);
         closed.end_opening(&mut self.shared);
         self.closed.add(closed.stats());
-        let link = closed.uplink;
+        let link = closed.fetch.uplink;
         self.shared.leave_link(link);
         if self.shared.config.per_flow_control {
             self.shared.uplinks.remove(link);
@@ -317,8 +309,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             requester.resume();
         }
         self.with_flow(slot, |flow, shared| {
-            if flow.uplink != uplink {
-                shared.leave_link(flow.uplink);
+            if flow.fetch.uplink != uplink {
+                shared.leave_link(flow.fetch.uplink);
                 shared.use_link(uplink);
                 flow.turn_to(now, uplink, shared);
             }
@@ -377,7 +369,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
 
     /// The smoothed hopRTT to a flow's upstream, once it is measured.
     pub fn hop_rtt(&self, flow: FlowId) -> Option<Duration> {
-        let requester = self.shared.uplinks.get(self.flow(flow)?.uplink)?;
+        let requester = self.shared.uplinks.get(self.flow(flow)?.fetch.uplink)?;
         requester.is_measured().then(|| requester.hop_rtt())
     }
 
@@ -394,26 +386,16 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     /// Does something with a flow, and notes when it is due next.
     fn with_flow(&mut self, slot: Slot, act: impl FnOnce(&mut Flow<S>, &mut Shared)) {
         let Some(flow) = self.flows.get_mut(slot) else { return };
-        flow.set_patience(self.shared.uplinks.waited(flow.uplink));
+        flow.set_patience(self.shared.uplinks.waited(flow.fetch.uplink));
         act(flow, &mut self.shared);
-        let next = flow.next_timeout(self.shared.uplinks.hop_rtt(flow.uplink));
-        let has_holes = flow.has_holes();
-        self.timeouts.set(slot, next);
-        self.list_holes(slot, has_holes);
-    }
-
-    fn list_holes(&mut self, slot: Slot, has_holes: bool) {
-        match self.with_holes.binary_search(&slot) {
-            Ok(place) if !has_holes => _ = self.with_holes.remove(place),
-            Err(place) if has_holes => self.with_holes.insert(place, slot),
-            _ => {}
-        }
+        let next = flow.next_timeout(self.shared.uplinks.hop_rtt(flow.fetch.uplink));
+        self.agenda.set(slot, next, flow.has_holes());
     }
 
     /// The hop by which a flow arrives at `face`: nearly always the hop on which the flow was asked for. Only a
     /// neighbour that was asked may answer.
     fn uplink_from(&self, slot: Option<Slot>, id: FlowId, face: Face) -> Option<Slot> {
-        let usual = slot.and_then(|slot| self.flows.get(slot)).map(|flow| flow.uplink);
+        let usual = slot.and_then(|slot| self.flows.get(slot)).map(|flow| flow.fetch.uplink);
         self.shared.uplinks.answering(usual, face, id)
     }
 
@@ -452,7 +434,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         while let Some(Restored { number, packet }) = self.shared.uplinks.poll_restored(now, link) {
             let Ok(Packet::Data(header, payload)) = Packet::parse(&packet) else { continue };
             let slot = self.flows.find(&header.flow);
-            let is_asked_here = |slot: &Slot| self.flows.get(*slot).is_some_and(|flow| flow.uplink == link);
+            let is_asked_here =
+                |slot: &Slot| self.flows.get(*slot).is_some_and(|flow| flow.fetch.uplink == link);
             let Some(slot) = slot.filter(is_asked_here) else { continue };
             let heard = self.shared.uplinks.heard_restored(now, link, number, header.range(payload.len()));
             self.take_data(now, Some(slot), header, payload, heard);
@@ -473,7 +456,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             match header.flags.no_such_name {
                 true => flow.on_no_such_name(&mut self.shared),
                 false => {
-                    let offer = header.waited.is_dry.then(|| self.shared.offer(flow.uplink));
+                    let offer = header.waited.is_dry.then(|| self.shared.offer(flow.fetch.uplink));
                     flow.on_bytes(now, &header, payload, offer);
                 }
             }
@@ -495,7 +478,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             News::Key(_) => return,
             News::Token(token) => return self.prove(link, notice.flow, token),
             News::NotNow(not_now) => {
-                let is_asked = |slot: &Slot| self.flows.get(*slot).is_some_and(|flow| flow.uplink == link);
+                let is_asked =
+                    |slot: &Slot| self.flows.get(*slot).is_some_and(|flow| flow.fetch.uplink == link);
                 if let Some(slot) = self.still_open(slot).filter(is_asked) {
                     self.with_flow(slot, |flow, shared| flow.on_not_now(now, not_now, shared));
                 }
@@ -518,8 +502,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             return;
         }
         self.shared.outbox.feedback(link, flow);
-        for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.uplink == link) {
-            flow.ask_on(&mut self.shared);
+        for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.fetch.uplink == link) {
+            flow.fetch.ask_on(&mut self.shared.outbox);
         }
     }
 
@@ -532,13 +516,13 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     fn on_heard(&mut self, now: Instant, slot: Option<Slot>, heard: &Heard) {
         if heard.is_former {
             let flow = slot.and_then(|slot| self.flows.get_mut(slot));
-            return flow.into_iter().for_each(|flow| flow.on_former(heard.seen.range));
+            return flow.into_iter().for_each(|flow| flow.fetch.intake.on_former(heard.seen.range));
         }
         if heard.is_new_neighbour {
             self.on_new_neighbour(now, heard.link);
         }
         let flow = slot.and_then(|slot| self.flows.get_mut(slot));
-        let unexplained = match flow.filter(|flow| flow.uplink == heard.link) {
+        let unexplained = match flow.filter(|flow| flow.fetch.uplink == heard.link) {
             Some(flow) => flow.on_heard(now, heard, &mut self.shared),
             None => self.shared.uplinks.get_mut(heard.link).map_or(0, |hop| hop.settle(0, heard.lost)),
         };
@@ -549,7 +533,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
 
     /// Another node answers under an upstream's address: it is asked for all that its predecessor was.
     fn on_new_neighbour(&mut self, now: Instant, link: Slot) {
-        let asked = self.flows.iter().filter(|(_, flow)| flow.uplink == link && !flow.is_over());
+        let asked = self.flows.iter().filter(|(_, flow)| flow.fetch.uplink == link && !flow.is_over());
         let slots: Vec<Slot> = asked.map(|(slot, _)| slot).collect();
         for slot in slots {
             self.with_flow(slot, |flow, shared| flow.ask_anew(now, shared));
@@ -558,13 +542,12 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
 
     /// Packets were lost on `link` that no hole accounts for: late arrivals, of any of its flows.
     fn on_unexplained_loss(&mut self, now: Instant, link: Slot) {
-        let mut place = 0;
-        while let Some(&slot) = self.with_holes.get(place) {
-            if self.flows.get(slot).is_some_and(|flow| flow.uplink == link) {
+        let mut last = None;
+        while let Some(slot) = self.agenda.with_hole_after(last) {
+            if self.flows.get(slot).is_some_and(|flow| flow.fetch.uplink == link) {
                 self.with_flow(slot, |flow, shared| flow.on_unexplained_loss(now, shared));
             }
-            // A flow that gave up its last hole is no longer in the list.
-            place = self.with_holes.partition_point(|listed| *listed <= slot);
+            last = Some(slot);
         }
     }
 
@@ -611,10 +594,7 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
         while let Some((link, question)) = self.shared.uplinks.poll_probe(now) {
             self.shared.outbox.probe(link, question);
         }
-        while let Some((at, slot)) = self.timeouts.first() {
-            if at > now {
-                break;
-            }
+        while let Some(slot) = self.agenda.due(now) {
             self.with_flow(slot, |flow, shared| flow.on_timeout(now, shared));
         }
     }
@@ -641,6 +621,6 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.timeouts.next().min(self.shared.uplinks.next_timeout()).if_ever()
+        self.agenda.next().min(self.shared.uplinks.next_timeout()).if_ever()
     }
 }

@@ -428,6 +428,11 @@ impl Downlinks {
         silent.into_iter().for_each(|link| self.forget(link));
     }
 
+    /// A neighbour that was not heard for this long is forgotten.
+    pub fn forget_after(&self) -> Duration {
+        self.config.flow_idle.scaled(2, 1)
+    }
+
     /// Forgets a hop. Its queues must have been closed.
     pub fn forget(&mut self, link: Slot) {
         if let Some(responder) = self.links.remove(link) {

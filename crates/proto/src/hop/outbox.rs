@@ -1,6 +1,6 @@
 use super::intake::Ask;
 use super::parity::Sum;
-use super::{About, Asking, Downlinks, Due, HELLO, SizeQuestion, Uplinks};
+use super::{About, Asked, Asking, Downlinks, Due, HELLO, SizeQuestion, Uplinks};
 use crate::config::{Config, Notices};
 use crate::name::{ByteRange, FlowId};
 use crate::node::Transmit;
@@ -88,15 +88,64 @@ pub enum Control {
 }
 
 /// Packets without payload, in order. They are not paced: each answers a packet that was.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outbox {
     queue: VecDeque<Control>,
+    /// Bytes that one Interest may ask for.
+    request_limit: u64,
+    /// Number of relays that may pass on a repeated request.
+    repair_hop_limit: u8,
+    /// Filled and emptied with every packet, kept for its memory.
+    list: Vec<ByteRange>,
 }
 
 impl Outbox {
+    /// Without packets.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            queue: VecDeque::new(),
+            request_limit: config.request_limit,
+            repair_hop_limit: config.repair_hop_limit,
+            list: Vec::new(),
+        }
+    }
+
+    /// An empty list, for the ranges of requests. [`Outbox::give_list`] takes it back.
+    pub fn take_list(&mut self) -> Vec<ByteRange> {
+        core::mem::take(&mut self.list)
+    }
+
+    /// Takes a list back.
+    pub fn give_list(&mut self, mut list: Vec<ByteRange>) {
+        list.clear();
+        self.list = list;
+    }
+
     /// Adds a packet.
     pub fn push(&mut self, control: Control) {
         self.queue.push_back(control);
+    }
+
+    /// The hop of an asker was taken: tells the asker what it needs to know about it.
+    pub fn welcome<C: Suite>(
+        &mut self,
+        now: Instant,
+        suite: &mut C,
+        asking: &Asking<'_>,
+        asked: Asked,
+    ) -> Slot {
+        let Asked { link, token, is_settled_now } = asked;
+        let flow = asking.interest.flow;
+        if is_settled_now {
+            suite.settle(&asking.peer);
+        }
+        if let Some(token) = token {
+            self.push(Control::Notice { link, flow, news: News::Token(token) });
+        }
+        if let Some(key) = suite.introduction(now, &asking.peer) {
+            self.push(Control::Notice { link, flow, news: News::Key(key) });
+        }
+        link
     }
 
     /// Answers a request that is for the neighbour itself, about this node or the length of its packets. False if `flow`
@@ -165,42 +214,27 @@ impl Outbox {
         self.ask(link, question.flow(), ask, 1);
     }
 
-    /// Asks a hop again for lost bytes, in as few Interests as `limit` bytes per Interest allow.
-    pub fn ask_repairs(
-        &mut self,
-        link: Slot,
-        flow: FlowId,
-        repairs: &[ByteRange],
-        limit: u64,
-        hop_limit: u8,
-    ) {
-        self.ask_all(link, flow, (repairs, true), limit, hop_limit);
-    }
-
-    /// Asks a hop for all bytes that another hop was asked for, twice: the copies of arriving bytes are not
-    /// answered.
-    pub fn ask_anew(&mut self, link: Slot, flow: FlowId, ranges: &[ByteRange], limit: u64) {
-        for _ in 0..2 {
-            self.ask_fresh(link, flow, ranges, limit);
-        }
+    /// Asks a hop again for lost bytes, in as few Interests as the bytes per Interest allow.
+    pub fn ask_repairs(&mut self, link: Slot, flow: FlowId, repairs: &[ByteRange]) {
+        self.ask_all((link, flow), repairs.iter().copied(), true, self.repair_hop_limit);
     }
 
     /// Asks a hop for bytes that it may have been asked for before.
-    pub fn ask_fresh(&mut self, link: Slot, flow: FlowId, ranges: &[ByteRange], limit: u64) {
-        self.ask_all(link, flow, (ranges, false), limit, Interest::DEFAULT_HOP_LIMIT);
+    pub fn ask_fresh(&mut self, link: Slot, flow: FlowId, ranges: impl IntoIterator<Item = ByteRange>) {
+        self.ask_all((link, flow), ranges, false, Interest::DEFAULT_HOP_LIMIT);
     }
 
     fn ask_all(
         &mut self,
-        link: Slot,
-        flow: FlowId,
-        (ranges, repair): (&[ByteRange], bool),
-        limit: u64,
+        (link, flow): (Slot, FlowId),
+        ranges: impl IntoIterator<Item = ByteRange>,
+        repair: bool,
         hop_limit: u8,
     ) {
+        let limit = self.request_limit;
         let mut ask = Ask { ranges: Ranges::default(), repair };
         let mut bytes = 0;
-        for &range in ranges {
+        for range in ranges {
             let mut rest = range;
             while !rest.is_empty() {
                 let piece = rest.prefix(limit - bytes);
@@ -366,9 +400,9 @@ mod tests {
 
     #[test]
     fn large_repairs_are_split_and_small_ones_share_an_interest() {
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox { request_limit: 100, ..Outbox::new(&Config::default()) };
         let repairs = [ByteRange::at(0, 150), ByteRange::at(500, 10), ByteRange::at(600, 10)];
-        outbox.ask_repairs(Slot(0), FlowId([0; 16]), &repairs, 100, 1);
+        outbox.ask_repairs(Slot(0), FlowId([0; 16]), &repairs);
         let mut sent = Vec::new();
         while let Some(Control::Interest(Request { ask, .. })) = outbox.pop() {
             assert!(ask.repair);

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::hop::scheduler::{Chunk, Turn};
 use crate::hop::{
-    About, Asked, Asking, Control, Denied, Downlinks, Downstream, Due, Ending, FlowView, Outbox, Subscriber,
+    About, Asking, Control, Denied, Downlinks, Downstream, Due, Ending, FlowView, Outbox, Served, Subscriber,
     Transfer, emit_answer, emit_parity, finish,
 };
 use crate::name::{ByteRange, FlowId};
@@ -99,6 +99,16 @@ impl Flow {
     }
 }
 
+impl Served for Flow {
+    fn subscribers(&mut self) -> &mut Vec<Subscriber> {
+        &mut self.subscribers
+    }
+
+    fn last_used(&self) -> Instant {
+        self.last_used
+    }
+}
+
 /// Serves the flows of one [`Source`].
 pub struct Producer<S, C = Plain> {
     source: S,
@@ -124,7 +134,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
             suite,
             flows: Table::new(rng.fork(3).next_u64()),
             downlinks: Downlinks::new(&config, rng),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(&config),
             next_sweep: None,
             parts: Vec::new(),
             gaps: Vec::new(),
@@ -214,20 +224,11 @@ impl<S: Source, C: Suite> Producer<S, C> {
         let interest = asking.interest;
         let asked = self.downlinks.on_interest(now, asking);
         self.forget_superfluous(now);
-        let Asked { link, token, is_settled_now } = match asked {
-            Ok(asked) => asked,
+        let link = match asked {
+            Ok(asked) => self.outbox.welcome(now, &mut self.suite, asking, asked),
             Err(Denied::NoRoom(not_now)) => return self.over_limit(asking, None, not_now),
             Err(Denied::Unproven(token)) => return self.outbox.want_token(asking, token),
         };
-        if is_settled_now {
-            self.suite.settle(&asking.peer);
-        }
-        if let Some(token) = token {
-            self.outbox.push(Control::Notice { link, flow: interest.flow, news: News::Token(token) });
-        }
-        if let Some(key) = self.suite.introduction(now, &asking.peer) {
-            self.outbox.push(Control::Notice { link, flow: interest.flow, news: News::Key(key) });
-        }
         if interest.ranges.is_empty() {
             self.on_feedback(now, link, interest);
             return;
@@ -467,32 +468,12 @@ impl<S: Source, C: Suite> Producer<S, C> {
 
     /// Forgets the neighbours whose hops are given up, and all their requests.
     fn forget_superfluous(&mut self, now: Instant) {
-        while let Some((link, owners)) = self.downlinks.take_superfluous(now) {
-            for owner in owners {
-                let Some(flow) = self.flows.get_mut(owner) else { continue };
-                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::Restarted);
-            }
-            self.downlinks.forget(link);
-        }
+        self.downlinks.forget_superfluous(now, &mut self.flows, |_| ());
     }
 
     /// Forgets flows and neighbours that were silent.
     fn sweep(&mut self, now: Instant) {
-        let interval = self.downlinks.sweep_interval();
-        let is_over = |flow: &Flow| self.downlinks.is_over(now, flow.last_used, &flow.subscribers);
-        let silent: Vec<Slot> =
-            (self.flows.iter()).filter(|(_, flow)| is_over(flow)).map(|(slot, _)| slot).collect();
-        for slot in silent {
-            for subscriber in self.flows.remove(slot).map(|flow| flow.subscribers).unwrap_or_default() {
-                subscriber.close(&mut self.downlinks, Ending::Silent);
-            }
-        }
-        let span = self.config.flow_idle.scaled(2, 1);
-        for (_, flow) in self.flows.iter_mut() {
-            Subscriber::drop_silent(&mut flow.subscribers, &mut self.downlinks, now, span);
-        }
-        self.downlinks.forget_silent(now, span);
-        self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + interval);
+        self.next_sweep = self.downlinks.sweep(now, &mut self.flows).next;
     }
 }
 

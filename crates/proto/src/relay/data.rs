@@ -4,7 +4,7 @@ use super::{Flow, Relay, Scratch};
 use crate::config::Notices;
 use crate::hop::parity::Restored;
 use crate::hop::scheduler::Chunk;
-use crate::hop::{Control, Due, Ending, Found, HELLO, Heard, Received, finish};
+use crate::hop::{Control, Due, Ending, Fetch, Found, HELLO, Heard, Received, finish};
 use crate::name::ByteRange;
 use crate::node::Transmit;
 use crate::peer::{Addressee, Face, Peer};
@@ -99,12 +99,12 @@ impl<C: Suite> Relay<C> {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
         flow.is_volatile |= header.flags.is_volatile;
-        if !flow.intake.expected().overlaps(range) {
+        if !flow.fetch.intake.expected().overlaps(range) {
             self.stats.unasked += u64::from(!range.is_empty());
             return;
         }
         let mut pieces = core::mem::take(&mut self.scratch.found);
-        pieces.extend(flow.intake.expected().intersect(range));
+        pieces.extend(flow.fetch.intake.expected().intersect(range));
         let are_kept = pieces.iter().all(|piece| {
             let start = (piece.start - range.start) as usize;
             self.keep(header.flow, piece.start, &payload[start..start + piece.len() as usize])
@@ -129,7 +129,7 @@ impl<C: Suite> Relay<C> {
                 subscriber.enqueue(now, &mut self.downlinks, part, (false, waited), gaps);
             }
         }
-        let uplink = flow.uplink;
+        let uplink = flow.fetch.uplink;
         self.mind_room(now, uplink);
     }
 
@@ -139,8 +139,7 @@ impl<C: Suite> Relay<C> {
         for piece in unplaced.drain(..) {
             self.stats.unplaced_bytes += piece.len();
             let Some(flow) = self.flows.get_mut(flow_slot) else { continue };
-            let ask = flow.intake.ask_again(now, piece);
-            self.outbox.ask(flow.uplink, flow.id, ask, self.config.repair_hop_limit);
+            flow.fetch.ask_again(now, piece, self.config.repair_hop_limit, &mut self.outbox);
             self.reschedule(flow_slot);
         }
         self.scratch.unplaced = unplaced;
@@ -149,14 +148,14 @@ impl<C: Suite> Relay<C> {
     /// The hop by which a flow arrives at `face`: nearly always the hop on which it was asked for.
     pub(super) fn uplink_from(&self, flow_slot: Slot, face: Face) -> Option<Slot> {
         let flow = self.flows.get(flow_slot)?;
-        self.uplinks.answering(Some(flow.uplink), face, flow.id)
+        self.uplinks.answering(Some(flow.fetch.uplink), face, flow.fetch.id)
     }
 
     /// The news of a packet about its hop and its flow: losses to repair, feedback to give.
     pub(super) fn on_heard(&mut self, now: Instant, flow_slot: Slot, heard: &Heard) {
         if heard.is_former {
             if let Some(flow) = self.flows.get_mut(flow_slot) {
-                flow.intake.on_former(heard.seen.range);
+                flow.fetch.intake.on_former(heard.seen.range);
             }
             return;
         }
@@ -164,18 +163,13 @@ impl<C: Suite> Relay<C> {
             self.on_new_neighbour(now, heard.link);
         }
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
-        let Some(requester) = self.uplinks.get_mut(heard.link) else { return };
-        let missing = |after, before| requester.missing_between(after, before);
-        let explained = flow.intake.on_seen(heard.seen, heard.number, missing, &mut self.scratch.repairs);
-        let unexplained = requester.settle(explained, heard.lost);
-        if requester.feedback_due(now) && self.outbox.is_empty() && self.scratch.repairs.is_empty() {
-            self.outbox.feedback(heard.link, flow.id);
-        }
-        if !self.scratch.repairs.is_empty() {
-            self.send_repairs(flow_slot);
+        let noted = flow.fetch.on_heard(now, heard, &mut self.uplinks, &mut self.outbox);
+        self.stats.repairs += noted.repairs;
+        if noted.is_feedback_due {
+            self.outbox.feedback(heard.link, flow.fetch.id);
         }
         self.reschedule(flow_slot);
-        if unexplained > 0 {
+        if noted.unexplained > 0 {
             self.on_unexplained_loss(now, heard.link);
         }
     }
@@ -184,7 +178,7 @@ impl<C: Suite> Relay<C> {
     fn on_length(&mut self, flow_slot: Slot, length: u64) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.length = Some(length);
-        flow.intake.on_length(length);
+        flow.fetch.intake.on_length(length);
         let beyond = ByteRange::new(length, u64::MAX);
         for subscriber in flow.subscribers.iter_mut().filter(|s| s.wanted().overlaps(beyond)) {
             subscriber.unwant(&mut self.downlinks, beyond);
@@ -193,15 +187,17 @@ impl<C: Suite> Relay<C> {
             {
                 let flags = DataFlags { end: true, ..DataFlags::default() };
                 let link = subscriber.link;
-                self.outbox.push(Control::Answer { link, flow: flow.id, offset: length, flags });
+                self.outbox.push(Control::Answer { link, flow: flow.fetch.id, offset: length, flags });
             }
         }
     }
 
     /// There is no such flow: every neighbour that asked is told, and nothing is remembered.
     fn refuse(&mut self, flow_slot: Slot) {
-        let Some(Flow { id, subscribers, .. }) = self.flows.remove(flow_slot) else { return };
-        self.timeouts.set(flow_slot, None);
+        let Some(Flow { fetch: Fetch { id, .. }, subscribers, .. }) = self.flows.remove(flow_slot) else {
+            return;
+        };
+        self.agenda.remove(flow_slot);
         for subscriber in subscribers {
             subscriber.close(&mut self.downlinks, Ending::Withdrawn);
             let flags = DataFlags { no_such_name: true, ..DataFlags::default() };
@@ -291,8 +287,7 @@ impl<C: Suite> Relay<C> {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         let Some(subscriber) = flow.subscribers.iter_mut().find(|s| s.link == link) else { return };
         subscriber.want(&mut self.downlinks, chunk.range);
-        let ask = flow.intake.ask_again(now, chunk.range);
-        self.outbox.ask(flow.uplink, flow.id, ask, self.config.repair_hop_limit);
+        flow.fetch.ask_again(now, chunk.range, self.config.repair_hop_limit, &mut self.outbox);
         self.reschedule(flow_slot);
     }
 

@@ -2,7 +2,7 @@
 
 use super::Relay;
 use crate::config::Config;
-use crate::hop::{Control, Ending, Found, Intake, Requester, Responder, Subscriber};
+use crate::hop::{Control, Ending, Fetch, Found, Intake, Requester, Responder, Served, Subscriber};
 use crate::name::FlowId;
 use crate::peer::Face;
 use crate::table::Slot;
@@ -14,12 +14,10 @@ use alloc::vec::Vec;
 /// The state of a flow: its row of the pending table (the bytes that each neighbour wants), and the intake that
 /// fetches it.
 pub(super) struct Flow {
-    /// Its name inside the relay (see [`super::names`]).
-    pub(super) id: FlowId,
+    /// Its upstream side. It goes by its name inside the relay (see [`super::names`]).
+    pub(super) fetch: Fetch,
     /// Its name as it travels.
     pub(super) name: FlowId,
-    pub(super) uplink: Slot,
-    pub(super) intake: Intake,
     pub(super) subscribers: Vec<Subscriber>,
     /// The flow's length, once a packet has told it.
     pub(super) length: Option<u64>,
@@ -42,22 +40,20 @@ impl Flow {
     /// The name inside the relay of another flow of the same server.
     pub(super) fn sibling(&self, name: FlowId) -> FlowId {
         let mut id = name.0;
-        let mask = self.id.0.iter().zip(self.name.0).map(|(inner, outer)| inner ^ outer);
+        let mask = self.fetch.id.0.iter().zip(self.name.0).map(|(inner, outer)| inner ^ outer);
         id.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
         FlowId(id)
     }
 
     /// Time of the next repeated request, over a hop that takes `hop_rtt`.
     pub(super) fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
-        [self.asks_at, self.intake.next_timeout(hop_rtt)].into_iter().flatten().min()
+        [self.asks_at, self.fetch.intake.next_timeout(hop_rtt)].into_iter().flatten().min()
     }
 
     pub(super) fn new(now: Instant, [id, name]: [FlowId; 2], uplink: Slot, config: &Config) -> Self {
         Self {
-            id,
+            fetch: Fetch { id, uplink, intake: Intake::new(now, config, 0) },
             name,
-            uplink,
-            intake: Intake::new(now, config, 0),
             subscribers: Vec::new(),
             length: None,
             is_volatile: false,
@@ -68,6 +64,16 @@ impl Flow {
             opened_by: None,
             asks_at: None,
         }
+    }
+}
+
+impl Served for Flow {
+    fn subscribers(&mut self) -> &mut Vec<Subscriber> {
+        &mut self.subscribers
+    }
+
+    fn last_used(&self) -> Instant {
+        self.last_used
     }
 }
 
@@ -140,46 +146,39 @@ impl<C: Suite> Relay<C> {
     /// now that this is over, because no request of the flow may be due for long.
     pub(super) fn on_drained(&mut self, flow_slot: Slot) {
         let Some(flow) = self.flows.get(flow_slot) else { return };
-        if flow.told.is_unlimited() || flow.intake.expected().is_empty() {
+        if flow.told.is_unlimited() || flow.fetch.intake.expected().is_empty() {
             return;
         }
-        let bound = self.flow_rate(flow.uplink, flow);
+        let bound = self.flow_rate(flow.fetch.uplink, flow);
         if flow.told.as_bps() < bound.as_bps() / 2 {
-            self.outbox.feedback(flow.uplink, flow.id);
+            self.outbox.feedback(flow.fetch.uplink, flow.fetch.id);
         }
     }
 
     pub(super) fn on_flow_timeout(&mut self, now: Instant, flow_slot: Slot) {
         let Some(flow) = self.flows.get_mut(flow_slot) else {
-            self.timeouts.set(flow_slot, None);
+            self.agenda.remove(flow_slot);
             return;
         };
-        let hop_rtt = self.uplinks.hop_rtt(flow.uplink);
-        flow.intake.on_timeout(now, hop_rtt, &mut self.scratch.repairs);
-        let is_time_to_ask = flow.asks_at.is_some_and(|at| at <= now);
-        self.send_repairs(flow_slot);
-        if is_time_to_ask {
-            self.ask_once_more(now, flow_slot);
+        let hop_rtt = self.uplinks.hop_rtt(flow.fetch.uplink);
+        self.stats.repairs += flow.fetch.on_timeout(now, hop_rtt, &mut self.outbox);
+        if flow.asks_at.is_some_and(|at| at <= now) {
+            // The upstream had no room for all that was asked of it, and may have room now.
+            flow.asks_at = None;
+            flow.fetch.intake.on_resumed(now);
+            flow.fetch.ask_on(&mut self.outbox);
         }
         self.reschedule(flow_slot);
-    }
-
-    /// The upstream, which had no room for all that was asked of it, may have room now. What it took it does not answer twice.
-    fn ask_once_more(&mut self, now: Instant, flow_slot: Slot) {
-        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
-        flow.asks_at = None;
-        flow.intake.on_resumed(now);
-        self.scratch.repairs.extend(flow.intake.expected().iter());
-        self.outbox.ask_fresh(flow.uplink, flow.id, &self.scratch.repairs, self.config.request_limit);
-        self.scratch.repairs.clear();
     }
 
     /// The upstream has no room for the flow. Then this relay has none either, and the neighbours that asked for it
     /// come back later.
     pub(super) fn put_off(&mut self, now: Instant, flow_slot: Slot, not_now: NotNow) {
         self.close_opening(now, flow_slot, Found::NotAsked);
-        let Some(Flow { id, subscribers, .. }) = self.flows.remove(flow_slot) else { return };
-        self.timeouts.set(flow_slot, None);
+        let Some(Flow { fetch: Fetch { id, .. }, subscribers, .. }) = self.flows.remove(flow_slot) else {
+            return;
+        };
+        self.agenda.remove(flow_slot);
         for subscriber in subscribers {
             subscriber.close(&mut self.downlinks, Ending::PutOff);
             let news = News::NotNow(not_now);
@@ -195,33 +194,21 @@ impl<C: Suite> Relay<C> {
         flow.asks_at = Some(now + not_now.after + spread);
         for subscriber in flow.subscribers.iter().filter(|subscriber| !subscriber.wanted().is_empty()) {
             let news = News::NotNow(not_now);
-            self.outbox.push(Control::Notice { link: subscriber.link, flow: flow.id, news });
+            self.outbox.push(Control::Notice { link: subscriber.link, flow: flow.fetch.id, news });
         }
         self.reschedule(flow_slot);
     }
 
     /// Packets were lost on `link` that no hole explains: the losses were late arrivals, of any of its flows.
     pub(super) fn on_unexplained_loss(&mut self, now: Instant, link: Slot) {
-        let mut place = 0;
-        while let Some(&flow_slot) = self.with_holes.get(place) {
-            if let Some(flow) = self.flows.get_mut(flow_slot).filter(|flow| flow.uplink == link) {
-                flow.intake.on_unexplained_loss(now, &mut self.scratch.repairs);
-                self.send_repairs(flow_slot);
+        let mut last = None;
+        while let Some(flow_slot) = self.agenda.with_hole_after(last) {
+            if let Some(flow) = self.flows.get_mut(flow_slot).filter(|flow| flow.fetch.uplink == link) {
+                self.stats.repairs += flow.fetch.on_unexplained_loss(now, &mut self.outbox);
             }
-            // A flow that has no hole, or is gone, leaves the list.
             self.reschedule(flow_slot);
-            place = self.with_holes.partition_point(|listed| *listed <= flow_slot);
+            last = Some(flow_slot);
         }
-    }
-
-    /// Asks the upstream for the ranges in the scratch list of repairs.
-    pub(super) fn send_repairs(&mut self, flow_slot: Slot) {
-        let Some(flow) = self.flows.get(flow_slot) else { return };
-        let repairs = &mut self.scratch.repairs;
-        self.stats.repairs += repairs.len() as u64;
-        let (limit, hops) = (self.config.request_limit, self.config.repair_hop_limit);
-        self.outbox.ask_repairs(flow.uplink, flow.id, repairs, limit, hops);
-        repairs.clear();
     }
 
     /// After a change of routes: flows whose upstream changed ask the new one for all that is missing.
@@ -233,8 +220,8 @@ impl<C: Suite> Relay<C> {
     /// If the upstream of a flow changed, asks the new one for all that is missing.
     pub(super) fn reroute_flow(&mut self, now: Instant, flow_slot: Slot) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
-        let Some(asked) = self.uplinks.get(flow.uplink).map(|requester| requester.face) else { return };
-        let Some(upstream) = self.routes.kept(flow.id, asked) else { return };
+        let Some(asked) = self.uplinks.get(flow.fetch.uplink).map(|requester| requester.face) else { return };
+        let Some(upstream) = self.routes.kept(flow.fetch.id, asked) else { return };
         self.turn_to(now, flow_slot, upstream);
     }
 
@@ -243,8 +230,8 @@ impl<C: Suite> Relay<C> {
     /// its place.
     pub(super) fn follow(&mut self, now: Instant, flow_slot: Slot, face: Face) {
         let Some(flow) = self.flows.get(flow_slot) else { return };
-        let asker = self.uplinks.get(flow.uplink).map(|requester| requester.face.local);
-        if self.routes.given(flow.id).is_some() || asker == Some(face.remote) {
+        let asker = self.uplinks.get(flow.fetch.uplink).map(|requester| requester.face.local);
+        if self.routes.given(flow.fetch.id).is_some() || asker == Some(face.remote) {
             return;
         }
         let asks = |subscriber: &Subscriber| {
@@ -260,15 +247,14 @@ impl<C: Suite> Relay<C> {
 
     fn turn_to(&mut self, now: Instant, flow_slot: Slot, upstream: Face) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
-        let uplink = self.uplinks.link(upstream, flow.id);
-        if uplink == flow.uplink {
+        let uplink = self.uplinks.link(upstream, flow.fetch.id);
+        if uplink == flow.fetch.uplink {
             return;
         }
-        let left = core::mem::replace(&mut flow.uplink, uplink);
         if let Some(requester) = self.uplinks.get_mut(uplink) {
             requester.resume();
         }
-        self.outbox.feedback(left, flow.id);
+        flow.fetch.turn_to(uplink, &mut self.outbox);
         if self.config.mechanisms.epochs {
             self.ask_anew(now, flow_slot);
         }
@@ -276,7 +262,7 @@ impl<C: Suite> Relay<C> {
 
     /// Another node answers under an upstream's address: it is asked for all that its predecessor was.
     pub(super) fn on_new_neighbour(&mut self, now: Instant, link: Slot) {
-        let asked = self.flows.iter().filter(|(_, flow)| flow.uplink == link);
+        let asked = self.flows.iter().filter(|(_, flow)| flow.fetch.uplink == link);
         let slots: Vec<Slot> = asked.map(|(slot, _)| slot).collect();
         slots.into_iter().for_each(|flow_slot| self.ask_anew(now, flow_slot));
     }
@@ -284,10 +270,7 @@ impl<C: Suite> Relay<C> {
     /// Asks a flow's new upstream for all bytes that have not arrived.
     fn ask_anew(&mut self, now: Instant, flow_slot: Slot) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
-        flow.intake.on_new_path(now);
-        self.scratch.repairs.extend(flow.intake.expected().iter());
-        self.outbox.ask_anew(flow.uplink, flow.id, &self.scratch.repairs, self.config.request_limit);
-        self.scratch.repairs.clear();
+        flow.fetch.ask_anew(now, &mut self.outbox);
         self.reschedule(flow_slot);
     }
 
@@ -297,52 +280,28 @@ impl<C: Suite> Relay<C> {
             return;
         }
         self.outbox.feedback(link, id);
-        for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.uplink == link) {
-            let limit = self.config.request_limit;
+        for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.fetch.uplink == link) {
             // All of it: no timeout asks for the rest of a live flow.
-            self.scratch.repairs.extend(flow.intake.expected().iter());
-            self.outbox.ask_fresh(link, flow.id, &self.scratch.repairs, limit);
-            self.scratch.repairs.clear();
+            flow.fetch.ask_on(&mut self.outbox);
         }
     }
 
     /// Forgets the neighbours whose hops are given up, and all their requests.
     pub(super) fn forget_superfluous(&mut self, now: Instant) {
-        while let Some((link, owners)) = self.downlinks.take_superfluous(now) {
-            for owner in owners {
-                let Some(flow) = self.flows.get_mut(owner) else { continue };
-                Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::Restarted);
-                if flow.subscribers.is_empty() {
-                    flow.intake.forget();
-                    self.outbox.feedback(flow.uplink, flow.id);
-                }
-            }
-            self.downlinks.forget(link);
-        }
+        let Self { downlinks, flows, outbox, .. } = self;
+        downlinks.forget_superfluous(now, flows, |flow| flow.fetch.forget(outbox));
     }
 
     /// Forgets flows and neighbours that were silent.
     pub(super) fn sweep(&mut self, now: Instant) {
-        let interval = self.downlinks.sweep_interval();
-        let is_over = |flow: &Flow| self.downlinks.is_over(now, flow.last_used, &flow.subscribers);
-        let silent: Vec<Slot> =
-            (self.flows.iter()).filter(|(_, flow)| is_over(flow)).map(|(slot, _)| slot).collect();
-        for flow_slot in silent {
-            let Some(flow) = self.flows.remove(flow_slot) else { continue };
-            self.timeouts.set(flow_slot, None);
-            for subscriber in flow.subscribers {
-                subscriber.close(&mut self.downlinks, Ending::Silent);
-            }
+        let swept = self.downlinks.sweep(now, &mut self.flows);
+        self.next_sweep = swept.next;
+        for (flow_slot, flow) in swept.gone {
+            self.agenda.remove(flow_slot);
             // A hop per flow goes with its flow.
             if self.config.per_flow_control {
-                self.uplinks.remove(flow.uplink);
+                self.uplinks.remove(flow.fetch.uplink);
             }
         }
-        let span = self.config.flow_idle.scaled(2, 1);
-        for (_, flow) in self.flows.iter_mut() {
-            Subscriber::drop_silent(&mut flow.subscribers, &mut self.downlinks, now, span);
-        }
-        self.downlinks.forget_silent(now, span);
-        self.next_sweep = (!self.flows.is_empty() || !self.downlinks.is_empty()).then(|| now + interval);
     }
 }

@@ -1,11 +1,11 @@
 //! An Interest at a relay: answered from the cache, joined to bytes under way, or passed on.
 
 use super::{Relay, Taken};
-use crate::hop::{Asked, Asking, Control, Denied, Ending, Found, Subscriber};
+use crate::hop::{Asking, Control, Denied, Ending, Found, Subscriber};
 use crate::name::ByteRange;
 use crate::table::Slot;
 use crate::time::Instant;
-use crate::wire::{DataFlags, Interest, News, NotNow, Suite, Waited};
+use crate::wire::{DataFlags, Interest, NotNow, Suite, Waited};
 
 impl<C: Suite> Relay<C> {
     pub(super) fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Taken {
@@ -65,7 +65,7 @@ impl<C: Suite> Relay<C> {
         if is_new {
             flow.opened_by = Some(link);
         }
-        let (subscribers, of_flow) = (&mut flow.subscribers, (flow.id, flow_slot, interest.turn));
+        let (subscribers, of_flow) = (&mut flow.subscribers, (flow.fetch.id, flow_slot, interest.turn));
         let subscriber = Subscriber::find_or_add(subscribers, &mut self.downlinks, now, link, of_flow)?;
         self.downlinks.set_queue_rate(now, link, subscriber.queue, interest.flow_rate);
         let mut allowance = self.config.request_limit;
@@ -81,17 +81,7 @@ impl<C: Suite> Relay<C> {
     fn hear(&mut self, now: Instant, asking: &Asking<'_>) -> Result<Slot, Denied> {
         let asked = self.downlinks.on_interest(now, asking);
         self.forget_superfluous(now);
-        let Asked { link, token, is_settled_now } = asked?;
-        if is_settled_now {
-            self.suite.settle(&asking.peer);
-        }
-        if let Some(token) = token {
-            self.outbox.push(Control::Notice { link, flow: asking.interest.flow, news: News::Token(token) });
-        }
-        if let Some(key) = self.suite.introduction(now, &asking.peer) {
-            self.outbox.push(Control::Notice { link, flow: asking.interest.flow, news: News::Key(key) });
-        }
-        Ok(link)
+        Ok(self.outbox.welcome(now, &mut self.suite, asking, asked?))
     }
 
     /// A limit keeps the relay from serving a request. A neighbour that addressed the relay is told; an intercepted
@@ -142,8 +132,7 @@ impl<C: Suite> Relay<C> {
         }
         Subscriber::drop_link(&mut flow.subscribers, &mut self.downlinks, link, Ending::TurnedAway);
         if flow.subscribers.is_empty() {
-            flow.intake.forget();
-            self.outbox.feedback(flow.uplink, flow.id);
+            flow.fetch.forget(&mut self.outbox);
         }
     }
 
@@ -153,13 +142,13 @@ impl<C: Suite> Relay<C> {
         if let Some(length) = flow.length.filter(|&length| part.end > length) {
             if part.start >= length {
                 let flags = DataFlags { end: true, ..DataFlags::default() };
-                self.outbox.push(Control::Answer { link, flow: flow.id, offset: length, flags });
+                self.outbox.push(Control::Answer { link, flow: flow.fetch.id, offset: length, flags });
                 return;
             }
             self.serve(now, flow_slot, link, ByteRange::new(part.start, length), interest);
             return;
         }
-        let (id, mut found) = (flow.id, core::mem::take(&mut self.scratch.found));
+        let (id, mut found) = (flow.fetch.id, core::mem::take(&mut self.scratch.found));
         if self.config.cache_answers && !flow.is_volatile {
             self.cache.find(id, part, &mut found);
             if !found.is_empty() && self.forget_wrong(now, flow_slot, part) {
@@ -178,7 +167,7 @@ impl<C: Suite> Relay<C> {
             self.stats.cache_hit_bytes += hit.len();
             if interest.repair && subscriber.has_queued(&self.downlinks, hit) {
                 // It waits for its turn, and is not lost.
-                self.outbox.coming(&self.config, link, flow.id, hit);
+                self.outbox.coming(&self.config, link, flow.fetch.id, hit);
                 continue;
             }
             let how = (interest.repair, Waited::DRY);
@@ -201,16 +190,16 @@ impl<C: Suite> Relay<C> {
         // Queued bytes of a volatile flow are here, although the cache does not answer with them.
         if subscriber.has_queued(&self.downlinks, miss) {
             if interest.repair {
-                self.outbox.coming(&self.config, link, flow.id, miss);
+                self.outbox.coming(&self.config, link, flow.fetch.id, miss);
             }
             return;
         }
         if interest.repair {
-            let patience = self.uplinks.hop_rtt(flow.uplink).scaled(2, 1).max(self.config.reorder_time);
-            if flow.intake.is_on_its_way(miss, now, patience) {
+            let patience = self.uplinks.hop_rtt(flow.fetch.uplink).scaled(2, 1).max(self.config.reorder_time);
+            if flow.fetch.intake.is_on_its_way(miss, now, patience) {
                 subscriber.want(&mut self.downlinks, miss);
                 self.stats.aggregated_bytes += miss.len();
-                self.outbox.coming(&self.config, link, flow.id, miss);
+                self.outbox.coming(&self.config, link, flow.fetch.id, miss);
                 return;
             }
         }
@@ -220,17 +209,15 @@ impl<C: Suite> Relay<C> {
         subscriber.want(&mut self.downlinks, miss);
         let hop_limit = interest.hop_limit.min(Interest::DEFAULT_HOP_LIMIT) - 1;
         if interest.repair {
-            let ask = flow.intake.ask_again(now, miss);
-            self.outbox.ask(flow.uplink, flow.id, ask, hop_limit);
+            flow.fetch.ask_again(now, miss, hop_limit, &mut self.outbox);
             return;
         }
-        let new: u64 = flow.intake.expected().gaps(miss).map(ByteRange::len).sum();
+        let new: u64 = flow.fetch.intake.expected().gaps(miss).map(ByteRange::len).sum();
         self.stats.aggregated_bytes += miss.len() - new;
         let mut gaps = core::mem::take(&mut self.scratch.gaps);
-        gaps.extend(flow.intake.expected().gaps(miss));
+        gaps.extend(flow.fetch.intake.expected().gaps(miss));
         for gap in gaps.drain(..) {
-            let ask = flow.intake.ask(gap);
-            self.outbox.ask(flow.uplink, flow.id, ask, hop_limit);
+            flow.fetch.ask(gap, hop_limit, &mut self.outbox);
         }
         self.scratch.gaps = gaps;
     }

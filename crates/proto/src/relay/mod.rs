@@ -14,10 +14,9 @@ mod verify;
 
 use crate::cache::Cache;
 use crate::config::Config;
-use crate::deadlines::Deadlines;
 use crate::hop::scheduler::Turn;
 use crate::hop::{
-    About, Asking, Control, Downlinks, Due, HELLO, Outbox, Request, SizeQuestion, Transfer, Uplinks,
+    About, Agenda, Asking, Control, Downlinks, Due, HELLO, Outbox, Request, SizeQuestion, Transfer, Uplinks,
     emit_answer, emit_interest, emit_parity,
 };
 use crate::name::{ByteRange, FlowId};
@@ -104,10 +103,7 @@ pub struct Relay<C = Plain> {
     /// Bytes of payload that were put into the cache.
     kept_bytes: u64,
     outbox: Outbox,
-    /// Flows with bytes known to be missing, in slot order.
-    with_holes: Vec<Slot>,
-    /// Time of the next timeout of each flow's intake.
-    timeouts: Deadlines,
+    agenda: Agenda,
     next_sweep: Option<Instant>,
     rng: Rng,
     scratch: Scratch,
@@ -121,7 +117,6 @@ pub struct Relay<C = Plain> {
 struct Scratch {
     parts: Vec<ByteRange>,
     found: Vec<ByteRange>,
-    repairs: Vec<ByteRange>,
     gaps: Vec<ByteRange>,
     /// Bytes that came and found no place.
     unplaced: Vec<ByteRange>,
@@ -156,9 +151,8 @@ impl<C: Suite> Relay<C> {
             uplinks: Uplinks::new(&config, rng.fork(5)),
             rng: rng.fork(9),
             downlinks: Downlinks::new(&config, rng),
-            outbox: Outbox::default(),
-            with_holes: Vec::new(),
-            timeouts: Deadlines::default(),
+            outbox: Outbox::new(&config),
+            agenda: Agenda::default(),
             next_sweep: None,
             scratch: Scratch::default(),
             verifying: None,
@@ -300,7 +294,7 @@ impl<C: Suite> Relay<C> {
         }
         let flow_slot = self.flows.find(&request.flow);
         let flow = flow_slot.and_then(|slot| self.flows.get(slot));
-        let turn = flow.map_or(0, |flow| flow.intake.turn());
+        let turn = flow.map_or(0, |flow| flow.fetch.intake.turn());
         let bound = flow.map_or(Rate::UNLIMITED, |flow| self.flow_rate(request.link, flow));
         if let Some(flow) = flow_slot.and_then(|slot| self.flows.get_mut(slot)) {
             flow.told = bound;
@@ -312,15 +306,9 @@ impl<C: Suite> Relay<C> {
     }
 
     fn reschedule(&mut self, flow_slot: Slot) {
-        let next =
-            self.flows.get(flow_slot).and_then(|flow| flow.next_timeout(self.uplinks.hop_rtt(flow.uplink)));
-        self.timeouts.set(flow_slot, next);
-        let has_holes = self.flows.get(flow_slot).is_some_and(|flow| flow.intake.has_holes());
-        match self.with_holes.binary_search(&flow_slot) {
-            Ok(place) if !has_holes => _ = self.with_holes.remove(place),
-            Err(place) if has_holes => self.with_holes.insert(place, flow_slot),
-            _ => {}
-        }
+        let Some(flow) = self.flows.get(flow_slot) else { return self.agenda.remove(flow_slot) };
+        let next = flow.next_timeout(self.uplinks.hop_rtt(flow.fetch.uplink));
+        self.agenda.set(flow_slot, next, flow.fetch.intake.has_holes());
     }
 }
 
@@ -344,10 +332,7 @@ impl<C: Suite> Node for Relay<C> {
         while let Some((link, question)) = self.uplinks.poll_probe(now) {
             self.outbox.probe(link, question);
         }
-        while let Some((at, flow_slot)) = self.timeouts.first() {
-            if at > now {
-                break;
-            }
+        while let Some(flow_slot) = self.agenda.due(now) {
             self.on_flow_timeout(now, flow_slot);
         }
         self.forget_superfluous(now);
@@ -392,7 +377,7 @@ impl<C: Suite> Node for Relay<C> {
     fn poll_timeout(&self) -> Option<Instant> {
         let sweep = self.next_sweep.unwrap_or(Instant::NEVER);
         let superfluous = self.downlinks.next_timeout().unwrap_or(Instant::NEVER);
-        let timers = self.uplinks.next_timeout().min(self.timeouts.next()).min(sweep).min(superfluous);
+        let timers = self.uplinks.next_timeout().min(self.agenda.next()).min(sweep).min(superfluous);
         self.downlinks.next_turn().min(timers).if_ever()
     }
 }

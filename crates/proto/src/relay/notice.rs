@@ -31,7 +31,7 @@ impl<C: Suite> Relay<C> {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;
         if !range.is_empty() {
-            flow.intake.on_notice(now, range);
+            flow.fetch.intake.on_notice(now, range);
             self.reschedule(flow_slot);
         }
     }

@@ -124,7 +124,10 @@ impl<C: Suite> Relay<C> {
         if !self.room.is_limited() {
             return;
         }
-        let Some((link, id)) = self.flows.get(flow_slot).map(|flow| (flow.uplink, flow.id)) else { return };
+        let Some((link, id)) = self.flows.get(flow_slot).map(|flow| (flow.fetch.uplink, flow.fetch.id))
+        else {
+            return;
+        };
         self.mind_room(now, link);
         if self.uplinks.get(link).is_some_and(Requester::is_held_back) {
             self.outbox.feedback(link, id);

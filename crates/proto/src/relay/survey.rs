@@ -34,9 +34,9 @@ impl<C: Suite> Relay<C> {
         self.flows.iter().map(|(_, flow)| FlowView {
             id: flow.name,
             length: flow.length,
-            upstream: self.uplinks.get(flow.uplink).map(|requester| requester.face.remote),
+            upstream: self.uplinks.get(flow.fetch.uplink).map(|requester| requester.face.remote),
             subscribers: flow.subscribers.len(),
-            expected: flow.intake.expected().byte_count(),
+            expected: flow.fetch.intake.expected().byte_count(),
             last_used: flow.last_used,
         })
     }

@@ -85,19 +85,19 @@ impl Verifying {
 
     /// Whether a group that the cache holds whole is wrong.
     fn is_wrong(&mut self, cache: &mut Cache, flow: &Flow, group: ByteRange) -> bool {
-        if cache.is_verified(flow.id, group) {
+        if cache.is_verified(flow.fetch.id, group) {
             return false;
         }
         if self.scrutiny == Scrutiny::Sample && !flow.is_suspect && !self.rng.chance(SAMPLE) {
             return false;
         }
         self.bytes.clear();
-        if !cache.read(flow.id, group, &mut self.bytes) {
+        if !cache.read(flow.fetch.id, group, &mut self.bytes) {
             return false;
         }
         let is_true = self.verifier.judge(flow.name, group.start / GROUP, &self.bytes);
         if is_true {
-            cache.mark_verified(flow.id, group);
+            cache.mark_verified(flow.fetch.id, group);
         }
         !is_true
     }
@@ -131,10 +131,11 @@ impl<C: Suite> Relay<C> {
             if group.is_empty() || !verifying.is_wrong(&mut self.cache, flow, group) {
                 continue;
             }
-            self.cache.remove(flow.id, group);
+            self.cache.remove(flow.fetch.id, group);
             flow.is_suspect = true;
             self.stats.disproved_groups += 1;
-            self.stats.last_disproved = self.uplinks.get(flow.uplink).map(|requester| requester.face.remote);
+            self.stats.last_disproved =
+                self.uplinks.get(flow.fetch.uplink).map(|requester| requester.face.remote);
         }
         self.stats.disproved_groups > before
     }

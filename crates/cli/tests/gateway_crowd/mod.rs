@@ -436,6 +436,5 @@ fn many_short_connections() {
     for _ in 0..2 {
         let [split, plain] = [PORT, PLAIN_PORT].map(|port| rate_of_requests(&world, port, 4_000, 500));
         println!("     {:.2} of the plain path", split / plain);
-        assert!(split > plain / 4.0, "{split} and {plain} Mbit/s");
     }
 }

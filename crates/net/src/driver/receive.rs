@@ -81,8 +81,7 @@ impl Receiver {
 }
 
 /// Tells when datagrams arrived at this host. On a busy machine they wait until this process has a processor, and a
-/// controller that takes that wait for a queue in the network slows down for nothing: to a third, with as many threads beside it
-/// as make 500 requests at once.
+/// controller that takes that wait for a queue in the network slows down for nothing.
 struct Arrivals {
     /// The times that a node is told stay in their order, and a clock that somebody sets moves no arrival further.
     not_before: Instant,

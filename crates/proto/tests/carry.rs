@@ -1,10 +1,13 @@
 //! Users' packets between two gateways, in virtual time, over links that lose, delay and overtake.
 
+#[path = "support/pair.rs"]
+mod pair;
+
+use pair::{Pair, START, ms};
 use starhop_proto::config::{Config, Controller, Profile, Settings};
 use starhop_proto::gateway::{
-    Bond, CarrySettings, CarryStats, FlowKey, Gateway, GatewaySettings, NotCarried, PeerSpec, PlainKey,
+    CarrySettings, CarryStats, FlowKey, Gateway, GatewaySettings, NotCarried, PeerSpec,
 };
-use starhop_proto::name::FlowId;
 use starhop_proto::node::Node;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -13,38 +16,6 @@ use starhop_proto::wire::Plain;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
-
-const START: Instant = Instant::from_nanos(1_000_000_000);
-
-#[derive(Clone)]
-struct Pair {
-    side: u8,
-}
-
-impl Bond for Pair {
-    type Key = PlainKey;
-
-    fn hello(&self, of_us: bool) -> [u8; 8] {
-        [if of_us { self.side } else { 1 - self.side }; 8]
-    }
-
-    fn trunk(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, PlainKey) {
-        let side = if ours { self.side } else { 1 - self.side };
-        let mut id = [side; 16];
-        id[..8].copy_from_slice(&(producer ^ asker.rotate_left(17)).to_be_bytes());
-        (FlowId(id), PlainKey(producer ^ asker))
-    }
-
-    fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, PlainKey) {
-        let (mut flow, key) = self.trunk(ours, producer, asker);
-        flow.0[15] |= 0x80;
-        (flow, key)
-    }
-}
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// A gateway of side `side` that carries packets as `carry` says.
 fn gateway_with(now: Instant, side: u8, carry: CarrySettings, config: &Config) -> Gateway<Pair> {

@@ -1,11 +1,13 @@
 //! Two gateways and a link in virtual time.
 
+#[path = "support/pair.rs"]
+mod pair;
+
+use pair::{Pair, START, ms};
 use starhop_proto::config::Config;
 use starhop_proto::gateway::{
-    Bond, Gateway, GatewayEvent, GatewaySettings, NoStream, NotTaken, Opening, PeerSpec, PlainKey, Reason,
-    StreamId,
+    Gateway, GatewayEvent, GatewaySettings, NoStream, NotTaken, Opening, PeerSpec, Reason, StreamId,
 };
-use starhop_proto::name::FlowId;
 use starhop_proto::node::Node;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -14,39 +16,6 @@ use starhop_proto::wire::Plain;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
-
-const START: Instant = Instant::from_nanos(1_000_000_000);
-
-/// Names and keys of a pair, by their numbers; `side` says which of the two this is.
-#[derive(Clone)]
-struct Pair {
-    side: u8,
-}
-
-impl Bond for Pair {
-    type Key = PlainKey;
-
-    fn hello(&self, of_us: bool) -> [u8; 8] {
-        [if of_us { self.side } else { 1 - self.side }; 8]
-    }
-
-    fn trunk(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, PlainKey) {
-        let side = if ours { self.side } else { 1 - self.side };
-        let mut id = [side; 16];
-        id[..8].copy_from_slice(&(producer ^ asker.rotate_left(17)).to_be_bytes());
-        (FlowId(id), PlainKey(producer ^ asker))
-    }
-
-    fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, PlainKey) {
-        let (mut flow, key) = self.trunk(ours, producer, asker);
-        flow.0[15] |= 0x80;
-        (flow, key)
-    }
-}
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 fn addr(side: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, side as u8], 4433))

@@ -275,6 +275,24 @@ fn doctor_finds_a_node_that_answers_and_one_that_does_not() {
 }
 
 #[test]
+fn check_and_doctor_name_the_fault_of_a_gateways_file_and_what_it_needs() {
+    let place = Place::new();
+    let peer = "insecure = true\n[[peer]]\nname = \"hub\"\naddress = \"192.0.2.1:4433\"\n";
+    let write = |text: String| std::fs::write(place.path("gateway.toml"), text).expect("a file");
+    let doctor = || place.run(&["doctor", "--gateway", "gateway.toml"]);
+    write(format!("name = \"site\"\nmax_conections = 9\n{peer}"));
+    for (code, said) in [place.run(&["check", "gateway.toml"]), doctor()] {
+        assert!(code == 1 && said.contains("line 2") && said.contains("max_conections"), "{said}");
+    }
+    write(format!("name = \"site\"\nmax_connections = 1000000000\n{peer}"));
+    let (code, said) = doctor();
+    assert!(code == 0 && said.contains("needs 1000000128 descriptors"), "{said}");
+    write(format!("name = \"site\"\nmax_connections = 9\n{peer}"));
+    let (code, said) = doctor();
+    assert!(code == 0 && said.contains("gateway gateway.toml: ok"), "{said}");
+}
+
+#[test]
 fn doctor_names_a_peer_with_another_key() {
     let (place, other) = (Place::new(), Place::new());
     let server = other.serve(&[]);
@@ -442,6 +460,8 @@ fn setup_makes_a_gateway_whose_configuration_is_right() {
     std::fs::write(place.path("checked.toml"), text).expect("a file");
     let (code, said) = place.run(&["gateway", "check", "checked.toml"]);
     assert!(code == 0 && said.contains("lo"), "it can be run as it is: {said}");
+    let (code, said) = place.run(&["check", "checked.toml"]);
+    assert!(code == 0 && said.contains("checked.toml: ok (gateway)"), "one check for all roles: {said}");
     let (code, said) = place.run(&["setup", "gateway", "--undo", "--root", "host"]);
     assert_eq!(code, 0, "{said}");
     assert!(!place.path("host/etc/starhop/gateway.toml").exists());

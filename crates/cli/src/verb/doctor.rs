@@ -8,6 +8,7 @@ use starhop_net::operate::doctor::{Finding, Patient, Verdict, examine};
 use starhop_proto::config::Config;
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,6 +21,10 @@ pub(crate) struct Args {
     /// The upstreams of the node
     #[arg(value_parser = address, value_name = "ADDR")]
     peers: Vec<SocketAddr>,
+    /// The configuration of a gateway of this host, whose needs are checked, too; may be repeated. Without it
+    /// /etc/starhop/gateway.toml, where that is there
+    #[arg(id = "gateway-file", long = "gateway", value_name = "FILE")]
+    gateways: Vec<PathBuf>,
     #[command(flatten)]
     seal: SealArgs,
     /// Longest time until a peer answers
@@ -30,12 +35,19 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The configuration of this host's gateway, where there is one.
+pub(crate) fn usual_gateways() -> Vec<PathBuf> {
+    let usual = PathBuf::from("/etc/starhop/gateway.toml");
+    if usual.exists() { vec![usual] } else { Vec::new() }
+}
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let names_keys = args.seal.key.is_some() || args.seal.insecure;
     let security = names_keys.then(|| args.seal.sources()).transpose()?;
     let (peers, timeout, config) = (args.peers.clone(), args.timeout, Config::default());
-    let patient = Patient { security, peers, timeout, config };
+    let gateways = if args.gateways.is_empty() { usual_gateways() } else { args.gateways.clone() };
+    let patient = Patient { security, gateways, peers, timeout, config };
     let findings = daemon::runtime()?.block_on(examine(&patient));
     if args.json {
         print(&format!("{:#}\n", serde_json::json!(findings)))?;

@@ -25,7 +25,13 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (security, peers) = (None, Vec::new());
-    let patient = Patient { security, peers, timeout: Duration::from_secs(3), config: Config::default() };
+    let patient = Patient {
+        security,
+        gateways: super::doctor::usual_gateways(),
+        peers,
+        timeout: Duration::from_secs(3),
+        config: Config::default(),
+    };
     let findings = daemon::runtime()?.block_on(examine(&patient));
     let nodes: Vec<Value> = (operate::nodes().iter())
         .map(|node| operate::ask(&node.path, "status").unwrap_or_else(|error| error.to_string().into()))

@@ -1,16 +1,18 @@
 //! The checks of `starhop doctor`: obstacles to a node on this host, and their remedies.
 
-use super::reach;
 use super::socket::mtu_of;
+use super::{reach, ward};
 use crate::endpoint::{Buffers, RECEIVE_BUFFER, SEND_BUFFER};
 use crate::security::{HopSuite, Sources};
 use crate::sys;
 use crate::{Driver, Endpoint, clock};
+use nix::sys::resource::{Resource, getrlimit};
 use serde::Serialize;
 use starhop_proto::config::Config;
 use starhop_proto::hop::Greeting;
 use starhop_proto::relay::Relay;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Severity of a finding.
@@ -40,15 +42,15 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn ok(check: &str, found: impl Into<String>) -> Self {
+    pub(super) fn ok(check: &str, found: impl Into<String>) -> Self {
         Self { check: check.to_owned(), verdict: Verdict::Ok, found: found.into(), cure: None }
     }
 
-    fn warning(check: &str, found: impl Into<String>, cure: impl Into<String>) -> Self {
+    pub(super) fn warning(check: &str, found: impl Into<String>, cure: impl Into<String>) -> Self {
         Self { verdict: Verdict::Warning, cure: Some(cure.into()), ..Self::ok(check, found) }
     }
 
-    fn failure(check: &str, found: impl Into<String>, cure: impl Into<String>) -> Self {
+    pub(super) fn failure(check: &str, found: impl Into<String>, cure: impl Into<String>) -> Self {
         Self { verdict: Verdict::Failure, cure: Some(cure.into()), ..Self::ok(check, found) }
     }
 }
@@ -58,6 +60,8 @@ impl Finding {
 pub struct Patient {
     /// The node's keys; absent where none were named.
     pub security: Option<Sources>,
+    /// Configurations of this host's gateways.
+    pub gateways: Vec<PathBuf>,
     /// Addresses of the peers that the node sends requests to.
     pub peers: Vec<SocketAddr>,
     /// Longest time until a peer answers.
@@ -82,7 +86,7 @@ pub async fn examine(patient: &Patient) -> Vec<Finding> {
     }
     findings.push(descriptors());
     findings.push(controls());
-    findings.push(diversion());
+    findings.extend(ward::examine(&patient.gateways));
     for &peer in &patient.peers {
         findings.push(path(peer, &patient.config));
         if let Some(security) = &patient.security {
@@ -151,9 +155,8 @@ fn offload(endpoint: &Endpoint) -> Finding {
 }
 
 fn descriptors() -> Finding {
-    use nix::sys::resource::{Resource, getrlimit};
     /// Enough descriptors: a relay needs a dozen, a server one per open file, a transparent relay one per pair of
-    /// end points.
+    /// end points. A gateway's need has a check of its own.
     const ENOUGH: u64 = 4096;
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
     let found = format!("{limit} may be open");
@@ -176,32 +179,6 @@ fn controls() -> Finding {
     let cure =
         "`modprobe tcp_bbr`, or `starhop tcp load hybla-veno`, where TCP of this host crosses a satellite";
     Finding::warning(CHECK, found, cure)
-}
-
-/// Rules of transparent relays that no living relay stands behind.
-fn diversion() -> Finding {
-    const CHECK: &str = "firewall";
-    let listed = std::process::Command::new("nft").args(["list", "tables"]).output();
-    let Some(output) = listed.ok().filter(|output| output.status.success()) else {
-        let found = "rules cannot be seen: no `nft` here, or no permission";
-        return Finding::warning(CHECK, found, "only a transparent relay needs nftables; look as root");
-    };
-    let text = String::from_utf8_lossy(&output.stdout);
-    let ports = text.lines().filter_map(|line| line.trim().rsplit_once("inet starhop_relay_"));
-    let ports: Vec<&str> = ports.map(|(_, port)| port).collect();
-    let nodes = super::nodes();
-    let stale = ports.iter().find(|port| !nodes.iter().any(|node| node.name == format!("relay-{port}")));
-    match stale {
-        Some(port) => Finding::warning(
-            CHECK,
-            format!(
-                "packets of port {port} are diverted, and no relay on that port answers `starhop status`"
-            ),
-            format!("if none runs: nft delete table inet starhop_relay_{port}"),
-        ),
-        None if ports.is_empty() => Finding::ok(CHECK, "nothing is diverted"),
-        None => Finding::ok(CHECK, format!("packets are diverted to relays on port {}", ports.join(", "))),
-    }
 }
 
 /// Whether there is a route to a peer that takes whole packets.

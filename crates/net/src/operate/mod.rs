@@ -20,6 +20,7 @@ pub mod setup;
 mod socket;
 mod status;
 pub mod transfers;
+mod ward;
 
 pub use desk::{Desk, Doors, Inquiry};
 pub use reach::reach;

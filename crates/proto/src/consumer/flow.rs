@@ -506,8 +506,7 @@ impl<S: Sink> Flow<S> {
             }
             return;
         }
-        let hop_rtt = shared.uplinks.hop_rtt(self.fetch.uplink);
-        self.stats.repairs += self.fetch.on_timeout(now, hop_rtt, &mut shared.outbox);
+        self.stats.repairs += self.fetch.on_timeout(now, &shared.uplinks, &mut shared.outbox);
         if self.asks_at.is_some_and(|at| at <= now) {
             self.refill(now, shared);
         }

@@ -119,9 +119,14 @@ impl Arrivals {
         missing
     }
 
-    /// Counts all packets as lost that are still missing and not counted: their reordering time has passed.
-    pub fn condemn_rest(&mut self) -> u32 {
-        self.judge(self.next).0
+    /// Counts the packets below `end` as lost that are still missing and not counted: their reordering time has passed.
+    pub fn condemn_below(&mut self, end: u64) -> u32 {
+        self.judge(end.min(self.next).max(self.judged)).0
+    }
+
+    /// Number after the newest arrival.
+    pub fn next(&self) -> u64 {
+        self.next
     }
 
     /// A missing packet was repaired by other means. True if it had not been counted as lost, and will not be.
@@ -136,7 +141,12 @@ impl Arrivals {
 
     /// Whether a packet is missing that has not been counted as lost.
     pub fn has_open_gap(&self) -> bool {
-        (self.judged..self.next).any(|number| !self.has(number))
+        self.has_open_gap_below(self.next)
+    }
+
+    /// As [`Arrivals::has_open_gap`], of the packets below `end`.
+    pub fn has_open_gap_below(&self, end: u64) -> bool {
+        (self.judged..end.min(self.next)).any(|number| !self.has(number))
     }
 
     /// Counts the missing packets below `end`, each once, and the runs that they begin.
@@ -319,7 +329,7 @@ mod tests {
         arrivals.on_arrival(7);
         assert_eq!(arrivals.missing_between(first, last), 2);
         assert!(arrivals.has_open_gap());
-        assert_eq!(arrivals.condemn_rest(), 1);
+        assert_eq!(arrivals.condemn_below(last), 1);
         assert!(!arrivals.has_open_gap());
     }
 }

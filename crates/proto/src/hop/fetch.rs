@@ -1,10 +1,11 @@
 //! The upstream side of a flow, for the nodes that ask: the Consumer and the Relay.
 
+use super::loss::Between;
 use super::{Heard, Intake, Outbox, Uplinks};
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId};
 use crate::table::Slot;
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 use alloc::vec::Vec;
 
 /// A flow as it is asked for: of whom, and which bytes of it.
@@ -78,7 +79,7 @@ impl Fetch {
         outbox: &mut Outbox,
     ) -> Noted {
         let Some(requester) = uplinks.get_mut(heard.link) else { return Noted::default() };
-        let missing = |after, before| requester.missing_between(after, before);
+        let missing = |gap: Between| requester.missing_between(gap.after, gap.before);
         let mut repairs = outbox.take_list();
         let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut repairs);
         let unexplained = requester.settle(explained, heard.lost);
@@ -97,10 +98,12 @@ impl Fetch {
         self.repair(repairs, outbox)
     }
 
-    /// Time passed on a hop that takes `hop_rtt`: bytes that are lost by now are asked for again. Returns the number of ranges.
-    pub fn on_timeout(&mut self, now: Instant, hop_rtt: Duration, outbox: &mut Outbox) -> u64 {
+    /// Time passed: bytes that are lost by now are asked for again. Returns the number of ranges.
+    pub fn on_timeout(&mut self, now: Instant, uplinks: &Uplinks, outbox: &mut Outbox) -> u64 {
         let mut repairs = outbox.take_list();
-        self.intake.on_timeout(now, hop_rtt, &mut repairs);
+        let requester = uplinks.get(self.uplink);
+        let missing = |gap: Between| requester.map_or(1, |hop| hop.missing_between(gap.after, gap.before));
+        self.intake.on_timeout(now, uplinks.hop_rtt(self.uplink), missing, &mut repairs);
         self.repair(repairs, outbox)
     }
 

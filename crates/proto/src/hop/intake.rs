@@ -1,4 +1,4 @@
-use super::loss::{LossDetector, LossRules, Seen};
+use super::loss::{Between, LossDetector, LossRules, Seen};
 use super::subscriber::MAX_ASKED_RANGES;
 use crate::config::{Config, Mechanisms};
 use crate::name::{ByteRange, RangeSet};
@@ -166,16 +166,16 @@ impl Intake {
         &mut self,
         mut seen: Seen,
         number: u64,
-        missing: impl FnOnce(u64, u64) -> u64,
+        missing: impl Fn(Between) -> u64,
         repairs: &mut Vec<ByteRange>,
     ) -> u64 {
         // Counted from the last packet in the flow's order: any packet lost between these two may belong to the
         // flow, even if repairs arrived in between. With no packet to count from, a hole may well be this hop's
         // loss.
-        seen.missing_on_hop = match self.last_in_order {
-            Some(last) if self.mechanisms.loss_attribution => missing(last, number),
-            _ => 1,
-        };
+        seen.between = (self.last_in_order)
+            .filter(|_| self.mechanisms.loss_attribution)
+            .map(|after| Between { after, before: number });
+        seen.missing_on_hop = seen.between.map_or(1, &missing);
         if seen.range.start >= self.loss.next() {
             self.told += u64::from(!seen.range.is_empty());
             self.waited = seen.waited.max(self.waited.scaled(FORGET.0, FORGET.1));
@@ -188,7 +188,7 @@ impl Intake {
             self.suspect(&seen);
         }
         self.last_arrival = seen.now;
-        self.loss.on_seen(seen, &self.expected, self.payload, repairs)
+        self.loss.on_seen(seen, &self.expected, self.payload, missing, repairs)
     }
 
     /// The path was silent: bytes of old requests that do not come now were lost in the silence. Many such bytes of
@@ -246,8 +246,14 @@ impl Intake {
     }
 
     /// Adds to `repairs` the bytes that have to be asked for again by now.
-    pub fn on_timeout(&mut self, now: Instant, hop_rtt: Duration, repairs: &mut Vec<ByteRange>) {
-        self.loss.on_timeout(now, hop_rtt, repairs);
+    pub fn on_timeout(
+        &mut self,
+        now: Instant,
+        hop_rtt: Duration,
+        missing: impl Fn(Between) -> u64,
+        repairs: &mut Vec<ByteRange>,
+    ) {
+        self.loss.on_timeout(now, hop_rtt, missing, repairs);
     }
 
     /// Nothing below `end` is wanted any more.
@@ -314,8 +320,10 @@ mod tests {
             range,
             answers_until: Instant::ZERO,
             missing_on_hop: 0,
+            between: None,
             hop_rtt: Duration::from_millis(20),
             reorder: 3,
+            reorder_time: Duration::from_millis(10),
             patience: Duration::ZERO,
             waited: Duration::ZERO,
             hop_waited: Duration::ZERO,
@@ -327,12 +335,12 @@ mod tests {
         let mut intake = Intake::live(Instant::ZERO, &Config::default());
         intake.ask(ByteRange::new(0, 100 * 1350));
         let (mut repairs, payload) = (Vec::new(), Config::default().payload as u64);
-        intake.on_seen(seen(10, ByteRange::new(0, payload)), 1, |_, _| 0, &mut repairs);
+        intake.on_seen(seen(10, ByteRange::new(0, payload)), 1, |_| 0, &mut repairs);
         // Twenty packets were lost with the path; the next one was asked for once more, and has number 22.
-        intake.on_seen(seen(1_000, ByteRange::at(payload, payload)), 22, |_, _| 20, &mut repairs);
+        intake.on_seen(seen(1_000, ByteRange::at(payload, payload)), 22, |_| 20, &mut repairs);
         assert!(intake.take_wake() && !intake.take_wake(), "requests may be lost, too");
         let due = intake.next_timeout(Duration::from_millis(20)).expect("they are missed");
-        intake.on_timeout(due, Duration::from_millis(20), &mut repairs);
+        intake.on_timeout(due, Duration::from_millis(20), |_| 20, &mut repairs);
         assert_eq!(repairs, [ByteRange::at(2 * payload, 20 * payload)]);
     }
 
@@ -354,7 +362,7 @@ mod tests {
     fn what_has_arrived_is_not_repeated() {
         let mut intake = intake();
         intake.ask(ByteRange::new(0, STEP));
-        intake.on_seen(seen(0, ByteRange::new(0, 1_000)), 0, |_, _| 0, &mut Vec::new());
+        intake.on_seen(seen(0, ByteRange::new(0, 1_000)), 0, |_| 0, &mut Vec::new());
         assert_eq!(intake.ask(ByteRange::at(STEP, STEP)).ranges[0], ByteRange::new(1_000, 2 * STEP));
     }
 }

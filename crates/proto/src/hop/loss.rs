@@ -9,10 +9,20 @@ use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
 use alloc::vec::Vec;
 
+/// Two packets of the hop, by their numbers, both excluded from what lies between.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Between {
+    /// The earlier one.
+    pub after: u64,
+    /// The later one.
+    pub before: u64,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Perhaps only late: `later` packets have passed it. Before `until` parity may repair it.
-    Suspected { later: u32, until: Instant },
+    /// Perhaps only late: `later` packets have passed it. Before `until` parity may repair it. If it was lost, it was lost
+    /// `between` two packets, as far as is known.
+    Suspected { later: u32, until: Instant, between: Option<Between> },
     /// Asked for again, `tries` times.
     Asked { later: u32, tries: u32 },
     /// Not lost on this hop: it is on its way from further upstream, which was asked about it `asks` times.
@@ -57,10 +67,14 @@ pub struct Seen {
     pub answers_until: Instant,
     /// Packets of this hop that are missing since the flow's last arrival: zero means that a hole is not ours.
     pub missing_on_hop: u64,
+    /// Where these packets are missing; `None` if that is not known.
+    pub between: Option<Between>,
     /// The hop's round trip.
     pub hop_rtt: Duration,
     /// Later packets that make a missing one a loss.
     pub reorder: u32,
+    /// Time that does.
+    pub reorder_time: Duration,
     /// Time for which parity may still repair a missing packet.
     pub patience: Duration,
     /// Time that its bytes waited for their turn since they were asked for.
@@ -111,15 +125,17 @@ impl LossDetector {
         seen: Seen,
         expected: &RangeSet,
         payload: u64,
+        missing: impl Fn(Between) -> u64,
         repairs: &mut Vec<ByteRange>,
     ) -> u64 {
         let is_in_order = seen.range.start >= self.next;
+        self.rules.reorder_time = seen.reorder_time;
         self.fill(seen.now, seen.range);
         let mut explained = 0;
         if seen.range.start > self.next {
             let skipped = ByteRange::new(self.next, seen.range.start);
             let state = if seen.missing_on_hop > 0 {
-                State::Suspected { later: 0, until: seen.now + seen.patience }
+                State::Suspected { later: 0, until: seen.now + seen.patience, between: seen.between }
             } else {
                 State::Upstream { asks: 0 }
             };
@@ -131,7 +147,7 @@ impl LossDetector {
             }
         }
         self.next = self.next.max(seen.range.end);
-        self.count_later(seen, is_in_order, repairs);
+        self.count_later(seen, is_in_order, missing, repairs);
         explained.min(seen.missing_on_hop)
     }
 
@@ -163,10 +179,17 @@ impl LossDetector {
     }
 
     /// Holes whose time has come. As [`LossDetector::on_seen`].
-    pub fn on_timeout(&mut self, now: Instant, hop_rtt: Duration, repairs: &mut Vec<ByteRange>) {
+    pub fn on_timeout(
+        &mut self,
+        now: Instant,
+        hop_rtt: Duration,
+        missing: impl Fn(Between) -> u64,
+        repairs: &mut Vec<ByteRange>,
+    ) {
         let rules = self.rules;
-        self.holes
-            .retain_mut(|hole| deadline(hole, &rules, hop_rtt) > now || ask(hole, now, &rules, repairs));
+        self.holes.retain_mut(|hole| {
+            deadline(hole, &rules, hop_rtt) > now || judge(hole, now, &rules, &missing, repairs)
+        });
     }
 
     /// Deadline of the next hole.
@@ -176,14 +199,14 @@ impl LossDetector {
 
     /// Suspects the parts of `missing` that are not tracked yet.
     pub fn suspect(&mut self, now: Instant, missing: impl Iterator<Item = ByteRange>) {
-        let state = State::Suspected { later: 0, until: now };
+        let state = State::Suspected { later: 0, until: now, between: None };
         missing.for_each(|range| _ = self.track_rest(range, state, now, u64::MAX));
     }
 
     /// The path was silent: repeated requests were lost too, and their bytes are asked for anew.
     pub fn forgive(&mut self, now: Instant) {
         for hole in self.holes.iter_mut().filter(|hole| matches!(hole.state, State::Asked { .. })) {
-            (hole.state, hole.since) = (State::Suspected { later: 0, until: now }, now);
+            (hole.state, hole.since) = (State::Suspected { later: 0, until: now, between: None }, now);
         }
     }
 
@@ -264,11 +287,17 @@ impl LossDetector {
         self.holes.push(hole);
     }
 
-    fn count_later(&mut self, seen: Seen, is_in_order: bool, repairs: &mut Vec<ByteRange>) {
+    fn count_later(
+        &mut self,
+        seen: Seen,
+        is_in_order: bool,
+        missing: impl Fn(Between) -> u64,
+        repairs: &mut Vec<ByteRange>,
+    ) {
         let rules = self.rules;
         self.holes.retain_mut(|hole| {
             let condemned = match &mut hole.state {
-                State::Suspected { later, until } => {
+                State::Suspected { later, until, .. } => {
                     *later += u32::from(seen.range.start >= hole.range.end && !seen.range.is_empty());
                     *later >= seen.reorder && *until <= seen.now
                 }
@@ -279,7 +308,7 @@ impl LossDetector {
                 }
                 State::Upstream { .. } => false,
             };
-            !condemned || ask(hole, seen.now, &rules, repairs)
+            !condemned || judge(hole, seen.now, &rules, &missing, repairs)
         });
     }
 }
@@ -293,6 +322,24 @@ fn deadline(hole: &Hole, rules: &LossRules, hop_rtt: Duration) -> Instant {
             hole.since + hop_rtt.scaled(UPSTREAM_RTTS << asks.min(UPSTREAM_DOUBLINGS), 1).max(UPSTREAM_MIN)
         }
     }
+}
+
+/// Asks for a hole that is taken for lost, unless all packets of the hop that were missing then have come: they were late, the
+/// hole is not of this hop, and its bytes are on their way.
+fn judge(
+    hole: &mut Hole,
+    now: Instant,
+    rules: &LossRules,
+    missing: impl Fn(Between) -> u64,
+    repairs: &mut Vec<ByteRange>,
+) -> bool {
+    if let State::Suspected { between: Some(between), .. } = hole.state
+        && missing(between) == 0
+    {
+        (hole.state, hole.since) = (State::Upstream { asks: 0 }, now);
+        return true;
+    }
+    ask(hole, now, rules, repairs)
 }
 
 /// Asks (again) for a hole; false when its tries are used up.
@@ -350,13 +397,15 @@ mod tests {
                 range,
                 answers_until: at(heard),
                 missing_on_hop,
+                between: None,
                 hop_rtt: RTT,
                 reorder: 3,
+                reorder_time: Duration::from_millis(10),
                 patience: self.patience,
                 waited: Duration::ZERO,
                 hop_waited: Duration::ZERO,
             };
-            self.detector.on_seen(seen, &self.expected, 100, &mut self.repairs);
+            self.detector.on_seen(seen, &self.expected, 100, |_| 1, &mut self.repairs);
             core::mem::take(&mut self.repairs)
         }
     }
@@ -407,7 +456,7 @@ mod tests {
         rig.packet(0, 0, 0, 0);
         rig.packet(1, 2, 1, 0);
         assert_eq!(rig.detector.next_timeout(RTT), Some(at(11)));
-        rig.detector.on_timeout(at(11), RTT, &mut rig.repairs);
+        rig.detector.on_timeout(at(11), RTT, |_| 1, &mut rig.repairs);
         assert_eq!(rig.repairs, [ByteRange::new(100, 200)]);
     }
 
@@ -436,7 +485,7 @@ mod tests {
         rig.packet(1, 2, 1, 0);
         let mut asked = 0;
         while let Some(due) = rig.detector.next_timeout(RTT) {
-            rig.detector.on_timeout(due, RTT, &mut rig.repairs);
+            rig.detector.on_timeout(due, RTT, |_| 1, &mut rig.repairs);
             asked += rig.repairs.len();
             rig.repairs.clear();
         }
@@ -448,7 +497,7 @@ mod tests {
         let mut rig = Rig::new(1);
         rig.packet(0, 0, 0, 0);
         rig.packet(1, 2, 1, 0);
-        rig.detector.on_timeout(at(11), RTT, &mut rig.repairs);
+        rig.detector.on_timeout(at(11), RTT, |_| 1, &mut rig.repairs);
         assert_eq!(rig.repairs.len(), 1);
         assert_eq!(rig.detector.next_timeout(RTT), None);
     }

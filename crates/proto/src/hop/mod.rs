@@ -14,6 +14,7 @@ mod faces;
 mod fetch;
 mod hello;
 mod intake;
+mod lateness;
 mod ledger;
 pub mod loss;
 mod openings;

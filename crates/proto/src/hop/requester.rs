@@ -1,6 +1,7 @@
 use super::answerer::{Answerer, Speaker};
 use super::counter::{Arrival, Arrivals};
 use super::hello::Greeting;
+use super::lateness::Lateness;
 use super::parity::{HopCode, Restored};
 use super::path_size::{PathSize, SizeQuestion};
 use super::rate::{Delivery, RateController, controller};
@@ -21,6 +22,13 @@ use alloc::boxed::Box;
 const CONTROL_SHARE: u64 = 128;
 /// An Interest on the wire with IPv4 and UDP, roughly.
 const CONTROL_BYTES: u64 = 64;
+
+/// Packets that are missing: below `end`, and lost at `deadline` even if nothing follows. Those above it have time after that.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    end: u64,
+    deadline: Instant,
+}
 
 /// The receiving side of a hop, for all flows from one neighbour: measures the hop and grants its rate.
 pub struct Requester {
@@ -50,9 +58,10 @@ pub struct Requester {
     reported_rate: Rate,
     reported_at: Instant,
     reported_warm: bool,
-    /// Time at which a gap in the counter is a loss even if nothing follows.
-    gap_deadline: Option<Instant>,
+    gap: Option<Gap>,
     reorder_time: Duration,
+    /// `None` where the configuration says how late packets may be.
+    lateness: Option<Lateness>,
     last_arrival: Instant,
     /// After this long without a packet the neighbour has forgotten the hop, and counts from anywhere.
     forgotten_after: Duration,
@@ -88,8 +97,9 @@ impl Requester {
             reported_rate: Rate::ZERO,
             reported_at: Instant::ZERO,
             reported_warm: false,
-            gap_deadline: None,
+            gap: None,
             reorder_time: config.reorder_time,
+            lateness: (config.reorder_limit > config.reorder_packets).then(Lateness::default),
             last_arrival: Instant::ZERO,
             forgotten_after: config.flow_idle,
             full_packet: 0,
@@ -242,12 +252,31 @@ impl Requester {
                 self.rtt.rebase(base);
             }
         }
-        self.gap_deadline = match (self.arrivals.has_open_gap(), self.gap_deadline) {
-            (false, _) => None,
-            (true, None) => Some(now + self.reorder_time),
-            (true, set) => set,
-        };
+        self.learn_lateness(now, &arrival);
+        let is_open = |gap: &Gap| self.arrivals.has_open_gap_below(gap.end);
+        self.gap = self.gap.filter(is_open).or_else(|| self.open_gap(now));
         arrival
+    }
+
+    fn learn_lateness(&mut self, now: Instant, arrival: &Arrival) {
+        let Some(lateness) = &mut self.lateness else { return };
+        match arrival.advance {
+            0 if !arrival.is_duplicate => lateness.on_straggler(now, arrival.number),
+            0 => {}
+            _ => lateness.on_newest(now, arrival.number),
+        }
+    }
+
+    /// Time after which a missing packet is lost even if nothing follows: the lateness of others, within a round trip.
+    pub fn reorder_time(&self, now: Instant) -> Duration {
+        let late = self.lateness.as_ref().map_or(Duration::ZERO, |lateness| lateness.expected(now));
+        late.min(self.rtt.smoothed()).max(self.reorder_time)
+    }
+
+    /// The gap of the packets that are missing now.
+    fn open_gap(&self, now: Instant) -> Option<Gap> {
+        let gap = || Gap { end: self.arrivals.next(), deadline: now + self.reorder_time(now) };
+        self.arrivals.has_open_gap().then(gap)
     }
 
     /// A packet with a payload of `len` bytes came.
@@ -282,16 +311,14 @@ impl Requester {
 
     /// Time of the next [`Requester::on_timeout`].
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.gap_deadline
+        self.gap.map(|gap| gap.deadline)
     }
 
     /// Returns the number of packets that are lost, by time, and that nothing explains.
     pub fn on_timeout(&mut self, now: Instant) -> u32 {
-        if self.gap_deadline.is_none_or(|at| at > now) {
-            return 0;
-        }
-        self.gap_deadline = None;
-        let lost = self.arrivals.condemn_rest();
+        let Some(gap) = self.gap.filter(|gap| gap.deadline <= now) else { return 0 };
+        let lost = self.arrivals.condemn_below(gap.end);
+        self.gap = self.open_gap(now);
         self.carried.lost += u64::from(lost);
         if lost > 0 {
             self.doubt_size(now);
@@ -393,7 +420,8 @@ impl Requester {
             code.clear();
         }
         self.explained = 0;
-        self.gap_deadline = None;
+        self.gap = None;
+        self.lateness.iter_mut().for_each(Lateness::restart);
     }
 
     /// The control part of an Interest that leaves now; the caller adds the ranges.

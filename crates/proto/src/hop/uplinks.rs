@@ -123,10 +123,12 @@ impl Heard {
             range,
             answers_until: Instant::ZERO,
             missing_on_hop: 0,
+            between: None,
             waited: Duration::ZERO,
             hop_waited: Duration::ZERO,
             hop_rtt: Duration::ZERO,
             reorder: 0,
+            reorder_time: Duration::ZERO,
             patience: Duration::ZERO,
         };
         Self { link, number: 0, lost: 0, is_new_neighbour: false, is_former: true, seen }
@@ -261,7 +263,7 @@ impl Uplinks {
         let hop_waited = requester.waited();
         let patience = requester.patience(now);
         let hop_rtt = requester.hop_rtt();
-        let reorder = requester.reorder();
+        let (reorder, reorder_time) = (requester.reorder(), requester.reorder_time(now));
         let next = requester.next_timeout();
         self.timeouts.set(link, next);
         if arrival.lost > 0 {
@@ -278,8 +280,10 @@ impl Uplinks {
                 range,
                 answers_until: answered.unwrap_or(Instant::ZERO),
                 missing_on_hop: 0,
+                between: None,
                 hop_rtt,
                 reorder,
+                reorder_time,
                 patience,
                 waited,
                 hop_waited,
@@ -301,8 +305,10 @@ impl Uplinks {
             range,
             answers_until: Instant::ZERO,
             missing_on_hop: 0,
+            between: None,
             hop_rtt: requester.hop_rtt(),
             reorder: requester.reorder(),
+            reorder_time: requester.reorder_time(now),
             patience: requester.patience(now),
             waited: Duration::ZERO,
             hop_waited: requester.waited(),
@@ -366,8 +372,8 @@ impl Uplinks {
             if at > now {
                 return None;
             }
-            self.timeouts.set(link, None);
             let unexplained = self.links.get_mut(link).map_or(0, |requester| requester.on_timeout(now));
+            self.timeouts.set(link, self.links.get(link).and_then(Requester::next_timeout));
             self.plan_probe(link);
             if unexplained > 0 {
                 return Some(link);

@@ -160,8 +160,7 @@ impl<C: Suite> Relay<C> {
             self.agenda.remove(flow_slot);
             return;
         };
-        let hop_rtt = self.uplinks.hop_rtt(flow.fetch.uplink);
-        self.stats.repairs += flow.fetch.on_timeout(now, hop_rtt, &mut self.outbox);
+        self.stats.repairs += flow.fetch.on_timeout(now, &self.uplinks, &mut self.outbox);
         if flow.asks_at.is_some_and(|at| at <= now) {
             // The upstream had no room for all that was asked of it, and may have room now.
             flow.asks_at = None;

@@ -194,7 +194,7 @@ impl Profile {
             rtt0: Duration::from_millis(25),
             initial_window: 32,
             reorder_packets: 2,
-            reorder_limit: 32,
+            reorder_limit: 512,
             reorder_time: Duration::from_millis(10),
             mechanisms: Mechanisms::ALL,
             repair_tries: 8,

@@ -34,8 +34,9 @@ pub struct Arrivals {
     seen: [u64; WORDS],
     /// Missing numbers below this one have been counted as lost.
     judged: u64,
-    /// A number this far behind the newest is lost if it has not arrived.
+    /// A number this far behind the newest is lost if it has not arrived; at least and at most so far.
     reorder: u64,
+    reorder_least: u64,
     reorder_limit: u64,
     /// Packets missing before the next arrival were not lost on this hop.
     resumes: bool,
@@ -53,6 +54,7 @@ impl Arrivals {
             seen: [0; WORDS],
             judged: 0,
             reorder: u64::from(reorder),
+            reorder_least: u64::from(reorder),
             reorder_limit: u64::from(limit).min(WINDOW / 2),
             resumes: false,
             gone: 0,
@@ -91,6 +93,11 @@ impl Arrivals {
     /// Later packets that make a missing one a loss.
     pub fn reorder(&self) -> u32 {
         self.reorder as u32
+    }
+
+    /// No packet has been overtaken for long.
+    pub fn forget_reordering(&mut self) {
+        self.reorder = self.reorder_least;
     }
 
     /// Number of packets between `after` and `before`, both excluded, that have not arrived. Further back than the window it

@@ -34,8 +34,8 @@ impl Lateness {
     /// Packet `number` came behind newer ones.
     pub(super) fn on_straggler(&mut self, now: Instant, number: u64) {
         // The first remembered packet that overtook it came up to a stride after the first that did.
-        let Some((_, passed)) = self.marks.iter().find(|(newer, _)| *newer > number) else { return };
-        let late = now.since(*passed) + STRIDE;
+        let passed = self.marks.iter().find(|(newer, _)| *newer > number);
+        let late = passed.map_or(Duration::ZERO, |(_, passed)| now.since(*passed)) + STRIDE;
         if now.since(self.span_began) >= SPAN {
             let is_recent = now.since(self.span_began) < SPAN.scaled(2, 1);
             self.longest_before = if is_recent { self.longest } else { Duration::ZERO };

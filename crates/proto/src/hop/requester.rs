@@ -68,6 +68,8 @@ pub struct Requester {
     /// Largest packet seen. Smaller ones take less time on the wire, and would look like an emptier queue.
     full_packet: u64,
     carried: Carried,
+    /// Packets that came, or count as lost, since the controller was told.
+    accounted: u32,
     waits: Waits,
     /// `None` where the configuration wants no probes.
     size: Option<PathSize>,
@@ -104,6 +106,7 @@ impl Requester {
             forgotten_after: config.flow_idle,
             full_packet: 0,
             carried: Carried::default(),
+            accounted: 0,
             waits: Waits::default(),
             size: (config.mechanisms.size_probes && config.payload <= usize::from(SizeQuestion::MOST))
                 .then(|| PathSize::new(config.payload)),
@@ -233,6 +236,7 @@ impl Requester {
         self.carried.packets += 1;
         self.carried.bytes += wire_bytes;
         self.carried.lost += u64::from(arrival.lost);
+        self.accounted += u32::from(!arrival.is_duplicate) + arrival.lost;
         if let Some(code) = &mut self.code {
             code.on_arrival(now, &arrival);
         }
@@ -244,10 +248,10 @@ impl Requester {
         let is_full = wire_bytes * 10 >= self.full_packet * 9;
         if let Some(answered) = answered.filter(|_| is_full) {
             let hop_rtt = self.rtt.on_echo(now, answered);
-            let Arrival { advance, lost, .. } = arrival;
+            let (lost, sent) = (arrival.lost, self.sent(now, &arrival));
             // A sender that is held for want of room here shows nothing about the link.
             let backlog = backlog && now >= self.room_limits_until;
-            let delivery = Delivery { now, bytes: wire_bytes, advance, lost, hop_rtt, backlog };
+            let delivery = Delivery { now, bytes: wire_bytes, sent, lost, hop_rtt, backlog };
             if let Some(base) = self.controller.on_delivery(delivery, &self.rtt) {
                 self.rtt.rebase(base);
             }
@@ -258,12 +262,27 @@ impl Requester {
         arrival
     }
 
+    /// Packets that left the neighbour, as far as is known since the arrival before. Its counter says so at once; but where
+    /// packets overtake each other it jumps, and what came and what counts as lost says so later and more evenly.
+    fn sent(&mut self, now: Instant, arrival: &Arrival) -> u32 {
+        let accounted = core::mem::take(&mut self.accounted);
+        if self.is_reordered(now) { accounted } else { arrival.advance }
+    }
+
+    /// Whether packets of the hop have overtaken each other lately.
+    fn is_reordered(&self, now: Instant) -> bool {
+        self.lateness.as_ref().is_some_and(|lateness| !lateness.expected(now).is_zero())
+    }
+
     fn learn_lateness(&mut self, now: Instant, arrival: &Arrival) {
         let Some(lateness) = &mut self.lateness else { return };
         match arrival.advance {
             0 if !arrival.is_duplicate => lateness.on_straggler(now, arrival.number),
             0 => {}
             _ => lateness.on_newest(now, arrival.number),
+        }
+        if !self.is_reordered(now) {
+            self.arrivals.forget_reordering();
         }
     }
 
@@ -320,6 +339,7 @@ impl Requester {
         let lost = self.arrivals.condemn_below(gap.end);
         self.gap = self.open_gap(now);
         self.carried.lost += u64::from(lost);
+        self.accounted += lost;
         if lost > 0 {
             self.doubt_size(now);
         }
@@ -373,6 +393,7 @@ impl Requester {
         self.carried.restored += 1;
         if self.arrivals.fill(restored.number) {
             self.carried.lost += 1;
+            self.accounted += 1;
             code.on_lost(now, 1);
         }
         Some(restored)

@@ -97,7 +97,8 @@ pub(super) struct Base {
     excursions: Excursions,
     peak: f64,
     longer: Longer,
-    /// Time at which the queue was last empty, and time at which it was last short enough for noise to explain it.
+    /// Time at which the queue was last empty, and time at which it was last short enough for noise to explain it; at first
+    /// the end of the first interval.
     empty_at: Instant,
     short_at: Instant,
 }
@@ -139,6 +140,9 @@ impl Base {
     /// An interval has ended.
     pub(super) fn on_interval(&mut self, seen: Seen) -> Verdict {
         let Seen { now, span, carried, granted, packet_bits, .. } = seen;
+        if self.peak == 0.0 {
+            (self.empty_at, self.short_at) = (now, now);
+        }
         self.peak = carried.max(self.peak * PEAK_DECAY);
         self.excursions.on_interval(&seen, NOISE_FREE_PACKETS * packet_bits / self.peak);
         let noisiness = self.excursions.noise / seen.usual_target;
@@ -380,6 +384,15 @@ mod tests {
         assert!(!link.after(390, 1e-3).is_drain_due);
         assert!(link.after(20, 1e-3).is_drain_due);
         assert!(!link.after(1, 0.0).is_drain_due);
+    }
+
+    #[test]
+    fn no_queue_stands_before_the_first_packet() {
+        let mut link = Link::new(0.0);
+        link.now = Instant::ZERO + Duration::from_secs(3600);
+        link.floor = PROPAGATION;
+        let verdict = link.after(1, 1.5e-3);
+        assert!(!verdict.is_drain_due && !verdict.is_standing, "{verdict:?}");
     }
 
     #[test]

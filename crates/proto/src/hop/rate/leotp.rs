@@ -143,7 +143,7 @@ mod tests {
                 now += Duration::from_micros(562);
                 rtt.on_echo(now, now.before(sample));
                 let delivery =
-                    Delivery { now, bytes: PACKET, lost: 0, advance: 1, hop_rtt: sample, backlog: true };
+                    Delivery { now, bytes: PACKET, lost: 0, sent: 1, hop_rtt: sample, backlog: true };
                 leotp.on_delivery(delivery, &rtt);
             }
             windows.push(leotp.cwnd / PACKET as f64);
@@ -176,8 +176,7 @@ mod tests {
                 let sample = Duration::from_millis(20 + step / 10);
                 let now = Instant::ZERO + Duration::from_millis(1_000 + step);
                 rtt.on_echo(now, now.before(sample));
-                let delivery =
-                    Delivery { now, bytes: 1, lost: 0, advance: 1, hop_rtt: sample, backlog: true };
+                let delivery = Delivery { now, bytes: 1, lost: 0, sent: 1, hop_rtt: sample, backlog: true };
                 leotp.on_delivery(delivery, &rtt);
             }
             let divisor = leotp.cwnd * 8.0 / leotp.rate().as_bps() as f64;

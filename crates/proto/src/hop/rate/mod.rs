@@ -32,8 +32,8 @@ pub struct Delivery {
     pub bytes: u64,
     /// Packets that are counted as lost with its arrival.
     pub lost: u32,
-    /// Packets that the sender's counter advanced by: this one and those missing before it; 0 for a straggler.
-    pub advance: u32,
+    /// Packets that left the sender, as far as is known since the arrival before: this one and lost ones.
+    pub sent: u32,
     /// Its hopRTT.
     pub hop_rtt: Duration,
     /// Its sender had more to send and was held by the granted rate.

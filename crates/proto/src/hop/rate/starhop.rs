@@ -76,7 +76,7 @@ struct Interval {
     /// A packet that arrives later than this ends a pause, of the sender or of the path, and shows no rate.
     silent_at: Instant,
     packets: u32,
-    /// Bytes that left the sender, by its counter: a lossy link had capacity for them all.
+    /// Bytes that left the sender: a lossy link had capacity for them all.
     sent_bytes: u64,
     received_bytes: u64,
     /// Packets whose sender was held by the grant.
@@ -378,7 +378,7 @@ impl Starhop {
         if delivery.lost > 0 && silence >= interval_of(rtt) {
             return;
         }
-        self.block_sent += delivery.advance;
+        self.block_sent += delivery.sent;
         self.block_lost += delivery.lost;
         if self.block_sent < LOSS_BLOCK {
             return;
@@ -405,7 +405,7 @@ impl RateController for Starhop {
         let packet_time = Duration::from_secs_f64(self.packet_bits / self.rate);
         interval.silent_at = now + packet_time.scaled(8, 1) + rtt.smoothed().scaled(2, 1);
         interval.packets += 1;
-        interval.sent_bytes += delivery.bytes * u64::from(delivery.advance);
+        interval.sent_bytes += delivery.bytes * u64::from(delivery.sent);
         interval.received_bytes += delivery.bytes;
         interval.held += u32::from(delivery.backlog);
         interval.min_hop_rtt = interval.min_hop_rtt.min(delivery.hop_rtt);

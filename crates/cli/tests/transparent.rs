@@ -32,6 +32,8 @@ fn main() {
         ("a_firewall_that_is_held_by_others_ends_no_relay", a_firewall_that_is_held_by_others_ends_no_relay),
         ("rules_that_others_flush_are_set_again", rules_that_others_flush_are_set_again),
         ("a_watchdog_that_is_killed_is_named", a_watchdog_that_is_killed_is_named),
+        ("a_key_that_was_rotated_out_is_nowhere_in_memory", a_key_that_was_rotated_out_is_nowhere_in_memory),
+        ("a_relay_that_cannot_keep_its_time_says_so_and_goes_on", a_relay_that_cannot_keep_its_time_goes_on),
     ];
     harness::run(tests, || {
         let probe = Site::new(&[LOSSY]);
@@ -278,4 +280,80 @@ fn a_watchdog_that_is_killed_is_named() {
     let output = relay.process.output().expect("its end");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("the watchdog of this relay ended") && said.contains("SIGKILL"), "{said}");
+}
+
+/// Whether a process has `bytes` in memory that it can write to.
+fn holds(pid: u32, bytes: &[u8]) -> bool {
+    use std::os::unix::fs::FileExt;
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("it is ours");
+    let number = |text: &str| u64::from_str_radix(text, 16).expect("an address");
+    let mut writable = maps.lines().filter(|line| line.contains(" rw")).filter_map(|line| {
+        let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+        let mut part = vec![0; (number(to) - number(from)) as usize];
+        memory.read_exact_at(&mut part, number(from)).ok()?;
+        Some(part)
+    });
+    let first = bytes[0];
+    writable.any(|part| {
+        let starts = part.iter().enumerate().filter(|(_, byte)| **byte == first);
+        starts.into_iter().any(|(at, _)| part[at..].starts_with(bytes))
+    })
+}
+
+/// The secret of a domain's key file: as it is written, its bytes, and what keys of packets are derived from.
+fn secrets(site: &Site) -> [(&'static str, Vec<u8>); 3] {
+    const CONTEXT: &str = "starhop 2026 hop seal, domain v1";
+    let file = std::fs::read_to_string(site.path("site.key")).expect("the key");
+    let text = file.split("secret = \"").nth(1).expect("a secret").split('"').next().expect("its end");
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("two digits");
+    let bytes: Vec<u8> = (0..text.len()).step_by(2).map(byte).collect();
+    let domain = blake3::derive_key(CONTEXT, b"site");
+    let root = blake3::derive_key(CONTEXT, &[&domain[..], &bytes].concat());
+    [("text", text.into()), ("bytes", bytes), ("root", root.into())]
+}
+
+/// The key is replaced by the guide's three steps. Memory is looked through as whoever takes a host would.
+fn a_key_that_was_rotated_out_is_nowhere_in_memory() {
+    let site = Site::new(&[LOSSY; 2]);
+    site.offer("file", 200_000);
+    let server = site.serve();
+    let relay = site.transparent_relay(1);
+    let old = secrets(&site);
+    let get = || {
+        let (code, result) = site.get("file", 0, &[]);
+        assert!(code == 0 && site.take_received().is_some(), "{result}");
+    };
+    get();
+    let found = || old.each_ref().map(|(name, bytes)| (*name, holds(relay.process.id(), bytes)));
+    assert!(found().contains(&("root", true)), "it is in use: {:?}", found());
+    for _ in 0..3 {
+        site.key(&["rotate", "site.key"]);
+        [&server, &relay.process].iter().for_each(|node| node.signal(Signal::SIGHUP).expect("it runs"));
+        std::thread::sleep(Span::from_millis(300));
+    }
+    get();
+    assert_eq!(found(), ["text", "bytes", "root"].map(|name| (name, false)));
+    assert!(holds(relay.process.id(), &secrets(&site)[2].1), "the new one is in use");
+    assert!(relay.end()["data_out"].as_u64() > Some(150), "it relayed both");
+}
+
+fn a_relay_that_cannot_keep_its_time_goes_on() {
+    let site = Site::new(&[LOSSY; 2]);
+    let bytes = site.offer("file", 200_000);
+    let _server = site.serve();
+    let log = site.path("log");
+    let mut command = site.command("relay");
+    // Nobody can make a file there, not even root.
+    command.env("STARHOP_STATE", "/proc").stderr(std::fs::File::create(&log).expect("a file"));
+    let relay = site.transparent_relay_with(1, command);
+    let told = || std::fs::read_to_string(&log).expect("the log");
+    wait_until("it says so", Span::from_secs(5), || {
+        told().contains("cannot be kept in `/proc/site.key.clock`")
+    });
+    let (code, result) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{result}");
+    assert!(site.take_received() == Some(bytes));
+    assert!(relay.end()["data_out"].as_u64() > Some(100), "it relayed");
+    assert_eq!(told().matches("cannot be kept in").count(), 1, "{}", told());
 }

@@ -5,6 +5,8 @@ use super::support::Running;
 use super::{SATELLITE, echo_after_the_end, harness};
 use crate::support::{Site, content};
 use nix::sys::signal::Signal;
+use starhop_net::clock::STEPS;
+use std::fs::{File, read_to_string};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration as Span, Instant};
@@ -12,7 +14,13 @@ use std::time::{Duration as Span, Instant};
 pub(super) const TESTS: &[harness::Test] = &[
     ("a_key_is_rotated_under_a_connection", a_key_is_rotated),
     ("keys_of_gateways_are_rotated_under_a_connection", keys_of_gateways_are_rotated),
+    ("a_roster_that_ends_while_gateways_run_ends_their_trust", a_roster_ends_while_gateways_run),
 ];
+
+/// The logs of the hub and of the site.
+const LOGS: [&str; 2] = ["hub.log", "local.log"];
+/// Longer than the gateways wait for a silent peer, and than two of their looks at the roster.
+const HOLD: Span = Span::from_secs(5);
 
 /// Five seconds of the satellite's rate.
 const LENGTH: usize = 30_000_000;
@@ -75,7 +83,7 @@ fn keys_of_gateways_are_rotated() {
         GATEWAYS.iter().for_each(|(name, _)| drop(world.site.key(&["rotate", name])));
         reload();
         if index == 0 {
-            enrol(&world.site);
+            enrol(&world.site, &[]);
             reload();
         }
     });
@@ -83,19 +91,52 @@ fn keys_of_gateways_are_rotated() {
 
 const GATEWAYS: [(&str, &str); 2] = [("hub.key", "10.77.1.1:4433"), ("local.key", "10.77.1.2:4433")];
 
-/// Puts both gateways on the roster, with all their public keys.
-fn enrol(site: &Site) {
+/// Puts both gateways on the roster, with all their public keys, and signs it with more arguments.
+fn enrol(site: &Site, sign: &[&str]) {
     GATEWAYS.iter().for_each(|(name, address)| site.enrol(name, Some(address)));
-    site.key_verb("roster", &["sign", "r", "--authority", "authority"]);
+    site.key_verb("roster", &[&["sign", "r", "--authority", "authority"], sign].concat());
+}
+
+/// A roster for an hour, and clocks that jump: by ten minutes, and then beyond the grace of a day. A new roster brings the
+/// peer back, so that it was not the jump that put it out.
+fn a_roster_ends_while_gateways_run() {
+    const HOUR: i64 = 3_600_000_000_000;
+    let steps = format!("{},{}", HOUR / 6, 25 * HOUR);
+    let environment = [(STEPS.expect("a build for tests"), steps.as_str())];
+    let world = on_a_roster_with(&["--valid", "1h"], &environment);
+    let gateways = || [&world.hub, &world.local].map(|gateway| &gateway.as_ref().expect("it runs").process);
+    let tell = |signal| gateways().iter().for_each(|process| process.signal(signal).expect("it runs"));
+    let told = |word: &str| {
+        LOGS.map(|log| read_to_string(world.site.path(log)).expect("a log").matches(word).count())
+    };
+    world.serve(9000, echo_after_the_end);
+    tell(Signal::SIGURG);
+    std::thread::sleep(HOLD);
+    assert!(world.is_split(), "the roster holds for 50 minutes more");
+    assert_eq!(told("believes nobody"), [0; 2]);
+    tell(Signal::SIGURG);
+    world.wait_for_peer(false);
+    assert!(!world.is_split(), "connections take the plain path");
+    std::thread::sleep(HOLD);
+    assert_eq!(told("this node believes nobody until it has a new one"), [1; 2], "each says so, and once");
+    enrol(&world.site, &[]);
+    tell(Signal::SIGHUP);
+    world.wait_for_peer(true);
+    assert!(world.is_split(), "there is a new one");
 }
 
 fn on_a_roster() -> World {
+    on_a_roster_with(&[], &[])
+}
+
+/// Gateways with a roster that is signed with more arguments, and with variables for the gateways.
+fn on_a_roster_with(sign: &[&str], environment: &[(&str, &str)]) -> World {
     let site = Site::new(&[LAN, SATELLITE, LAN]);
     site.key_verb("roster", &["init", "r", "--authority", "authority", "--domain", "d"]);
     for (name, _) in GATEWAYS {
         site.key(&["new", name, "--node", "--authority", "authority", "--domain", "d"]);
     }
-    enrol(&site);
+    enrol(&site, sign);
     let configs =
         [("hub", "site", "10.77.1.2", ""), ("site", "hub", "10.77.1.1", "intercept = [\"down\"]\n")];
     for ((name, peer, address, more), file) in configs.into_iter().zip(["hub", "local"]) {
@@ -106,8 +147,13 @@ fn on_a_roster() -> World {
         std::fs::write(site.path(&format!("{file}.toml")), text).expect("a file");
     }
     let mut world = World { site, hub: None, local: None };
-    world.hub = Some(world.start(HUB, "hub.toml"));
-    world.local = Some(world.start(SITE, "local.toml"));
+    let start = |host: usize, config: &str, log: &str| {
+        let mut command = world.command(config);
+        command.envs(environment.iter().copied()).stderr(File::create(world.site.path(log)).expect("a file"));
+        Some(Running::start(&world.site.chain.hosts[host], command))
+    };
+    let [hub, local] = LOGS;
+    (world.hub, world.local) = (start(HUB, "hub.toml", hub), start(SITE, "local.toml", local));
     world.wait_for_peer(true);
     world
 }

@@ -41,13 +41,19 @@ pub(crate) struct World {
 impl World {
     /// Starts a gateway and waits until it is ready. Its program is `./CONFIG.bin` if there is such a file.
     pub(crate) fn start(&self, host: usize, config: &str) -> Running {
+        let mut command = self.command(config);
+        command.stderr(Stdio::inherit());
+        Running::start(&self.site.chain.hosts[host], command)
+    }
+
+    /// The command that starts a gateway.
+    pub(crate) fn command(&self, config: &str) -> Command {
         let own = self.site.path(&format!("{config}.bin"));
         let mut command = self.site.command_of(own.exists().then_some(own), "gateway");
         command.arg("--json");
         let socket = format!("{config}.sock");
         command.args(["--config", config, "--status-socket", &socket, "--metrics", METRICS]);
-        command.stderr(Stdio::inherit());
-        Running::start(&self.site.chain.hosts[host], command)
+        command
     }
 
     pub(crate) fn wait_for_peer(&self, is_up: bool) {

@@ -145,8 +145,7 @@ impl KeyFile {
         let failed = |cause| KeyError::File { path: path.to_owned(), action: "read", cause };
         let file = std::fs::File::open(path).map_err(failed)?;
         check_private(path, &file)?;
-        let mut text = Zeroizing::new(String::new());
-        file.take(MAX_LEN).read_to_string(&mut text).map_err(failed)?;
+        let text = read_secret(file).map_err(failed)?;
         if is_authority(&text) {
             return Err(KeyError::Authority { path: path.to_owned() });
         }
@@ -272,6 +271,13 @@ impl Live {
     pub(super) fn id(&self) -> String {
         hex(&id_of(&self.secret)[..4])
     }
+}
+
+/// The text of a file with a secret. A text that grew would leave copies of itself where it lay before.
+pub(super) fn read_secret(file: std::fs::File) -> io::Result<Zeroizing<String>> {
+    let mut text = Zeroizing::new(String::with_capacity(MAX_LEN as usize + 1));
+    file.take(MAX_LEN).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// A message, without words that may be a secret in a wrong place: parsers quote the names of fields.

@@ -76,4 +76,28 @@ mod tests {
         std::fs::write(directory.path().join("key.clock"), "no number").unwrap();
         assert_eq!(Latest::of(&key).known(), None);
     }
+
+    #[test]
+    fn a_record_that_cannot_be_written_is_told_once_and_written_when_it_can_be() {
+        use std::io::{Read, Seek};
+        let directory = tempfile::tempdir().unwrap();
+        let (key, obstacle) = (directory.path().join("key"), directory.path().join("key.clock.new"));
+        // Root may write to every file, but to no directory.
+        std::fs::create_dir(&obstacle).unwrap();
+        let mut log = tempfile::tempfile().unwrap();
+        let writer = std::sync::Arc::new(log.try_clone().unwrap());
+        let mut latest = Latest::of(&key);
+        tracing::subscriber::with_default(tracing_subscriber::fmt().with_writer(writer).finish(), || {
+            [1000, 2000, 3000].into_iter().for_each(|epoch| latest.keep(epoch));
+        });
+        let mut told = String::new();
+        log.rewind().unwrap();
+        log.read_to_string(&mut told).unwrap();
+        assert_eq!(told.matches("cannot be kept in").count(), 1, "{told}");
+        assert!(told.contains("key.clock`") && told.contains("STARHOP_STATE"), "{told}");
+        assert_eq!((latest.known(), Latest::of(&key).known()), (Some(3000 + TOLERANCE_EPOCHS), None));
+        std::fs::remove_dir(&obstacle).unwrap();
+        latest.keep(4000);
+        assert_eq!(Latest::of(&key).known(), Some(4000 + TOLERANCE_EPOCHS));
+    }
 }

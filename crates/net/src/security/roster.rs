@@ -1,6 +1,6 @@
 //! The signed list of the nodes of a domain in which each node has a key of its own: names, public keys, addresses.
 
-use super::keyfile::{KeyError, check_private, write_private};
+use super::keyfile::{KeyError, check_private, read_secret, write_private};
 use super::secret::Secret;
 use super::term::Term;
 use super::{hex, unhex};
@@ -257,8 +257,7 @@ impl Authority {
             |problem: &str| KeyError::Content { path: path.to_owned(), problem: problem.to_owned() };
         let file = std::fs::File::open(path).map_err(failed)?;
         check_private(path, &file)?;
-        let mut text = Zeroizing::new(String::new());
-        file.take(MAX_LEN).read_to_string(&mut text).map_err(failed)?;
+        let text = read_secret(file).map_err(failed)?;
         let written: WrittenAuthority = toml::from_str(&text).map_err(|error| invalid(error.message()))?;
         if written.version != VERSION || written.kind != "authority" {
             return Err(invalid("it is not the key of an authority; `starhop roster init` makes one"));

@@ -43,6 +43,7 @@ fn main() {
             "a_path_that_drops_long_packets_is_found_and_told_of",
             a_path_that_drops_long_packets_is_found_and_told_of,
         ),
+        ("a_policer_on_the_way_is_named_and_loss_is_not", a_policer_on_the_way_is_named_and_loss_is_not),
         ("several_files_patterns_and_directories", several_files_patterns_and_directories),
         ("the_demo_shows_every_transport", the_demo_shows_every_transport),
         ("the_bench_measures_every_process", the_bench_measures_every_process),
@@ -414,6 +415,43 @@ fn a_path_that_drops_long_packets_is_found_and_told_of() {
     relay.signal(nix::sys::signal::Signal::SIGTERM).expect("it runs");
     let said = String::from_utf8_lossy(&relay.output().expect("its end").stderr).into_owned();
     assert_eq!(said.matches("the path drops longer packets").count(), 1, "{said}");
+}
+
+/// A policer lets 12 Mbit/s pass and drops the rest; 2 % of loss on a link of 100 Mbit/s is none.
+fn a_policer_on_the_way_is_named_and_loss_is_not() {
+    for is_policed in [true, false] {
+        let site = Site::new(&[if is_policed { Hop { loss: 0.0, ..LOSSY } } else { LOSSY }; 2]);
+        let police = "nft add table inet t; nft add chain inet t in '{ type filter hook prerouting priority -400; }'; \
+                      nft add rule inet t in udp sport 4433 limit rate over 1500 kbytes/second burst 15 kbytes drop";
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", if is_policed { police } else { "true" }]);
+        assert!(site.chain.hosts[1].run(move || command.status()).expect("a thread").expect("sh").success());
+        let bytes = site.offer("file", 12_000_000);
+        let _server = site.serve();
+        let relay = site.relay_with(1, &["--status-socket", "./relay-4433.1.sock"]);
+        let (code, result) = site.get("file", 1, &["--timeout", "10s"]);
+        assert!(code == 0 && site.received() == Some(bytes), "{result}");
+        let upstream =
+            peers_of(&site, "./relay-4433.1.sock").into_iter().find(|peer| peer["side"] == "upstream");
+        let upstream = upstream.expect("an upstream");
+        println!("     {is_policed}: {} Mbit/s, {} of loss", upstream["policed_mbps"], upstream["loss"]);
+        let mut doctor = site.plain_command("doctor");
+        doctor.env("STARHOP_RUNTIME_DIR", site.path(""));
+        let found = site.chain.hosts[1].spawn(doctor).expect("a process").output().expect("its end").stdout;
+        let found = String::from_utf8_lossy(&found).into_owned();
+        relay.signal(nix::sys::signal::Signal::SIGTERM).expect("it runs");
+        let said = String::from_utf8_lossy(&relay.output().expect("its end").stderr).into_owned();
+        if is_policed {
+            let mbps = upstream["policed_mbps"].as_f64();
+            assert!(mbps.is_some_and(|mbps| (11.0..13.0).contains(&mbps)), "{upstream}");
+            assert!(found.contains("policing towards relay-4433: could be better"), "{found}");
+            assert!(found.contains("--limit-rate 11"), "{found}");
+        } else {
+            assert!(upstream["policed_mbps"].is_null(), "{upstream}");
+            assert!(found.contains("policing towards relay-4433: ok"), "{found}");
+        }
+        assert_eq!(said.matches("queues nothing").count(), usize::from(is_policed), "{said}");
+    }
 }
 
 fn several_files_patterns_and_directories() {

@@ -18,6 +18,7 @@ use starhop_net::content::ContentName;
 use starhop_net::operate::failover::{Failover, Switch};
 use starhop_net::operate::names::{Place, Resolver, is_itself, not_on_roster};
 use starhop_net::operate::paths::{self, Paths};
+use starhop_net::operate::policing::Policing;
 use starhop_net::operate::transfers::{self, Record};
 use starhop_net::operate::{Accounts, Cache, Peer, Refusals, Status, about, reach};
 use starhop_net::outboard::outboard_flow;
@@ -188,6 +189,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             balances,
             refusals,
             paths,
+            policing: Policing::default(),
             names,
             next_look,
             reread,
@@ -209,6 +211,7 @@ struct Chores {
     balances: bool,
     refusals: Refusals,
     paths: Paths,
+    policing: Policing,
     names: Names,
     next_look: Instant,
     reread: Option<Reread>,
@@ -327,6 +330,7 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
         warn(self.lies.news(clock::now(), driver.node().stats()));
         warn(self.refusals.news(driver.stats()));
         self.paths.look(paths::of(driver.node().upstreams()));
+        self.policing.look(driver.node().upstreams());
         self.look_at_upstreams(driver);
         if self.tells_stats {
             tell(stats("stats", driver));

@@ -146,6 +146,13 @@ fn peers(out: &mut String, status: &Status) -> std::fmt::Result {
     for peer in &status.peers {
         row(out, peer_columns(peer))?;
     }
+    for (peer, mbps) in status.peers.iter().filter_map(|peer| Some((peer, peer.policed_mbps?))) {
+        writeln!(
+            out,
+            "  from {} whatever is above {mbps:.1} Mbit/s is dropped on the way: limit the rate (starhop doctor)",
+            peer.address
+        )?;
+    }
     let left_out = status.peer_count - status.peers.len();
     if left_out > 0 { writeln!(out, "  and {left_out} more") } else { Ok(()) }
 }

@@ -27,6 +27,7 @@ use crate::driver::Driver;
 use crate::endpoint::{BindError, Endpoint};
 use crate::operate::notify::Notifier;
 use crate::operate::paths::{self, Paths};
+use crate::operate::policing::Policing;
 use crate::operate::transfers::Record;
 use crate::operate::{Desk, about};
 use crate::security::{GatewayBond, HopSuite, ReloadError};
@@ -187,6 +188,7 @@ struct Site {
     reading: Reading,
     successor: Successor,
     paths: Paths,
+    policing: Policing,
     burst: Burst,
     choice: Choice,
     tell: Tell,
@@ -240,6 +242,7 @@ impl Site {
             reading,
             successor,
             paths,
+            policing: Policing::default(),
             burst: Burst::default(),
             choice: Choice::default(),
             tell,
@@ -310,6 +313,7 @@ impl Site {
                 reading,
                 successor,
                 paths,
+                policing,
                 burst,
                 ..
             } = self;
@@ -324,6 +328,7 @@ impl Site {
                         gateway.set_about(about());
                         gateway.suite_mut().tell_news(now);
                         paths.look(paths::of(gateway.upstreams()));
+                        policing.look(gateway.upstreams());
                         burst.on_beat(&gateway.stats());
                         gateway.longest_whole()
                     });

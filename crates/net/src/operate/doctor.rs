@@ -1,7 +1,8 @@
 //! The checks of `starhop doctor`: obstacles to a node on this host, and their remedies.
 
 use super::socket::mtu_of;
-use super::{reach, ward};
+use super::status::{Side, Status};
+use super::{ask as ask_node, nodes, reach, ward};
 use crate::endpoint::{Buffers, RECEIVE_BUFFER, SEND_BUFFER};
 use crate::security::{HopSuite, Sources};
 use crate::sys;
@@ -87,6 +88,11 @@ pub async fn examine(patient: &Patient) -> Vec<Finding> {
     findings.push(descriptors());
     findings.push(controls());
     findings.extend(ward::examine(&patient.gateways));
+    for node in nodes() {
+        let status = ask_node(&node.path, "status").ok();
+        let status = status.and_then(|answer| serde_json::from_value::<Status>(answer).ok());
+        findings.extend(status.and_then(|status| policers(&node.name, &status)));
+    }
     for &peer in &patient.peers {
         findings.push(path(peer, &patient.config));
         if let Some(security) = &patient.security {
@@ -181,6 +187,29 @@ fn controls() -> Finding {
     Finding::warning(CHECK, found, cure)
 }
 
+/// Whether something on the way to a running node drops what is above a rate; `None` for a node that asks nobody.
+fn policers(name: &str, status: &Status) -> Option<Finding> {
+    let check = format!("policing towards {name}");
+    let upstreams = || status.peers.iter().filter(|peer| peer.side == Side::Upstream);
+    upstreams().next()?;
+    let policed = upstreams().find_map(|peer| peer.policed_mbps.map(|mbps| (peer, mbps)));
+    let Some((peer, mbps)) = policed else {
+        let packets: u64 = upstreams().map(|peer| peer.packets).sum();
+        return Some(Finding::ok(&check, format!("none seen in {packets} packets from upstream")));
+    };
+    Some(Finding::warning(
+        &check,
+        format!(
+            "something on the way from {} drops what is above {mbps:.1} Mbit/s and queues nothing",
+            peer.address
+        ),
+        format!(
+            "start {name} with --limit-rate {:.0}kbit, or limit_rate in its file: what is dropped is sent twice; or buy more rate",
+            950.0 * mbps
+        ),
+    ))
+}
+
 /// Whether there is a route to a peer that takes whole packets.
 fn path(peer: SocketAddr, config: &Config) -> Finding {
     let check = format!("path to {peer}");
@@ -257,7 +286,10 @@ async fn ask(peer: SocketAddr, security: &Sources, patient: &Patient) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Peer, transfers::Record};
     use super::*;
+    use starhop_proto::hop::{Carried, Upstream};
+    use starhop_proto::units::Rate;
 
     #[test]
     fn small_buffers_are_a_warning_with_the_setting_that_cures_them() {
@@ -272,6 +304,34 @@ mod tests {
     fn the_path_of_the_loopback_interface_takes_whole_packets() {
         let finding = path("127.0.0.1:4433".parse().unwrap(), &Config::default());
         assert_eq!(finding.verdict, Verdict::Ok, "{finding:?}");
+    }
+
+    #[test]
+    fn a_policer_on_the_way_is_a_warning_with_the_rate_to_set() {
+        let suite = HopSuite::new(&Sources::Insecure).unwrap();
+        let record = Record::default();
+        let listen = "127.0.0.1:4433".parse().unwrap();
+        let mut status = Status::new("relay", listen, &suite, crate::DriverStats::default(), &record);
+        assert_eq!(policers("relay-4433", &status), None);
+        let mut hop = Upstream {
+            addr: "192.0.2.1:4433".parse().unwrap(),
+            rtt: None,
+            rate: Rate::ZERO,
+            carried: Carried::default(),
+            last_heard: None,
+            last_asked: None,
+            payload: None,
+            greeting: None,
+            policed: None,
+        };
+        let mut finding = |policed| {
+            hop.policed = policed;
+            status.peers = vec![Peer::upstream(clock::now(), &hop, &suite)];
+            policers("relay-4433", &status).unwrap()
+        };
+        assert_eq!(finding(None).verdict, Verdict::Ok);
+        let cure = finding(Some(Rate::from_mbps(12))).cure;
+        assert!(cure.is_some_and(|cure| cure.contains("--limit-rate 11400kbit")));
     }
 
     #[test]

@@ -187,6 +187,7 @@ mod tests {
             last_heard: heard.map(at),
             last_asked: Some(at(asked)),
             greeting: None,
+            policed: None,
         }
     }
 

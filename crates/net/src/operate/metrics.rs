@@ -71,6 +71,7 @@ fn add(sum: &Peer, peer: &Peer) -> Peer {
         version: None,
         clock_ahead_ms: None,
         rate_mbps: sum.rate_mbps + peer.rate_mbps,
+        policed_mbps: None,
         queued_bytes: sum.queued_bytes + peer.queued_bytes,
         awaited_bytes: sum.awaited_bytes + peer.awaited_bytes,
         flows: sum.flows + peer.flows,

@@ -14,6 +14,7 @@ mod metrics;
 pub mod names;
 pub mod notify;
 pub mod paths;
+pub mod policing;
 mod reach;
 mod refusals;
 pub mod setup;

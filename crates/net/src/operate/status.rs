@@ -8,6 +8,7 @@ use crate::security::HopSuite;
 use serde::{Deserialize, Serialize};
 use starhop_proto::hop::{About, Carried, Downstream, FlowView, Upstream, Version};
 use starhop_proto::time::{Duration, Instant};
+use starhop_proto::units::Rate;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -57,6 +58,9 @@ pub struct Peer {
     pub loss: Option<f64>,
     /// The rate that its receiving side grants, 10^6 bit/s.
     pub rate_mbps: f64,
+    /// The rate above which something on the way drops packets and keeps no queue of them, 10^6 bit/s: a policer.
+    #[serde(default)]
+    pub policed_mbps: Option<f64>,
     /// Bytes that wait to be sent to it.
     pub queued_bytes: u64,
     /// Bytes that it asked for and that are not here yet.
@@ -411,6 +415,7 @@ impl Peer {
                 .filter(|text| !text.is_empty()),
             clock_ahead_ms: hop.greeting.and_then(|told| told.clock_ahead).map(|micros| micros as f64 / 1e3),
             payload_bytes: hop.payload.map(u64::from),
+            policed_mbps: hop.policed.map(Rate::as_mbps),
             ..Self::new(hop.addr, Side::Upstream, hop.rate.as_mbps(), hop.carried)
         }
     }
@@ -440,6 +445,7 @@ impl Peer {
             queueing_ms: None,
             loss: None,
             rate_mbps,
+            policed_mbps: None,
             queued_bytes: 0,
             awaited_bytes: 0,
             flows: 0,
@@ -498,7 +504,6 @@ fn descriptors() -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starhop_proto::units::Rate;
 
     #[test]
     fn an_upstream_tells_its_queueing_and_its_loss() {
@@ -513,11 +518,13 @@ mod tests {
             last_heard: Some(now.before(ms(500))),
             last_asked: None,
             greeting: None,
+            policed: Some(Rate::from_mbps(12)),
         };
         let suite = HopSuite::new(&crate::security::Sources::Insecure).unwrap();
         let peer = Peer::upstream(now, &hop, &suite);
         assert_eq!(peer.address, "192.0.2.1:4433".parse().unwrap());
         assert_eq!((peer.rtt_ms, peer.queueing_ms, peer.loss), (Some(25.0), Some(5.0), Some(0.01)));
+        assert_eq!(peer.policed_mbps, Some(12.0));
         assert_eq!((peer.rate_mbps, peer.silent_s), (20.0, Some(0.5)));
         let unheard = Upstream { rtt: None, carried: Carried::default(), last_heard: None, ..hop };
         let peer = Peer::upstream(now, &unheard, &suite);

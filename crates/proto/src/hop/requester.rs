@@ -430,6 +430,7 @@ impl Requester {
             last_asked: since(self.reported_at),
             payload: self.size.as_ref().and_then(PathSize::known),
             greeting: self.greeting,
+            policed: self.controller.policed(),
         }
     }
 

@@ -44,6 +44,8 @@ pub struct Upstream {
     pub payload: Option<u16>,
     /// Its greeting, once it has sent one.
     pub greeting: Option<Greeting>,
+    /// The rate above which something on the way drops packets and keeps no queue of them, where that shows.
+    pub policed: Option<Rate>,
 }
 
 /// A hop towards a neighbour that asks, as its sending side sees it.

@@ -6,6 +6,7 @@ mod fixed;
 mod intcp;
 mod leotp;
 mod longer;
+mod policer;
 mod reno;
 mod rivals;
 mod starhop;
@@ -53,6 +54,12 @@ pub trait RateController {
     /// bridge it.
     fn noise(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// The rate above which something on the way drops packets without a queue: a policer. `None` where there is none, or
+    /// nothing shows it.
+    fn policed(&self) -> Option<Rate> {
+        None
     }
 
     /// The rate that the sender may send, bits per second on the wire.

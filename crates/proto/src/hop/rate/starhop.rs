@@ -1,4 +1,5 @@
 use super::base::{Base, Seen, Verdict};
+use super::policer::Policer;
 use super::rivals::{Rivalry, Sight, Watch};
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
@@ -60,6 +61,9 @@ const GRANTS: usize = 8;
 /// delay does not show.
 const LOSS_BLOCK: u32 = 128;
 const LOSS_ALARM: f64 = 0.15;
+/// Up to this share of loss a block has passed; up to this many targets no queue stands.
+const LOSS_PASSED: f64 = 0.01;
+const NO_QUEUE: f64 = 2.0;
 
 /// An interval must hold this many packets to be judged.
 const MIN_PACKETS: u32 = 4;
@@ -140,6 +144,9 @@ pub struct Starhop {
     usual_loss: f64,
     block_sent: u32,
     block_lost: u32,
+    block_bytes: u64,
+    block_from: Instant,
+    policer: Policer,
     calm_until: Instant,
     /// Arrival of the last packet.
     last_at: Instant,
@@ -174,6 +181,9 @@ impl Starhop {
             usual_loss: 0.0,
             block_sent: 0,
             block_lost: 0,
+            block_bytes: 0,
+            block_from: Instant::ZERO,
+            policer: Policer::default(),
             calm_until: Instant::ZERO,
             last_at: Instant::ZERO,
         }
@@ -380,17 +390,36 @@ impl Starhop {
         }
         self.block_sent += delivery.sent;
         self.block_lost += delivery.lost;
+        self.block_bytes += delivery.bytes;
         if self.block_sent < LOSS_BLOCK {
             return;
         }
         let loss = f64::from(self.block_lost) / f64::from(self.block_sent);
         (self.block_sent, self.block_lost) = (0, 0);
+        self.watch_policer(delivery, loss, rtt);
         if loss > LOSS_ALARM + 1.5 * self.usual_loss {
             self.leave_startup();
             self.rate = received().unwrap_or(self.rate / 2.0).min(self.rate);
             self.calm_until = delivery.now + rtt.smoothed().scaled(8, 1);
         } else {
             self.usual_loss += (loss - self.usual_loss) / 8.0;
+        }
+    }
+
+    /// A block of packets has ended, of which the share `loss` was lost.
+    fn watch_policer(&mut self, delivery: &Delivery, loss: f64, rtt: &HopRtt) {
+        let from = core::mem::replace(&mut self.block_from, delivery.now);
+        let bits = core::mem::take(&mut self.block_bytes) as f64 * 8.0;
+        let span = delivery.now.since(from).as_secs_f64();
+        if from == Instant::ZERO || span == 0.0 {
+            return;
+        }
+        let queue = delivery.hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
+        let has_queue = queue > NO_QUEUE * self.base.target(self.usual_target(self.rate));
+        if loss > LOSS_ALARM && !has_queue {
+            self.policer.on_alarm(delivery.now, bits / span);
+        } else if loss <= LOSS_PASSED {
+            self.policer.on_passed(delivery.now, bits / span);
         }
     }
 }
@@ -440,6 +469,10 @@ impl RateController for Starhop {
 
     fn noise(&self) -> Duration {
         Duration::from_secs_f64(self.base.noise())
+    }
+
+    fn policed(&self) -> Option<Rate> {
+        self.policer.rate().map(|bps| Rate::from_bps(bps as u64))
     }
 
     fn rate(&self) -> Rate {

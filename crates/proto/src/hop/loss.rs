@@ -52,7 +52,7 @@ struct Hole {
 pub struct LossRules {
     /// Time that confirms a hole.
     pub reorder_time: Duration,
-    /// Requests per hole; the papers send one.
+    /// Requests per hole that may remain without an answer; the papers send one.
     pub tries: u32,
 }
 
@@ -155,9 +155,11 @@ impl LossDetector {
     pub fn on_notice(&mut self, now: Instant, range: ByteRange, expected: &RangeSet) {
         let asks =
             self.holes.iter().filter(|hole| hole.range.overlaps(range)).map(|hole| hole.state.tries()).max();
+        // A question that is answered is no try in vain: a slow upstream may be asked more often than a silent one.
+        let asks = asks.unwrap_or(0).min(UPSTREAM_DOUBLINGS);
         self.fill(now, range);
         for range in expected.intersect(range) {
-            self.track(Hole { range, state: State::Upstream { asks: asks.unwrap_or(0) }, since: now });
+            self.track(Hole { range, state: State::Upstream { asks }, since: now });
         }
         self.next = self.next.max(range.end);
     }
@@ -521,6 +523,27 @@ mod tests {
         for n in 2..10 {
             assert_eq!(rig.packet(n, n, 1, 0), [], "packet {n}");
         }
+    }
+
+    #[test]
+    fn a_hole_is_asked_about_for_as_long_as_it_is_answered_for() {
+        let (mut rig, hole) = (Rig::new(8), ByteRange::new(100, 200));
+        rig.packet(0, 0, 0, 0);
+        rig.packet(1, 2, 0, 0);
+        let ask = |rig: &mut Rig| {
+            let due = rig.detector.next_timeout(RTT)?;
+            rig.detector.on_timeout(due, RTT, |_| 1, &mut rig.repairs);
+            Some((due, core::mem::take(&mut rig.repairs)))
+        };
+        for turn in 0..30 {
+            let Some((asked, repairs)) = ask(&mut rig) else {
+                panic!("it was given up after {turn} answers")
+            };
+            assert_eq!(repairs, [hole]);
+            rig.detector.on_notice(asked + RTT, hole, &rig.expected);
+        }
+        let without_answer = core::iter::from_fn(|| ask(&mut rig)).filter(|(_, repairs)| !repairs.is_empty());
+        assert_eq!(without_answer.count(), 4, "the answers took half of its tries");
     }
 
     #[test]

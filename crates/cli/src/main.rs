@@ -60,6 +60,8 @@ enum Verb {
     Support(verb::support::Args),
     #[command(hide = true)]
     Generate(verb::generate::Args),
+    #[command(hide = true)]
+    Names(verb::names::Args),
     Key(verb::key::Args),
     Roster(verb::roster::Args),
     Demo(verb::demo::Args),
@@ -115,6 +117,7 @@ fn main() -> ExitCode {
         Verb::Get(args) => verb::get::run(args),
         Verb::Ls(args) => verb::ls::run(args),
         Verb::Generate(args) => verb::generate::run(args),
+        Verb::Names(args) => verb::names::run(args),
         Verb::Setup(args) => verb::setup::run(args),
         Verb::Support(args) => verb::support::run(args),
         Verb::Doctor(args) => verb::doctor::run(args),

@@ -505,6 +505,81 @@ fn a_relay_is_ready_when_its_upstream_was_reached_or_says_that_it_was_not_yet() 
     early.expect(|line| line["message"] == "the upstream answers again");
 }
 
+/// The hosts file of a mount namespace stands for a name server that comes later, and then tells another address.
+#[test]
+fn a_name_that_cannot_be_found_at_the_start_is_asked_for_again_and_followed() {
+    let place = Place::new();
+    place.offer("file", 100_000);
+    let server = place.serve(&[]);
+    let port = server.address.rsplit_once(':').expect("an address").1;
+    let hosts = place.write("hosts", "127.0.0.1 localhost\n");
+    let upstream = format!("late.example:{port}");
+    let script = "mount --bind hosts /etc/hosts && exec \"$0\" \"$@\"";
+    let relay = ["relay", "--listen", "127.0.0.1:0", "--upstream", &upstream];
+    let Some(mut relay) = place.start_in_a_namespace(script, &relay) else {
+        println!("skipped 1 tests: this user may not make a mount namespace");
+        return;
+    };
+    relay.expect(|line| line["message"].as_str().is_some_and(|said| said.contains("`late.example")));
+    std::fs::write(&hosts, "127.0.0.1 localhost late.example\n").expect("a file");
+    relay.address =
+        relay.expect(|line| line["event"] == "ready")["listen"].as_str().unwrap_or_default().to_owned();
+    place.get("file", &relay.address);
+}
+
+#[test]
+fn a_server_takes_its_key_anew_at_sighup_and_no_transfer_ends() {
+    let place = Place::new();
+    place.offer("file", 3_000_000);
+    let server = place.serve(&[]);
+    let slow =
+        ["get", "file", "--from", &server.address, "--json", "--limit-rate", "8Mbit", "--output", "slow"];
+    let running = place.begin(&slow);
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    for _ in 0..2 {
+        let (code, said) = place.run(&["key", "rotate", "site.key"]);
+        assert_eq!(code, 0, "{said}");
+        server.signal(nix::sys::signal::Signal::SIGHUP);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    let output = running.wait_with_output().expect("its end");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(std::fs::read(place.path("slow")).ok() == std::fs::read(place.path("served/file")).ok());
+    place.get("file", &server.address);
+}
+
+#[test]
+fn a_shell_completes_the_names_that_a_server_offers() {
+    let place = Place::new();
+    for name in ["holiday one.mkv", "holiday-two.mkv", "work.txt"] {
+        place.offer(name, 1000);
+    }
+    let server = place.serve(&[]);
+    let (code, said) = place.run(&["generate", "generated"]);
+    assert_eq!(code, 0, "{said}");
+    let complete = |line: &str| {
+        let line = line.replace("FROM", &server.address);
+        let script = "source generated/starhop.bash; COMP_LINE=$1; COMP_POINT=${#1}; read -ra COMP_WORDS <<<\"$1\"; \
+                      COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _starhop_or_names \"${COMP_WORDS[0]}\" \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"; \
+                      printf '%s\\n' \"${COMPREPLY[@]}\"";
+        let line = line.replacen("starhop", env!("CARGO_BIN_EXE_starhop"), 1);
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["--norc", "-c", script, "bash", &line]).current_dir(place.path(""));
+        let output = bash.env("STARHOP_KEY", "site.key").output().expect("bash");
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(complete("starhop get --from FROM holi"), [r"holiday\ one.mkv", "holiday-two.mkv"]);
+    assert_eq!(complete("starhop ls work --from=FROM w"), ["work.txt"]);
+    assert!(complete("starhop get --from FROM --no-cl").contains(&"--no-clobber".to_owned()));
+    for (script, asks) in
+        [("_starhop", "_call_program names starhop names"), ("starhop.fish", "starhop names (commandline")]
+    {
+        let text = std::fs::read_to_string(place.path("generated").join(script)).expect("a script");
+        assert!(text.contains(asks), "{script}");
+        assert!(script != "_starhop" || text.matches(":_starhop_names'").count() == 2);
+    }
+}
+
 #[test]
 fn a_relay_whose_second_upstream_is_dead_too_turns_to_the_third() {
     let place = Place::new();

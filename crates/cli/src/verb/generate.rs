@@ -22,9 +22,35 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         generate_to(shell, &mut program, "starhop", &args.directory)?;
     }
+    complete_names(&args.directory)?;
     program.build();
     write_page(&program, "starhop", &pages)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has the shells ask `starhop names` where a name of an object is written: the generator knows words of the program only.
+fn complete_names(directory: &Path) -> anyhow::Result<()> {
+    let change = |name: &str, change: &dyn Fn(String) -> String| {
+        let path = directory.join(name);
+        let script = std::fs::read_to_string(&path)?;
+        std::fs::write(&path, change(script))
+    };
+    change("starhop.bash", &|script| script + include_str!("names.bash"))?;
+    change("starhop.fish", &|script| script + include_str!("names.fish"))?;
+    change("_starhop", &|script| {
+        let mut verb = "";
+        let mut lines = String::new();
+        for line in script.lines() {
+            verb = if line.starts_with('(') { line } else { verb };
+            let is_name = (verb == "(get)" || verb == "(ls)") && line.starts_with("'*::");
+            // With one colon the options stay in `words`: the source is among them.
+            let asked = line.replacen("'*::", "'*:", 1).replace(":_default'", ":_starhop_names'");
+            lines += if is_name { &asked } else { line };
+            lines.push('\n');
+        }
+        lines.replacen("_starhop() {", &[include_str!("names.zsh"), "_starhop() {"].concat(), 1)
+    })?;
+    Ok(())
 }
 
 /// The page of a command, and those of its verbs: `starhop-key-new.1` and so on.

@@ -5,10 +5,12 @@ use super::mechanisms::Mechanisms;
 use super::print;
 use super::sealing::{SealArgs, warn_insecure};
 use crate::quantity;
+use clap::{Args as _, Command, FromArgMatches as _};
 use indicatif::HumanBytes;
 use starhop_net::content::ContentName;
-use starhop_net::fetch::{self, Job, Output};
-use starhop_net::{daemon, index};
+use starhop_net::daemon;
+use starhop_net::fetch::{self, FetchError, Job, Output};
+use starhop_net::index::{self, Offer};
 use starhop_proto::units::Rate;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -38,27 +40,48 @@ pub(crate) struct Args {
     mechanisms: Mechanisms,
 }
 
-/// Runs the verb.
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+impl Args {
+    /// The source that is asked.
+    #[cfg(test)]
+    pub(super) fn source(&self) -> SocketAddr {
+        self.from
+    }
+}
+
+/// The arguments of a command line that begins with `ls`.
+pub(super) fn parse(line: &[String]) -> Option<Args> {
+    let matches = Args::augment_args(Command::new("ls")).try_get_matches_from(line).ok()?;
+    Args::from_arg_matches(&matches).ok()
+}
+
+/// Everything that the source offers.
+pub(super) fn offers(args: &Args, timeout: Duration) -> anyhow::Result<Vec<Offer>> {
     let job = Job {
         name: ContentName::Path("the list of files".to_owned()),
         from: args.from,
         bypass: Vec::new(),
         output: Output::Discard,
-        timeout: args.timeout,
+        timeout,
         least_rate: Rate::from_bps(1000),
         config: args.mechanisms.config(|_| {})?,
         trace: None,
         security: args.seal.sources()?,
     };
+    Ok(daemon::runtime()?.block_on(fetch::list(&job))?)
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.seal.insecure {
         warn_insecure();
     }
-    let offers = match daemon::runtime()?.block_on(fetch::list(&job)) {
+    let offers = match offers(args, args.timeout) {
         Ok(offers) => offers,
         Err(error) => {
+            let code = error.downcast_ref::<FetchError>().map(FetchError::exit_code);
+            let Some(code) = code else { return Err(error) };
             eprintln!("starhop: {error}");
-            return Ok(ExitCode::from(error.exit_code()));
+            return Ok(ExitCode::from(code));
         }
     };
     let is_wanted = |name: &str| {

@@ -18,6 +18,7 @@ pub(crate) mod logging;
 pub(crate) mod ls;
 pub(crate) mod mechanisms;
 mod memory;
+pub(crate) mod names;
 pub(crate) mod orbit;
 pub(crate) mod relay;
 pub(crate) mod report;

@@ -17,6 +17,7 @@ use std::time::{Duration as Span, Instant};
 pub(crate) const TESTS: &[Test] = &[
     ("another_hub_takes_over_from_a_dead_one_and_gives_back", another_hub_takes_over),
     ("a_path_of_1280_bytes_is_noticed_and_carries_everything", a_narrow_path_is_noticed),
+    ("doctor_knows_a_live_gateways_table_from_anothers_rules", doctor_knows_a_live_gateways_table),
     ("a_hung_hub_is_passed_by_until_it_goes_on", a_hung_hub_is_passed_by),
     ("the_class_of_a_connection_is_kept_both_ways", the_class_of_a_connection_is_kept),
     ("a_reset_at_any_point_is_a_reset_over_both_ip_versions", a_reset_at_any_point_is_a_reset),
@@ -28,6 +29,36 @@ pub(crate) const TESTS: &[Test] = &[
     ("long_ten_thousand_connections_leave_nothing_behind", ten_thousand_connections_leave_nothing),
     ("long_a_reader_that_takes_nothing_for_a_minute_gets_everything_then", a_reader_pauses_for_a_minute),
 ];
+
+/// Before, beside and after the rule of another program that takes users' packets.
+fn doctor_knows_a_live_gateways_table() {
+    let world = World::new();
+    let port = world.status(SITE, "local.toml")["listen"].as_str().map_or(String::new(), |listen| {
+        listen.rsplit_once(':').map_or(String::new(), |(_, port)| port.to_owned())
+    });
+    let here = world.site.path("");
+    let doctor = || {
+        let line = format!(
+            "cd '{}'; mkdir -p run; ln -sf ../local.toml.sock run/gateway-{port}.1.sock; \
+             STARHOP_RUNTIME_DIR=run '{}' doctor --gateway local.toml",
+            here.display(),
+            env!("CARGO_BIN_EXE_starhop")
+        );
+        world.run(SITE, &line)
+    };
+    let alone = doctor();
+    assert!(alone.contains("firewall: ok: packets are diverted by `starhop_gateway"), "{alone}");
+    // Not every machine has the descriptors; the process that runs is asked, and not this shell.
+    assert!(alone.contains("gateway local.toml: ") && !alone.contains("it does not run"), "{alone}");
+    let taker = "nft add table inet theirs; nft add chain inet theirs in '{ type filter hook prerouting priority -160; }'; \
+                 nft add rule inet theirs in tcp dport 9000 drop";
+    world.run(SITE, taker);
+    let beside = doctor();
+    assert!(beside.contains("chain `inet theirs in` diverts, marks or drops packets"), "{beside}");
+    world.run(SITE, "nft delete table inet theirs");
+    let after = doctor();
+    assert!(after.contains("firewall: ok"), "{after}");
+}
 
 /// Connections that ended at a hub since somebody asked.
 fn ended_at(hub: &Running) -> usize {

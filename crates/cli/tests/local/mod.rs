@@ -74,19 +74,44 @@ impl Place {
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
-    /// Starts a long-lived verb with `--json` and waits until it says `event`.
-    pub(crate) fn start(&self, event: &str, arguments: &[&str]) -> Node {
-        let mut child = self.command(arguments).arg("--json").spawn().expect("it starts");
+    fn listened(mut command: Command) -> Node {
+        let mut child = command.spawn().expect("it starts");
         let (said, lines) = channel();
         listen(child.stdout.take().expect("its output"), said.clone());
         listen(child.stderr.take().expect("its complaints"), said);
-        let mut node = Node { child, lines, heard: Vec::new(), address: String::new() };
+        Node { child, lines, heard: Vec::new(), address: String::new() }
+    }
+
+    /// Starts a long-lived verb with `--json` and waits until it says `event`.
+    pub(crate) fn start(&self, event: &str, arguments: &[&str]) -> Node {
+        let mut command = self.command(arguments);
+        command.arg("--json");
+        let mut node = Self::listened(command);
         let ready = node.expect(|line| line["event"] == event || line["event"] == "ready");
         node.address = ready["listen"].as_str().unwrap_or_default().to_owned();
         if ready["event"] != event {
             node.expect(|line| line["event"] == event);
         }
         node
+    }
+
+    /// As [`Place::start`] with its own mounts, which `script` makes before it starts its arguments; says nothing about being
+    /// ready. `None` where that is not permitted.
+    pub(crate) fn start_in_a_namespace(&self, script: &str, arguments: &[&str]) -> Option<Node> {
+        let unshare = |more: &[&str]| {
+            let mut command = Command::new("unshare");
+            command
+                .args(if nix::unistd::geteuid().is_root() { &["-m"][..] } else { &["-rm"][..] })
+                .args(more);
+            command.current_dir(self.directory.path()).env("STARHOP_KEY", "site.key");
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+        };
+        if !unshare(&["true"]).status().is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let program = ["sh", "-c", script, env!("CARGO_BIN_EXE_starhop")];
+        Some(Self::listened(unshare(&[&program[..], arguments, &["--json"]].concat())))
     }
 
     /// Starts a server of the directory `served` and waits until its files are available.

@@ -15,7 +15,7 @@ mod window;
 use crate::config::Config;
 use crate::hop::parity::Restored;
 use crate::hop::{
-    Agenda, Control, Heard, Outbox, Received, Request as HopRequest, Requester, SizeQuestion, Uplinks,
+    Agenda, Control, Heard, Outbox, Received, Request as HopRequest, Requester, Subject, Uplinks,
     emit_interest,
 };
 use crate::name::{ByteRange, FlowId, RangeSet};
@@ -400,8 +400,10 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     }
 
     fn on_data(&mut self, now: Instant, peer: &Peer, header: DataHeader, payload: &[u8]) {
-        if SizeQuestion::read(header.flow).is_some() && !header.flags.no_such_name {
-            let is_asked = self.shared.uplinks.on_probe(now, peer, &header, payload.len());
+        if let Subject::PathSize(question) = Subject::of(header.flow)
+            && !header.flags.no_such_name
+        {
+            let is_asked = self.shared.uplinks.on_probe(now, peer, (&header, question), payload.len());
             self.bad_datagrams += u64::from(!is_asked);
             return;
         }
@@ -553,7 +555,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
 
     fn emit_request(&mut self, now: Instant, request: HopRequest, out: &mut Vec<u8>) -> Option<Transmit> {
         let Self { flows, shared, suite, .. } = self;
-        if SizeQuestion::read(request.flow).is_some() {
+        if matches!(request.subject, Subject::PathSize(_)) {
             return emit_interest(&mut shared.uplinks, suite, now, request, (0, Rate::UNLIMITED), out);
         }
         // Requests of a flow that is closed by now are dropped.

@@ -6,6 +6,7 @@ use super::parity::MOST_ENCODERS;
 use super::path_size::SizeQuestion;
 use super::responder::Responder;
 use super::scheduler::Turn;
+use super::subject::Subject;
 use super::subscriber::Subscriber;
 use super::transfer::{Ended, Ending, Transfer};
 use crate::config::Config;
@@ -47,6 +48,8 @@ pub struct Asking<'a> {
     pub peer: Peer,
     /// The Interest.
     pub interest: &'a Interest,
+    /// Its subject.
+    pub subject: Subject,
     /// Bytes of its datagram.
     pub len: usize,
     /// The token that the node wants from this address; `None` if it wants none.
@@ -57,9 +60,14 @@ pub struct Asking<'a> {
 
 impl<'a> Asking<'a> {
     /// An Interest of `peer` that `suite` opened, whose datagram had `len` bytes.
-    pub fn new<C: Suite>(suite: &mut C, peer: Peer, interest: &'a Interest, len: usize) -> Self {
+    pub fn new<C: Suite>(
+        suite: &mut C,
+        peer: Peer,
+        (interest, subject): (&'a Interest, Subject),
+        len: usize,
+    ) -> Self {
         let (wanted_token, needs_token) = (suite.token(peer.face.remote), suite.is_young());
-        Self { peer, interest, len, wanted_token, needs_token }
+        Self { peer, interest, subject, len, wanted_token, needs_token }
     }
 }
 

@@ -1,6 +1,6 @@
 use super::intake::Ask;
 use super::parity::Sum;
-use super::{About, Asked, Asking, Downlinks, Due, HELLO, SizeQuestion, Uplinks};
+use super::{About, Asked, Asking, Downlinks, Due, HELLO, SizeQuestion, Subject, Uplinks};
 use crate::config::{Config, Notices};
 use crate::name::{ByteRange, FlowId};
 use crate::node::Transmit;
@@ -21,6 +21,8 @@ pub struct Request {
     pub link: Slot,
     /// The flow.
     pub flow: FlowId,
+    /// The subject that the flow's id names.
+    pub subject: Subject,
     /// The requested ranges.
     pub ask: Ask,
     /// Number of relays that may pass it on.
@@ -31,7 +33,7 @@ impl Request {
     /// Control of a hop with no request.
     pub fn feedback(link: Slot, flow: FlowId) -> Self {
         let ask = Ask { ranges: Ranges::default(), repair: false };
-        Self { link, flow, ask, hop_limit: Interest::DEFAULT_HOP_LIMIT }
+        Self { link, flow, subject: Subject::Flow, ask, hop_limit: Interest::DEFAULT_HOP_LIMIT }
     }
 }
 
@@ -148,26 +150,26 @@ impl Outbox {
         link
     }
 
-    /// Answers a request that is for the neighbour itself, about this node or the length of its packets. False if `flow`
-    /// is any other.
+    /// Answers a request that is for the neighbour itself, about this node or the length of its packets. False if its
+    /// subject is a flow.
     pub fn answer_about_hop(
         &mut self,
         downlinks: &mut Downlinks,
         link: Slot,
-        flow: FlowId,
+        subject: Subject,
         about: About,
     ) -> bool {
-        if let Some(question) = SizeQuestion::read(flow) {
-            downlinks.on_size_question(link, question);
-            if question.probe <= SizeQuestion::MOST {
-                self.push(Control::Probe { link, question });
+        match subject {
+            Subject::Flow => return false,
+            Subject::Neighbour => self.push(Control::Hello { link, about }),
+            Subject::PathSize(question) => {
+                downlinks.on_size_question(link, question);
+                if question.probe <= SizeQuestion::MOST {
+                    self.push(Control::Probe { link, question });
+                }
             }
-            return true;
         }
-        if flow == HELLO {
-            self.push(Control::Hello { link, about });
-        }
-        flow == HELLO
+        true
     }
 
     /// Answers a repair: its bytes are on their way, or wait for their turn.
@@ -195,23 +197,27 @@ impl Outbox {
         self.push(Control::Refusal { peer: asking.peer, flow, sent, news: News::Token(token) });
     }
 
-    /// Asks a hop.
+    /// Asks a hop for bytes of a flow.
     pub fn ask(&mut self, link: Slot, flow: FlowId, ask: Ask, hop_limit: u8) {
-        self.push(Control::Interest(Request { link, flow, ask, hop_limit }));
+        self.push(Control::Interest(Request { link, flow, subject: Subject::Flow, ask, hop_limit }));
+    }
+
+    /// Asks a neighbour about itself: the answer, `len` bytes, is nobody else's.
+    fn ask_neighbour(&mut self, link: Slot, (flow, subject): (FlowId, Subject), len: u64) {
+        let mut ask = Ask { ranges: Ranges::default(), repair: true };
+        ask.ranges.push(ByteRange::at(0, len));
+        self.push(Control::Interest(Request { link, flow, subject, ask, hop_limit: 1 }));
     }
 
     /// Asks a neighbour for its identity.
     pub fn greet(&mut self, link: Slot) {
-        let mut ask = Ask { ranges: Ranges::default(), repair: true };
-        ask.ranges.push(ByteRange::at(0, About::MAX_LEN));
-        self.ask(link, HELLO, ask, 1);
+        self.ask_neighbour(link, (HELLO, Subject::Neighbour), About::MAX_LEN);
     }
 
     /// Asks a neighbour for a packet of some length.
     pub fn probe(&mut self, link: Slot, question: SizeQuestion) {
-        let mut ask = Ask { ranges: Ranges::default(), repair: true };
-        ask.ranges.push(ByteRange::at(0, question.answer_len() as u64));
-        self.ask(link, question.flow(), ask, 1);
+        let subject = Subject::PathSize(question);
+        self.ask_neighbour(link, (question.flow(), subject), question.answer_len() as u64);
     }
 
     /// Asks a hop again for lost bytes, in as few Interests as the bytes per Interest allow.
@@ -285,7 +291,7 @@ pub fn emit_interest<C: Suite>(
         hop_limit: request.hop_limit,
         turn,
         flow_rate,
-        ..requester.stamp(now, request.flow)
+        ..requester.stamp(now, request.flow, request.subject)
     };
     let to = Addressee::Asked(requester.face);
     uplinks.plan_probe(request.link);

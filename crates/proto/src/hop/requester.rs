@@ -6,6 +6,7 @@ use super::parity::{HopCode, Restored};
 use super::path_size::{PathSize, SizeQuestion};
 use super::rate::{Delivery, RateController, controller};
 use super::rtt::{HopRtt, StampClock};
+use super::subject::Subject;
 use super::survey::{Carried, Upstream};
 use super::uplinks::Whole;
 use super::waits::Waits;
@@ -447,8 +448,8 @@ impl Requester {
     }
 
     /// The control part of an Interest that leaves now; the caller adds the ranges.
-    pub fn stamp(&mut self, now: Instant, flow: FlowId) -> Interest {
-        let is_question = SizeQuestion::read(flow).is_some();
+    pub fn stamp(&mut self, now: Instant, flow: FlowId, subject: Subject) -> Interest {
+        let is_question = matches!(subject, Subject::PathSize(_));
         self.counter = self.counter.wrapping_add(1);
         self.size.iter_mut().filter(|_| !is_question).for_each(|size| size.on_asked(now));
         self.unreported = 0;
@@ -501,7 +502,7 @@ mod tests {
         let (mut requester, flow) = (requester(), FlowId([1; 16]));
         // A near node answers, and from 1 s on a far one.
         for (asked, boot, rtt) in [(10, 1, 20), (1000, 2, 80)] {
-            let interest = requester.stamp(at(asked), flow);
+            let interest = requester.stamp(at(asked), flow, Subject::Flow);
             let echo = Echo::new(at(asked + rtt / 2), interest.sent).at(at(asked + rtt / 2));
             let now = at(asked + rtt);
             let answered = requester.answered(now, echo);
@@ -514,7 +515,7 @@ mod tests {
     #[test]
     fn the_longer_time_of_full_packets_on_the_wire_is_no_queue() {
         let (mut requester, flow) = (requester(), FlowId([1; 16]));
-        let interest = requester.stamp(at(0), flow);
+        let interest = requester.stamp(at(0), flow, Subject::Flow);
         // Two signs of life of 90 bytes, then two full packets, which take 5 ms longer on a link of 2.2 Mbit/s.
         for (millis, bytes, rtt) in [(250, 90, 40), (500, 90, 40), (750, 1400, 45), (1000, 1400, 45)] {
             let echo = Echo::new(at(20), interest.sent).at(at(millis - 20));
@@ -528,8 +529,8 @@ mod tests {
     #[test]
     fn a_token_stands_in_every_interest_from_then_on() {
         let (mut requester, flow) = (requester(), FlowId([1; 16]));
-        assert_eq!(requester.stamp(at(1), flow).token, None);
+        assert_eq!(requester.stamp(at(1), flow, Subject::Flow).token, None);
         assert!(requester.prove(77) && !requester.prove(77));
-        assert_eq!(requester.stamp(at(2), flow).token, Some(77));
+        assert_eq!(requester.stamp(at(2), flow, Subject::Flow).token, Some(77));
     }
 }

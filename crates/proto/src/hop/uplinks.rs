@@ -356,10 +356,16 @@ impl Uplinks {
     }
 
     /// The answer of `peer` to a question about the length of packets came. False if there was no question.
-    pub fn on_probe(&mut self, now: Instant, peer: &Peer, header: &DataHeader, len: usize) -> bool {
+    pub fn on_probe(
+        &mut self,
+        now: Instant,
+        peer: &Peer,
+        (header, question): (&DataHeader, SizeQuestion),
+        len: usize,
+    ) -> bool {
         let Some(link) = self.find(peer.face, header.flow) else { return false };
         let Some(requester) = self.links.get_mut(link) else { return false };
-        let question = SizeQuestion::read(header.flow).filter(|question| question.answer_len() == len);
+        let question = Some(question).filter(|question| question.answer_len() == len);
         let question = question.filter(|_| requester.answered(now, header.echo).is_some());
         question.iter().for_each(|question| requester.on_probe(now, *question));
         self.plan_probe(link);

@@ -3,8 +3,8 @@
 use crate::config::Config;
 use crate::hop::scheduler::{Chunk, Turn};
 use crate::hop::{
-    About, Asking, Control, Denied, Downlinks, Downstream, Due, Ending, FlowView, Outbox, Served, Subscriber,
-    Transfer, emit_answer, emit_parity, finish,
+    About, Asking, Control, Denied, Downlinks, Downstream, Due, Ending, FlowView, Outbox, Served, Subject,
+    Subscriber, Transfer, emit_answer, emit_parity, finish,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -211,7 +211,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
     pub fn handle_packet(&mut self, now: Instant, peer: Peer, packet: &Packet<'_>, len: usize) {
         match packet {
             Packet::Interest(interest) => {
-                let asking = Asking::new(&mut self.suite, peer, interest, len);
+                let subject = Subject::of(interest.flow);
+                let asking = Asking::new(&mut self.suite, peer, (interest, subject), len);
                 self.on_interest(now, &asking);
             }
             // The others are for nodes that ask.
@@ -233,7 +234,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
             self.on_feedback(now, link, interest);
             return;
         }
-        if self.outbox.answer_about_hop(&mut self.downlinks, link, interest.flow, self.about) {
+        if self.outbox.answer_about_hop(&mut self.downlinks, link, asking.subject, self.about) {
             self.next_sweep.get_or_insert(now + self.config.flow_idle);
             return;
         }

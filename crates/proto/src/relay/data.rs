@@ -4,7 +4,7 @@ use super::{Flow, Relay, Scratch};
 use crate::config::Notices;
 use crate::hop::parity::Restored;
 use crate::hop::scheduler::Chunk;
-use crate::hop::{Control, Due, Ending, Fetch, Found, HELLO, Heard, Received, finish};
+use crate::hop::{Control, Due, Ending, Fetch, Found, Heard, Received, finish};
 use crate::name::ByteRange;
 use crate::node::Transmit;
 use crate::peer::{Addressee, Face, Peer};
@@ -15,11 +15,6 @@ use alloc::vec::Vec;
 
 impl<C: Suite> Relay<C> {
     pub(super) fn on_data(&mut self, now: Instant, peer: &Peer, header: DataHeader, payload: &[u8]) {
-        if header.flow == HELLO {
-            let is_asked = self.uplinks.on_hello(now, peer, &header, &self.about, payload);
-            self.stats.unasked += u64::from(!is_asked);
-            return;
-        }
         self.stats.data_in += 1;
         let Some(flow_slot) = self.flows.find(&header.flow) else {
             self.stats.unasked += 1;

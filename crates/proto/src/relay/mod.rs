@@ -16,8 +16,8 @@ use crate::cache::Cache;
 use crate::config::Config;
 use crate::hop::scheduler::Turn;
 use crate::hop::{
-    About, Agenda, Asking, Control, Downlinks, Due, HELLO, Outbox, Request, SizeQuestion, Transfer, Uplinks,
-    emit_answer, emit_interest, emit_parity,
+    About, Agenda, Asking, Control, Downlinks, Due, Outbox, Request, Subject, Transfer, Uplinks, emit_answer,
+    emit_interest, emit_parity,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -231,26 +231,32 @@ impl<C: Suite> Relay<C> {
         self.run(now);
         let Face { remote, local } = peer.face;
         match Packet::parse(packet) {
-            Ok(Packet::Interest(interest)) if interest.flow == HELLO && self.names.are_by_server() => {
-                // The client asks for its server's identity, not for that of the relays between them.
-                return Taken::No;
-            }
             Ok(Packet::Interest(mut interest)) => {
-                // The length of a hop's packets is the hop's, whichever server they are of.
-                if SizeQuestion::read(interest.flow).is_none() {
-                    interest.flow = self.names.translate(interest.flow, local);
+                let subject = Subject::of(interest.flow);
+                match subject {
+                    // The client asks for its server's identity, not for that of the relays between them.
+                    Subject::Neighbour if self.names.are_by_server() => return Taken::No,
+                    // The length of a hop's packets is the hop's, whichever server they are of.
+                    Subject::Neighbour | Subject::PathSize(_) => {}
+                    Subject::Flow => interest.flow = self.names.translate(interest.flow, local),
                 }
-                let asking = Asking::new(&mut self.suite, peer, &interest, len);
+                let asking = Asking::new(&mut self.suite, peer, (&interest, subject), len);
                 return self.on_interest(now, &asking);
             }
-            Ok(Packet::Data(header, payload)) if SizeQuestion::read(header.flow).is_some() => {
-                let is_asked = self.uplinks.on_probe(now, &peer, &header, payload.len());
-                self.stats.unasked += u64::from(!is_asked);
-            }
-            Ok(Packet::Data(mut header, payload)) => {
-                header.flow = self.names.translate(header.flow, remote);
-                self.on_data(now, &peer, header, payload);
-            }
+            Ok(Packet::Data(mut header, payload)) => match Subject::of(header.flow) {
+                Subject::PathSize(question) => {
+                    let is_asked = self.uplinks.on_probe(now, &peer, (&header, question), payload.len());
+                    self.stats.unasked += u64::from(!is_asked);
+                }
+                Subject::Neighbour if !self.names.are_by_server() => {
+                    let is_asked = self.uplinks.on_hello(now, &peer, &header, &self.about, payload);
+                    self.stats.unasked += u64::from(!is_asked);
+                }
+                Subject::Neighbour | Subject::Flow => {
+                    header.flow = self.names.translate(header.flow, remote);
+                    self.on_data(now, &peer, header, payload);
+                }
+            },
             Ok(Packet::Notice(mut notice)) => {
                 notice.flow = self.names.translate(notice.flow, remote);
                 self.on_notice(now, &peer, notice);
@@ -288,7 +294,7 @@ impl<C: Suite> Relay<C> {
             }
         };
         self.mind_room(now, request.link);
-        if SizeQuestion::read(request.flow).is_some() {
+        if matches!(request.subject, Subject::PathSize(_)) {
             let of_flow = (0, Rate::UNLIMITED);
             return emit_interest(&mut self.uplinks, &mut self.suite, now, request, of_flow, out);
         }

@@ -2,14 +2,14 @@
 //! refusal for want of room.
 
 use super::Relay;
-use crate::hop::{HELLO, Received};
+use crate::hop::{HELLO, Received, Subject};
 use crate::peer::Peer;
 use crate::time::Instant;
 use crate::wire::{News, Notice, Suite};
 
 impl<C: Suite> Relay<C> {
     pub(super) fn on_notice(&mut self, now: Instant, peer: &Peer, notice: Notice) {
-        if let (HELLO, News::Token(token)) = (notice.flow, notice.news) {
+        if let (Subject::Neighbour, News::Token(token)) = (Subject::of(notice.flow), notice.news) {
             let link = self.uplinks.find(peer.face, HELLO);
             return link.into_iter().for_each(|link| self.prove(link, HELLO, token));
         }

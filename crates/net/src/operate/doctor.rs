@@ -288,7 +288,7 @@ async fn ask(peer: SocketAddr, security: &Sources, patient: &Patient) -> Result<
 mod tests {
     use super::super::{Peer, transfers::Record};
     use super::*;
-    use starhop_proto::hop::{Carried, Upstream};
+    use starhop_proto::hop::Upstream;
     use starhop_proto::units::Rate;
 
     #[test]
@@ -313,17 +313,7 @@ mod tests {
         let listen = "127.0.0.1:4433".parse().unwrap();
         let mut status = Status::new("relay", listen, &suite, crate::DriverStats::default(), &record);
         assert_eq!(policers("relay-4433", &status), None);
-        let mut hop = Upstream {
-            addr: "192.0.2.1:4433".parse().unwrap(),
-            rtt: None,
-            rate: Rate::ZERO,
-            carried: Carried::default(),
-            last_heard: None,
-            last_asked: None,
-            payload: None,
-            greeting: None,
-            policed: None,
-        };
+        let mut hop = Upstream::unheard("192.0.2.1:4433".parse().unwrap());
         let mut finding = |policed| {
             hop.policed = policed;
             status.peers = vec![Peer::upstream(clock::now(), &hop, &suite)];

@@ -179,15 +179,9 @@ mod tests {
 
     fn hop(port: u16, asked: u64, heard: Option<u64>) -> Upstream {
         Upstream {
-            payload: None,
-            addr: address(port),
-            rtt: None,
-            rate: Rate::ZERO,
-            carried: Carried::default(),
             last_heard: heard.map(at),
             last_asked: Some(at(asked)),
-            greeting: None,
-            policed: None,
+            ..Upstream::unheard(address(port))
         }
     }
 

@@ -34,21 +34,11 @@ impl Policing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starhop_proto::hop::Carried;
 
     #[test]
     fn a_policer_is_told_of_once_and_again_when_it_comes_back() {
-        let hop = |policed| Upstream {
-            addr: SocketAddr::from(([10, 0, 0, 1], 4433)),
-            rtt: None,
-            rate: Rate::ZERO,
-            carried: Carried::default(),
-            last_heard: None,
-            last_asked: None,
-            payload: None,
-            greeting: None,
-            policed,
-        };
+        let hop =
+            |policed| Upstream { policed, ..Upstream::unheard(SocketAddr::from(([10, 0, 0, 1], 4433))) };
         let mut policing = Policing::default();
         let rate = Some(Rate::from_mbps(12));
         let told =

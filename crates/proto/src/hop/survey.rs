@@ -48,6 +48,23 @@ pub struct Upstream {
     pub policed: Option<Rate>,
 }
 
+impl Upstream {
+    /// A hop of which nothing is known but its neighbour.
+    pub fn unheard(addr: SocketAddr) -> Self {
+        Self {
+            addr,
+            rtt: None,
+            rate: Rate::ZERO,
+            carried: Carried::default(),
+            last_heard: None,
+            last_asked: None,
+            payload: None,
+            greeting: None,
+            policed: None,
+        }
+    }
+}
+
 /// A hop towards a neighbour that asks, as its sending side sees it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Downstream {

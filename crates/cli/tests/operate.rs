@@ -505,9 +505,9 @@ fn a_relay_is_ready_when_its_upstream_was_reached_or_says_that_it_was_not_yet() 
     early.expect(|line| line["message"] == "the upstream answers again");
 }
 
-/// The hosts file of a mount namespace stands for a name server that comes later, and then tells another address.
+/// The hosts file of a mount namespace stands for a name server that comes later.
 #[test]
-fn a_name_that_cannot_be_found_at_the_start_is_asked_for_again_and_followed() {
+fn a_name_that_cannot_be_found_at_the_start_is_asked_for_again() {
     let place = Place::new();
     place.offer("file", 100_000);
     let server = place.serve(&[]);

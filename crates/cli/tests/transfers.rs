@@ -417,24 +417,30 @@ fn a_path_that_drops_long_packets_is_found_and_told_of() {
     assert_eq!(said.matches("the path drops longer packets").count(), 1, "{said}");
 }
 
-/// A policer lets 12 Mbit/s pass and drops the rest; 2 % of loss on a link of 100 Mbit/s is none.
+/// A policer lets 12 Mbit/s pass and drops the rest. Loss of 2 % is none, nor is loss of 30 % at a rate that is limited here.
 fn a_policer_on_the_way_is_named_and_loss_is_not() {
-    for is_policed in [true, false] {
-        let site = Site::new(&[if is_policed { Hop { loss: 0.0, ..LOSSY } } else { LOSSY }; 2]);
-        let police = "nft add table inet t; nft add chain inet t in '{ type filter hook prerouting priority -400; }'; \
-                      nft add rule inet t in udp sport 4433 limit rate over 1500 kbytes/second burst 15 kbytes drop";
+    const POLICE: &str = "limit rate over 1500 kbytes/second burst 15 kbytes";
+    const LOSE: &str = "numgen random mod 100 < 30";
+    for (drops, limit) in [(Some(POLICE), "1Gbit"), (None, "1Gbit"), (Some(LOSE), "20Mbit")] {
+        let is_policed = drops == Some(POLICE);
+        let site = Site::new(&[if drops.is_some() { Hop { loss: 0.0, ..LOSSY } } else { LOSSY }; 2]);
+        let rule = format!(
+            "nft add table inet t; nft add chain inet t in '{{ type filter hook prerouting priority -400; }}'; \
+             nft add rule inet t in 'udp sport 4433 {} drop'",
+            drops.unwrap_or_default()
+        );
         let mut command = std::process::Command::new("sh");
-        command.args(["-c", if is_policed { police } else { "true" }]);
+        command.args(["-c", drops.map_or("true", |_| &rule)]);
         assert!(site.chain.hosts[1].run(move || command.status()).expect("a thread").expect("sh").success());
         let bytes = site.offer("file", 12_000_000);
         let _server = site.serve();
-        let relay = site.relay_with(1, &["--status-socket", "./relay-4433.1.sock"]);
+        let relay = site.relay_with(1, &["--status-socket", "./relay-4433.1.sock", "--limit-rate", limit]);
         let (code, result) = site.get("file", 1, &["--timeout", "10s"]);
         assert!(code == 0 && site.received() == Some(bytes), "{result}");
         let upstream =
             peers_of(&site, "./relay-4433.1.sock").into_iter().find(|peer| peer["side"] == "upstream");
         let upstream = upstream.expect("an upstream");
-        println!("     {is_policed}: {} Mbit/s, {} of loss", upstream["policed_mbps"], upstream["loss"]);
+        println!("     {drops:?}: {} Mbit/s, {} of loss", upstream["policed_mbps"], upstream["loss"]);
         let mut doctor = site.plain_command("doctor");
         doctor.env("STARHOP_RUNTIME_DIR", site.path(""));
         let found = site.chain.hosts[1].spawn(doctor).expect("a process").output().expect("its end").stdout;

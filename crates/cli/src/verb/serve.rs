@@ -267,7 +267,7 @@ struct Hashing {
 
 impl Hashing {
     fn new(args: &Args) -> Self {
-        let bar = ProgressBar::new(0);
+        let bar = ProgressBar::no_length();
         let template = "hashing {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
         bar.set_style(
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),

@@ -5,35 +5,59 @@ use crate::time::{Duration, Instant};
 /// Alarms that make a verdict, and the time that they count.
 const ALARMS: usize = 5;
 const MEMORY: Duration = Duration::from_secs(600);
-/// A policer lets the same rate through each time: at most this ratio lies between the greatest and the least.
+/// A policer lets the same rate through each time: at most this ratio lies between the greatest and the least that came.
 const SPREAD: f64 = 1.15;
+/// A link that loses a share of all packets does so as well where the same rate is sent each time. So either the rates that were
+/// sent differ by this factor …
+const TRIED: f64 = 1.5;
+/// … or a block of no more than this multiple of the rate has passed without loss in between.
+const NEAR: f64 = 1.1;
 /// A faster block without loss refutes it, at this multiple of the rate: a policer's bucket lets a burst pass.
 const FASTER: f64 = 1.35;
 
 /// Tells a policer from a lossy link by the rates that come through when many packets are lost.
 #[derive(Debug, Default)]
 pub(super) struct Policer {
-    /// Time of each of the last alarms, and the rate that came through, bit/s.
-    alarms: [(Instant, f64); ALARMS],
+    alarms: [Alarm; ALARMS],
     count: usize,
     last: Instant,
+    /// Time at which a block of about the rate that came at the last alarm passed without loss.
+    calm_at: Instant,
     verdict: Option<f64>,
 }
 
+/// Many packets were lost while no queue stood. Rates in bit/s.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Alarm {
+    pub(super) at: Instant,
+    /// Rates at which packets were sent, and came through.
+    pub(super) sent: f64,
+    pub(super) came: f64,
+}
+
 impl Policer {
-    /// Many packets were lost while no queue stood, and `bps` came through.
-    pub(super) fn on_alarm(&mut self, now: Instant, bps: f64) {
-        self.alarms[self.count % ALARMS] = (now, bps);
-        (self.count, self.last) = (self.count + 1, now);
-        let rates = || self.alarms.iter().filter(|(at, _)| now.since(*at) < MEMORY).map(|(_, bps)| *bps);
-        let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
-        if self.count >= ALARMS && rates().count() == ALARMS && most <= SPREAD * least {
-            self.verdict = Some(rates().sum::<f64>() / ALARMS as f64);
+    /// Many packets were lost while no queue stood.
+    pub(super) fn on_alarm(&mut self, alarm: Alarm) {
+        self.alarms[self.count % ALARMS] = alarm;
+        (self.count, self.last) = (self.count + 1, alarm.at);
+        let ratio = |rate: fn(&Alarm) -> f64| {
+            let rates = || self.alarms.iter().map(rate);
+            rates().fold(0.0, f64::max) / rates().fold(f64::INFINITY, f64::min)
+        };
+        let are_recent = self.alarms.iter().all(|past| alarm.at.since(past.at) < MEMORY);
+        let is_calm_below = self.alarms.iter().any(|past| past.at < self.calm_at);
+        let is_for_the_rate = is_calm_below || ratio(|alarm| alarm.sent) >= TRIED;
+        if self.count >= ALARMS && are_recent && ratio(|alarm| alarm.came) <= SPREAD && is_for_the_rate {
+            self.verdict = Some(self.alarms.iter().map(|alarm| alarm.came).sum::<f64>() / ALARMS as f64);
         }
     }
 
     /// Nothing was lost at `bps`.
     pub(super) fn on_passed(&mut self, now: Instant, bps: f64) {
+        let last = self.count.checked_sub(1).map(|last| self.alarms[last % ALARMS]);
+        if last.is_some_and(|alarm| bps <= NEAR * alarm.came) {
+            self.calm_at = now;
+        }
         let is_refuted = self.verdict.is_some_and(|rate| bps > FASTER * rate);
         if is_refuted || now.since(self.last) > MEMORY {
             *self = Self::default();
@@ -50,10 +74,15 @@ impl Policer {
 mod tests {
     use super::*;
 
+    fn alarm(second: u64, sent: f64, came: f64) -> Alarm {
+        Alarm { at: Instant::ZERO + Duration::from_secs(second), sent, came }
+    }
+
+    /// After alarms at which these rates came through; each time more was sent.
     fn after(alarms: &[f64]) -> Policer {
         let mut policer = Policer::default();
-        for (second, bps) in (1..).zip(alarms) {
-            policer.on_alarm(Instant::ZERO + Duration::from_secs(second), *bps);
+        for (second, came) in (1..).zip(alarms) {
+            policer.on_alarm(alarm(second, came * (1.0 + 0.2 * second as f64), *came));
         }
         policer
     }
@@ -70,6 +99,25 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_loses_a_share_of_what_is_sent_is_none() {
+        let mut policer = Policer::default();
+        (1..100).for_each(|second| policer.on_alarm(alarm(second, 20e6, 14e6)));
+        assert_eq!(policer.rate(), None);
+    }
+
+    #[test]
+    fn the_same_rate_is_a_policer_if_nothing_is_lost_below_it() {
+        for (passed, verdict) in [(20e6, None), (14e6, Some(14e6))] {
+            let mut policer = Policer::default();
+            for second in 1..10 {
+                policer.on_alarm(alarm(2 * second, 18e6, 14e6));
+                policer.on_passed(Instant::ZERO + Duration::from_secs(2 * second + 1), passed);
+            }
+            assert_eq!(policer.rate(), verdict);
+        }
+    }
+
+    #[test]
     fn a_faster_block_without_loss_refutes_it() {
         let (mut policer, now) = (after(&[20e6; 5]), Instant::ZERO + Duration::from_secs(6));
         policer.on_passed(now, 26e6);
@@ -81,7 +129,7 @@ mod tests {
     #[test]
     fn old_alarms_do_not_count() {
         let mut policer = after(&[20e6; 4]);
-        policer.on_alarm(Instant::ZERO + Duration::from_secs(700), 20e6);
+        policer.on_alarm(alarm(700, 30e6, 20e6));
         assert_eq!(policer.rate(), None);
         let mut policer = after(&[20e6; 5]);
         policer.on_passed(Instant::ZERO + Duration::from_secs(700), 19e6);

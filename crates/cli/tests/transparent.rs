@@ -282,7 +282,7 @@ fn a_watchdog_that_is_killed_is_named() {
     assert!(said.contains("the watchdog of this relay ended") && said.contains("SIGKILL"), "{said}");
 }
 
-/// Whether a process has `bytes` in memory that it can write to.
+/// A process has `bytes` in memory that it can write to.
 fn holds(pid: u32, bytes: &[u8]) -> bool {
     use std::os::unix::fs::FileExt;
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");

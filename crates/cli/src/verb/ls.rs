@@ -27,7 +27,7 @@ pub(crate) struct Args {
     patterns: Vec<String>,
     /// The server, or the relay next to this host
     #[arg(long, value_parser = address, value_name = "ADDR")]
-    from: SocketAddr,
+    pub(super) from: SocketAddr,
     /// Longest silence of the source
     #[arg(long, default_value = "30s", value_parser = quantity::time, value_name = "TIME")]
     timeout: Duration,
@@ -38,14 +38,6 @@ pub(crate) struct Args {
     seal: SealArgs,
     #[command(flatten)]
     mechanisms: Mechanisms,
-}
-
-impl Args {
-    /// The source that is asked.
-    #[cfg(test)]
-    pub(super) fn source(&self) -> SocketAddr {
-        self.from
-    }
 }
 
 /// The arguments of a command line that begins with `ls`.

@@ -66,7 +66,7 @@ mod tests {
     fn reading(line: &str) -> Option<(String, String)> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let (args, begun) = asked(&Cli::command(), &words)?;
-        Some((args.source().to_string(), begun.to_owned()))
+        Some((args.from.to_string(), begun.to_owned()))
     }
 
     #[test]

@@ -87,11 +87,12 @@ pub async fn examine(patient: &Patient) -> Vec<Finding> {
     }
     findings.push(descriptors());
     findings.push(controls());
-    findings.extend(ward::examine(&patient.gateways));
-    for node in nodes() {
+    let nodes = nodes();
+    findings.extend(ward::examine(&patient.gateways, &nodes));
+    for node in &nodes {
         let status = ask_node(&node.path, "status").ok();
         let status = status.and_then(|answer| serde_json::from_value::<Status>(answer).ok());
-        findings.extend(status.and_then(|status| policers(&node.name, &status)));
+        findings.extend(status.into_iter().flat_map(|status| policers(&node.name, &status)));
     }
     for &peer in &patient.peers {
         findings.push(path(peer, &patient.config));
@@ -187,27 +188,33 @@ fn controls() -> Finding {
     Finding::warning(CHECK, found, cure)
 }
 
-/// Whether something on the way to a running node drops what is above a rate; `None` for a node that asks nobody.
-fn policers(name: &str, status: &Status) -> Option<Finding> {
+/// Looks for something on the way to a running node that drops what is above a rate. Says nothing of a node that asks nobody.
+fn policers(name: &str, status: &Status) -> Vec<Finding> {
     let check = format!("policing towards {name}");
     let upstreams = || status.peers.iter().filter(|peer| peer.side == Side::Upstream);
-    upstreams().next()?;
-    let policed = upstreams().find_map(|peer| peer.policed_mbps.map(|mbps| (peer, mbps)));
-    let Some((peer, mbps)) = policed else {
-        let packets: u64 = upstreams().map(|peer| peer.packets).sum();
-        return Some(Finding::ok(&check, format!("none seen in {packets} packets from upstream")));
-    };
-    Some(Finding::warning(
-        &check,
-        format!(
+    let policed = upstreams().filter_map(|peer| {
+        let mbps = peer.policed_mbps?;
+        let found = format!(
             "something on the way from {} drops what is above {mbps:.1} Mbit/s and queues nothing",
             peer.address
-        ),
-        format!(
-            "start {name} with --limit-rate {:.0}kbit, or limit_rate in its file: what is dropped is sent twice; or buy more rate",
-            950.0 * mbps
-        ),
-    ))
+        );
+        let (kbit, bits) = (950.0 * mbps, 950_000.0 * mbps);
+        let limit = match status.role.as_str() {
+            "gateway" => format!("set link_rate_in_bits = {bits:.0} in the file of {name}"),
+            _ => format!("start {name} with --limit-rate {kbit:.0}kbit, or limit_rate in its file"),
+        };
+        Some(Finding::warning(
+            &check,
+            found,
+            format!("{limit}: what is dropped is sent twice; or buy more rate"),
+        ))
+    });
+    let mut findings: Vec<Finding> = policed.collect();
+    if findings.is_empty() && upstreams().next().is_some() {
+        let packets: u64 = upstreams().map(|peer| peer.packets).sum();
+        findings.push(Finding::ok(&check, format!("none seen in {packets} packets from upstream")));
+    }
+    findings
 }
 
 /// Whether there is a route to a peer that takes whole packets.
@@ -312,16 +319,19 @@ mod tests {
         let record = Record::default();
         let listen = "127.0.0.1:4433".parse().unwrap();
         let mut status = Status::new("relay", listen, &suite, crate::DriverStats::default(), &record);
-        assert_eq!(policers("relay-4433", &status), None);
+        assert_eq!(policers("relay-4433", &status), []);
         let mut hop = Upstream::unheard("192.0.2.1:4433".parse().unwrap());
         let mut finding = |policed| {
             hop.policed = policed;
             status.peers = vec![Peer::upstream(clock::now(), &hop, &suite)];
-            policers("relay-4433", &status).unwrap()
+            policers("relay-4433", &status).remove(0)
         };
         assert_eq!(finding(None).verdict, Verdict::Ok);
         let cure = finding(Some(Rate::from_mbps(12))).cure;
         assert!(cure.is_some_and(|cure| cure.contains("--limit-rate 11400kbit")));
+        status.role = "gateway".to_owned();
+        let cure = policers("gateway-4433", &status).remove(0).cure;
+        assert!(cure.is_some_and(|cure| cure.contains("link_rate_in_bits = 11400000")));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! are configured on this host.
 
 use super::doctor::Finding;
-use super::socket::{Address, ask, nodes};
+use super::socket::{Address, ask};
 use crate::gateway::{GatewayConfig, shortage};
 use crate::transparent::firewall::gateway_table;
 use nix::sys::resource::{Resource, getrlimit};
@@ -21,9 +21,8 @@ struct Gateway {
     is_running: bool,
 }
 
-/// Looks at rules, and at the gateways of these configurations.
-pub(super) fn examine(configurations: &[PathBuf]) -> Vec<Finding> {
-    let nodes = nodes();
+/// Looks at rules, and at the gateways of these configurations; `nodes` run on this host.
+pub(super) fn examine(configurations: &[PathBuf], nodes: &[Address]) -> Vec<Finding> {
     let (mut findings, mut gateways) = (Vec::new(), Vec::new());
     for path in configurations {
         let check = format!("gateway {}", path.display());
@@ -41,7 +40,7 @@ pub(super) fn examine(configurations: &[PathBuf]) -> Vec<Finding> {
         findings.push(room(&check, &config, node));
     }
     match ruleset() {
-        Some(ruleset) => findings.extend(rules(&ruleset, &nodes, &gateways)),
+        Some(ruleset) => findings.extend(rules(&ruleset, nodes, &gateways)),
         None => findings.push(Finding::warning(
             FIREWALL,
             "rules cannot be seen: no `nft` here, or no permission",

@@ -270,7 +270,7 @@ impl Requester {
         if self.is_reordered(now) { accounted } else { arrival.advance }
     }
 
-    /// Whether packets of the hop have overtaken each other lately.
+    /// Packets of the hop have overtaken each other lately.
     fn is_reordered(&self, now: Instant) -> bool {
         self.lateness.as_ref().is_some_and(|lateness| !lateness.expected(now).is_zero())
     }

@@ -408,19 +408,20 @@ impl Starhop {
 
     /// A block of packets has ended, of which the share `loss` was lost.
     fn watch_policer(&mut self, delivery: &Delivery, loss: f64, rtt: &HopRtt) {
-        let from = core::mem::replace(&mut self.block_from, delivery.now);
-        let (bits, at) = (core::mem::take(&mut self.block_bytes) as f64 * 8.0, delivery.now);
-        let span = delivery.now.since(from).as_secs_f64();
+        let at = delivery.now;
+        let from = core::mem::replace(&mut self.block_from, at);
+        let bits = core::mem::take(&mut self.block_bytes) as f64 * 8.0;
+        let span = at.since(from).as_secs_f64();
         if from == Instant::ZERO || span == 0.0 {
             return;
         }
         let queue = delivery.hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
         let has_queue = queue > NO_QUEUE * self.base.target(self.usual_target(self.rate));
+        let came = bits / span;
         if loss > LOSS_ALARM && !has_queue {
-            let came = bits / span;
             self.policer.on_alarm(Alarm { at, sent: came / (1.0 - loss), came });
         } else if loss <= LOSS_PASSED {
-            self.policer.on_passed(at, bits / span);
+            self.policer.on_passed(at, came);
         }
     }
 }

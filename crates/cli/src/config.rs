@@ -312,33 +312,44 @@ fn option_is_positional(program: &Command, verb: &str, name: &str) -> bool {
     verb.and_then(|verb| option(verb, name)).is_some_and(Arg::is_positional)
 }
 
-/// A configuration file, to find out on SIGHUP which settings have changed.
+/// A configuration file, to find out on SIGHUP which settings differ from those in use.
 pub(crate) struct Reread {
     path: PathBuf,
     verb: String,
-    before: Settings,
+    in_use: Settings,
+    /// As the file had them at the last call of [`Reread::again`].
+    read: Settings,
 }
 
 impl Reread {
     /// Remembers the settings of now; `None` where this process has no file.
     pub(crate) fn new(program: &Command) -> Option<Self> {
         let (verb, path) = named(&std::env::args_os().collect::<Vec<_>>())?;
-        let before = File::read(&path, program).ok()?.compare(program.find_subcommand(&verb)?);
-        Some(Self { path, verb, before })
+        let in_use = File::read(&path, program).ok()?.compare(program.find_subcommand(&verb)?);
+        Some(Self { path, verb, in_use, read: Settings::new() })
     }
 
-    /// The file's settings of now, and the options among them that changed since the last call.
+    /// Reads the file. Returns the options whose values differ from those in use.
     pub(crate) fn again(&mut self, program: &Command) -> Result<Vec<String>, ConfigError> {
         let file = File::read(&self.path, program)?;
         let Some(verb) = program.find_subcommand(&self.verb) else { return Ok(Vec::new()) };
-        let after = file.compare(verb);
-        let names = self.before.keys().chain(after.keys());
+        self.read = file.compare(verb);
+        let names = self.in_use.keys().chain(self.read.keys());
         let mut changed: Vec<String> =
-            names.filter(|name| self.before.get(*name) != after.get(*name)).cloned().collect();
+            names.filter(|name| self.in_use.get(*name) != self.read.get(*name)).cloned().collect();
         changed.sort();
         changed.dedup();
-        self.before = after;
         Ok(changed)
+    }
+
+    /// Notes that these options are in use as they were read last.
+    pub(crate) fn apply(&mut self, options: &[&str]) {
+        for &option in options {
+            match self.read.get(option) {
+                Some(values) => drop(self.in_use.insert(option.to_owned(), values.clone())),
+                None => drop(self.in_use.remove(option)),
+            }
+        }
     }
 }
 
@@ -406,16 +417,24 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_told_by_option() {
+    fn a_change_is_told_until_it_is_applied_or_taken_back() {
         let directory = tempfile::tempdir().expect("a directory");
         let (path, program) = (directory.path().join("f"), Cli::command());
         let write = |text: &str| std::fs::write(&path, text).expect("a file");
         write("[relay]\ncache = 1\nupstream = \"127.0.0.1:3\"\n");
         let before = File::read(&path, &program).expect("a file");
-        let before = before.compare(program.find_subcommand("relay").expect("the verb"));
-        let mut reread = Reread { path: path.clone(), verb: "relay".to_owned(), before };
-        write("[relay]\ncache = 1\nupstream = [\"127.0.0.1:4\"]\nlog-level = \"warn\"\n");
-        assert_eq!(reread.again(&program).expect("a file"), ["log-level", "upstream"]);
+        let in_use = before.compare(program.find_subcommand("relay").expect("the verb"));
+        let (verb, read) = ("relay".to_owned(), Settings::new());
+        let mut reread = Reread { path: path.clone(), verb, in_use, read };
+        write("[relay]\ncache = 2\nupstream = [\"127.0.0.1:4\"]\nlog-level = \"warn\"\n");
+        for _ in 0..2 {
+            assert_eq!(reread.again(&program).expect("a file"), ["cache", "log-level", "upstream"]);
+        }
+        reread.apply(&["log-level", "upstream"]);
+        assert_eq!(reread.again(&program).expect("a file"), ["cache"]);
+        write("[relay]\ncache = 1\nupstream = [\"127.0.0.1:4\"]\n");
+        assert_eq!(reread.again(&program).expect("a file"), ["log-level"]);
+        reread.apply(&["log-level"]);
         assert!(reread.again(&program).expect("a file").is_empty());
         write("nonsense");
         assert!(reread.again(&program).is_err());

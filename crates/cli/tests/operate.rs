@@ -1,6 +1,7 @@
 //! The operator's view of running nodes.
 
 mod local;
+mod operate_restart;
 
 use local::Place;
 use serde_json::Value;
@@ -375,8 +376,7 @@ fn browser() -> Option<std::process::Command> {
 #[test]
 fn a_browser_shows_the_numbers_of_the_node_also_on_a_telephone() {
     let Some(mut command) = browser() else {
-        println!("skipped: there is no chromium here");
-        return;
+        return local::skipped("there is no chromium here");
     };
     let place = Place::new();
     let (server, mut relay, listen) = observed(&place);
@@ -505,28 +505,6 @@ fn a_relay_is_ready_when_its_upstream_was_reached_or_says_that_it_was_not_yet() 
     early.expect(|line| line["message"] == "the upstream answers again");
 }
 
-/// The hosts file of a mount namespace stands for a name server that comes later.
-#[test]
-fn a_name_that_cannot_be_found_at_the_start_is_asked_for_again() {
-    let place = Place::new();
-    place.offer("file", 100_000);
-    let server = place.serve(&[]);
-    let port = server.address.rsplit_once(':').expect("an address").1;
-    let hosts = place.write("hosts", "127.0.0.1 localhost\n");
-    let upstream = format!("late.example:{port}");
-    let script = "mount --bind hosts /etc/hosts && exec \"$0\" \"$@\"";
-    let relay = ["relay", "--listen", "127.0.0.1:0", "--upstream", &upstream];
-    let Some(mut relay) = place.start_in_a_namespace(script, &relay) else {
-        println!("skipped 1 tests: this user may not make a mount namespace");
-        return;
-    };
-    relay.expect(|line| line["message"].as_str().is_some_and(|said| said.contains("`late.example")));
-    std::fs::write(&hosts, "127.0.0.1 localhost late.example\n").expect("a file");
-    relay.address =
-        relay.expect(|line| line["event"] == "ready")["listen"].as_str().unwrap_or_default().to_owned();
-    place.get("file", &relay.address);
-}
-
 #[test]
 fn a_server_takes_its_key_anew_at_sighup_and_no_transfer_ends() {
     let place = Place::new();
@@ -551,7 +529,7 @@ fn a_server_takes_its_key_anew_at_sighup_and_no_transfer_ends() {
 #[test]
 fn a_shell_completes_the_names_that_a_server_offers() {
     let place = Place::new();
-    for name in ["holiday one.mkv", "holiday-two.mkv", "work.txt"] {
+    for name in ["holiday one.mkv", "holiday-two.mkv", "it's", "pay $5.txt", "work.txt"] {
         place.offer(name, 1000);
     }
     let server = place.serve(&[]);
@@ -570,6 +548,13 @@ fn a_shell_completes_the_names_that_a_server_offers() {
     };
     assert_eq!(complete("starhop get --from FROM holi"), [r"holiday\ one.mkv", "holiday-two.mkv"]);
     assert_eq!(complete("starhop ls work --from=FROM w"), ["work.txt"]);
+    // The shell closes the mark that is open.
+    assert_eq!(complete("starhop get --from FROM \"holiday o"), ["holiday one.mkv"]);
+    assert_eq!(complete("starhop get --from FROM 'holiday o"), ["holiday one.mkv"]);
+    assert_eq!(complete(r"starhop get --from FROM holiday\ o"), [r"holiday\ one.mkv"]);
+    assert_eq!(complete("starhop get --from FROM \"pay $"), [r"pay \$5.txt"]);
+    assert_eq!(complete("starhop get --from 'FROM' \"work.txt\" it"), [r"it\'s"]);
+    assert_eq!(complete("starhop get --from FROM 'it"), [r"it'\''s"]);
     assert!(complete("starhop get --from FROM --no-cl").contains(&"--no-clobber".to_owned()));
     for (script, asks) in
         [("_starhop", "_call_program names starhop names"), ("starhop.fish", "starhop names (commandline")]

@@ -3,9 +3,10 @@
 use super::mechanisms::Mechanisms;
 use super::sealing::{SealArgs, warn_insecure};
 use super::{address, fix_rate, limit_rate, say};
+use crate::progress::Amount;
 use crate::quantity;
 use anyhow::{Context, bail};
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar};
 use serde_json::json;
 use starhop_net::content::ContentName;
 use starhop_net::fetch::{self, Cost, FetchError, Job, Outcome, Output, Progress};
@@ -238,7 +239,7 @@ fn get(args: &Args, name: ContentName, path: PathBuf) -> anyhow::Result<ExitCode
         });
         Ok(daemon::runtime()?.block_on(fetching))
     })?;
-    display.bar.finish_and_clear();
+    display.0.bar().finish_and_clear();
     Ok(match result {
         Ok(outcome) => {
             report(args, &outcome)?;
@@ -296,32 +297,22 @@ fn complain(args: &Args, name: &ContentName, error: &FetchError, cost: Cost) {
 }
 
 /// A bar on a terminal, nothing elsewhere.
-struct Display {
-    bar: ProgressBar,
-}
+struct Display(Amount);
 
 impl Display {
     fn new(json: bool) -> Self {
         // Hidden by itself where standard error is no terminal.
         let bar = if json { ProgressBar::hidden() } else { ProgressBar::no_length() };
-        // Without a size there is nothing that a bar could be a part of.
-        style(&bar, "{spinner} {msg:9} {bytes} {bytes_per_sec}");
-        bar.set_message("asking");
-        Self { bar }
+        let with_total = "{msg:9} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}";
+        let amount = Amount::new(bar, "{spinner} {msg:9} {bytes} {bytes_per_sec}", with_total);
+        amount.bar().set_message("asking");
+        Self(amount)
     }
 
     fn show(&self, progress: Progress) {
-        if let Some(total) = progress.total.filter(|total| self.bar.length() != Some(*total)) {
-            style(&self.bar, "{msg:9} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}");
-            self.bar.set_length(total);
-        }
         if progress.bytes > 0 {
-            self.bar.set_message(if progress.is_verifying { "verifying" } else { "fetching" });
+            self.0.bar().set_message(if progress.is_verifying { "verifying" } else { "fetching" });
         }
-        self.bar.set_position(progress.bytes);
+        self.0.show(progress.bytes, progress.total);
     }
-}
-
-fn style(bar: &ProgressBar, template: &str) {
-    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
 }

@@ -30,8 +30,13 @@ impl LogArgs {
         Ok(log::start(format, &self.levels)?)
     }
 
-    /// Changes the levels of the running log to these.
-    pub(crate) fn reload(&self) -> anyhow::Result<()> {
-        Ok(log::set_levels(&self.levels)?)
+    /// Changes the levels of the running log to these, if they are among the options that `changed`. What `starhop status`
+    /// has set stays otherwise.
+    pub(crate) fn reload(&self, changed: &[String]) -> anyhow::Result<()> {
+        let is_changed = changed.iter().any(|option| option == "log-level");
+        if is_changed {
+            log::set_levels(&self.levels)?;
+        }
+        Ok(())
     }
 }

@@ -21,6 +21,7 @@ mod memory;
 pub(crate) mod names;
 pub(crate) mod orbit;
 pub(crate) mod relay;
+mod reload;
 pub(crate) mod report;
 pub(crate) mod roster;
 pub(crate) mod sealing;

@@ -5,8 +5,8 @@ use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
 use super::memory::{Division, MemoryArgs};
 use super::sealing::SealArgs;
-use super::serve::{again, needs_restart, socket, warn};
-use super::{address, fix_rate, limit_rate, say, tell};
+use super::serve::{socket, warn};
+use super::{address, fix_rate, limit_rate, reload, say, tell};
 use crate::Cli;
 use crate::config::{ConfigArgs, Reread};
 use crate::quantity;
@@ -43,7 +43,7 @@ use std::time::Duration;
 /// A relay keeps nothing that cannot be lost: it may be ended, killed, restarted and left out at any moment.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --key domain.key --cache 1GiB\n  starhop relay --transparent --key domain.key --cache 1GiB\n\nA transparent relay runs on a router, needs root (or CAP_NET_ADMIN) and nftables, and sets `table inet\nstarhop_relay_PORT` and one routing rule, which it removes when it ends, and a watchdog within two seconds when it\nis killed or hangs. SIGUSR1 lets packets pass until SIGUSR2. It needs the domain's key: nodes with keys of their own\n(--roster) seal for each other, and nobody between them can open that.\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit codes: 0; 1 it cannot\nrelay; 2 the command line is wrong."
+    after_help = "Example:\n  starhop relay --listen 0.0.0.0:4433 --upstream 192.0.2.1:4433 --key domain.key --cache 1GiB\n  starhop relay --transparent --key domain.key --cache 1GiB\n\nA transparent relay runs on a router, needs root (or CAP_NET_ADMIN) and nftables, and sets `table inet\nstarhop_relay_PORT` and one routing rule, which it removes when it ends, and a watchdog within two seconds when it\nis killed or hangs. SIGUSR1 lets packets pass until SIGUSR2. It needs the domain's key: nodes with keys of their own\n(--roster) seal for each other, and nobody between them can open that.\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key and --config anew. Exit codes: 0;\n1 it cannot relay; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
     /// Address and UDP port to listen on; `[::]` takes both IP versions
@@ -260,19 +260,34 @@ impl Chores {
     /// Reads the configuration file anew, and applies the options that can change at run time.
     fn reconfigure(&mut self, driver: &mut Node) -> anyhow::Result<()> {
         let Some(reread) = &mut self.reread else { return Ok(()) };
-        let Some((changed, args)) = again::<Args>(reread, "relay")? else { return Ok(()) };
-        args.log.reload()?;
+        let Some((changed, args)) = reload::again::<Args>(reread, "relay")? else { return Ok(()) };
         let endpoint = driver.endpoint();
         let upstreams = args.upstream.iter().map(|place| {
             let address = place.resolve().map_err(|problem| anyhow!(problem))?;
             reachable(endpoint, address)
         });
         let upstreams = upstreams.collect::<anyhow::Result<Vec<_>>>()?;
+        args.log.reload(&changed)?;
+        reload::settle(reread, &changed, &["upstream", "log-level"]);
         self.names.places.clone_from(&args.upstream);
         let switch = self.failover.replace(&upstreams);
         self.turn(driver, switch);
-        needs_restart(&changed, &["upstream", "log-level"]);
         Ok(())
+    }
+}
+
+/// Reads the keys and the configuration file of a transparent relay anew.
+fn reload_transparent(suite: &mut HopSuite, reread: Option<&mut Reread>) {
+    suite.reload_and_log();
+    let Some(reread) = reread else { return };
+    let mut reconfigure = || {
+        let Some((changed, args)) = reload::again::<Args>(reread, "relay")? else { return anyhow::Ok(()) };
+        args.log.reload(&changed)?;
+        reload::settle(reread, &changed, &["log-level"]);
+        Ok(())
+    };
+    if let Err(error) = reconfigure() {
+        tracing::error!("the settings in use stay: {error:#}");
     }
 }
 
@@ -449,7 +464,9 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
             account(&mut status, counters.relay, &memory);
             status
         };
-        relay.run(Some(every), tick, HopSuite::reload_and_log, (&mut desk, status)).await?;
+        let mut reread = Reread::new(&Cli::command());
+        let reload = |suite: &mut HopSuite| reload_transparent(suite, reread.as_mut());
+        relay.run(Some(every), tick, reload, (&mut desk, status)).await?;
         match args.json {
             true => document("end", relay.counters(), relay.suite()),
             false => say_stats(relay.counters().relay),

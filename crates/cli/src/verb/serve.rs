@@ -5,13 +5,14 @@ use super::logging::LogArgs;
 use super::mechanisms::Mechanisms;
 use super::memory::{Division, MemoryArgs};
 use super::sealing::SealArgs;
-use super::{address, say, tell};
+use super::{address, reload, say, tell};
 use crate::Cli;
-use crate::config::{ConfigArgs, Reread, expand};
+use crate::config::{ConfigArgs, Reread};
+use crate::progress::Amount;
 use crate::quantity;
 use anyhow::Context;
-use clap::{CommandFactory, FromArgMatches};
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use clap::CommandFactory;
+use indicatif::{HumanBytes, ProgressBar};
 use serde_json::json;
 use starhop_net::files::{Files, Root};
 use starhop_net::operate::paths::Paths;
@@ -33,7 +34,7 @@ use std::time::Duration;
 /// changes is served again under its new hash. Symbolic links that leave a directory are not followed.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop key new domain.key\n  starhop serve ~/films --listen 0.0.0.0:4433 --key domain.key\n  starhop get holiday.mkv --from 192.0.2.1:4433 --key domain.key\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key anew. Exit codes: 0; 1 it cannot serve; 2 the\ncommand line is wrong."
+    after_help = "Example:\n  starhop key new domain.key\n  starhop serve ~/films --listen 0.0.0.0:4433 --key domain.key\n  starhop get holiday.mkv --from 192.0.2.1:4433 --key domain.key\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key and --config anew. Exit codes: 0; 1 it\ncannot serve; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
     /// Directories, whose files are named by their path below them, and files, named by their last part
@@ -120,34 +121,10 @@ impl Chores {
     /// Reads the configuration file anew, and applies the options that can change at run time.
     fn reconfigure(&mut self) -> anyhow::Result<()> {
         let Some(reread) = &mut self.reread else { return Ok(()) };
-        let Some((changed, args)) = again::<Args>(reread, "serve")? else { return Ok(()) };
-        args.log.reload()?;
-        needs_restart(&changed, &["log-level"]);
+        let Some((changed, args)) = reload::again::<Args>(reread, "serve")? else { return Ok(()) };
+        args.log.reload(&changed)?;
+        reload::settle(reread, &changed, &["log-level"]);
         Ok(())
-    }
-}
-
-/// The options of a verb as its file has them now, and which of them changed; `None` when none did.
-pub(super) fn again<A: FromArgMatches>(
-    reread: &mut Reread,
-    verb: &str,
-) -> anyhow::Result<Option<(Vec<String>, A)>> {
-    let program = Cli::command();
-    let arguments = expand(&program, std::env::args_os().collect())?;
-    let matches = program.clone().try_get_matches_from(arguments)?;
-    let changed = reread.again(&program)?;
-    let Some(matches) = matches.subcommand_matches(verb).filter(|_| !changed.is_empty()) else {
-        return Ok(None);
-    };
-    tracing::info!("settings read again: {} changed", changed.join(", "));
-    Ok(Some((changed, A::from_arg_matches(matches)?)))
-}
-
-/// Says which of the changed options have no effect before a restart.
-pub(super) fn needs_restart(changed: &[String], applied: &[&str]) {
-    let late: Vec<&str> = changed.iter().map(String::as_str).filter(|name| !applied.contains(name)).collect();
-    if !late.is_empty() {
-        tracing::warn!("a change of {} takes effect when the node is restarted", late.join(", "));
     }
 }
 
@@ -260,35 +237,31 @@ pub(super) fn warn(warning: Option<String>) {
 
 /// Shows hashing while it lasts.
 struct Hashing {
-    bar: ProgressBar,
+    amount: Amount,
     is_done: bool,
     json: bool,
 }
 
 impl Hashing {
     fn new(args: &Args) -> Self {
-        let bar = ProgressBar::no_length();
-        let template = "hashing {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
-        bar.set_style(
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
-        Self { bar, is_done: false, json: args.json }
+        let with_total = "hashing {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
+        let amount = Amount::new(ProgressBar::no_length(), "{spinner} looking for files {bytes}", with_total);
+        Self { amount, is_done: false, json: args.json }
     }
 
     fn show(&mut self, driver: &Server) {
         let files = driver.node().source();
         for warning in files.take_warnings() {
-            self.bar.suspend(|| warn(Some(warning)));
+            self.amount.bar().suspend(|| warn(Some(warning)));
         }
         let progress = files.progress();
         if self.is_done {
             return;
         }
-        self.bar.set_length(progress.total_bytes);
-        self.bar.set_position(progress.hashed_bytes);
+        self.amount.show(progress.hashed_bytes, Some(progress.total_bytes));
         if progress.is_complete {
             self.is_done = true;
-            self.bar.finish_and_clear();
+            self.amount.bar().finish_and_clear();
             if self.json {
                 let cpu = clock::cpu_seconds();
                 let (files, skipped) = (progress.files, progress.skipped);

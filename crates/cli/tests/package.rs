@@ -25,16 +25,21 @@ fn main() {
     succeed("the package is built", &built);
     units_are_confined(root);
     println!("test units_are_confined ... ok");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/package/install.sh");
-    let mut install = Command::new("unshare");
-    install.args(["--mount", "--net", "bash"]).arg(script).arg(place.path("out")).arg(place.path("."));
-    let output = install.output().expect("unshare");
-    if output.status.code() == Some(77) {
-        println!("skipped 1 tests: {}", String::from_utf8_lossy(&output.stderr));
-        return;
+    for (script, what) in [
+        ("install.sh", "it is installed and its units' commands run"),
+        ("walk.sh", "what the documents tell a newcomer to type"),
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/package").join(script);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--net", "bash"]).arg(path).arg(place.path("out")).arg(place.path("."));
+        let output = command.output().expect("unshare");
+        if output.status.code() == Some(77) {
+            println!("skipped 1 tests: {}", String::from_utf8_lossy(&output.stderr));
+            continue;
+        }
+        succeed(what, &output);
+        print!("{}", String::from_utf8_lossy(&output.stdout));
     }
-    succeed("it is installed and its units' commands run", &output);
-    print!("{}", String::from_utf8_lossy(&output.stdout));
 }
 
 fn succeed(what: &str, output: &Output) {

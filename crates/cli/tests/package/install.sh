@@ -3,17 +3,7 @@
 # Exit code 77 where no overlay can be made.
 set -euo pipefail
 packages=$1 work=$2/overlay
-mkdir -p "$work"
-ip link set lo up
-mount -t tmpfs tmpfs "$work"
-mkdir "$work"/{upper,below,root}
-mount -t overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/below" overlay "$work/root" || exit 77
-root=$work/root
-mount -t proc proc "$root/proc"
-mount -t tmpfs tmpfs "$root/run"
-mount --rbind /dev "$root/dev"
-mount -t tmpfs tmpfs "$root/tmp"
-inside() { chroot "$root" "$@"; }
+. "$(dirname "$0")/overlay.sh"
 
 dpkg --root="$root" --force-depends -i "$packages"/starhop_*.deb >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log"; exit 1; }
 inside getent passwd starhop >/dev/null
@@ -27,7 +17,6 @@ echo "test the_package_installs_with_its_user_pages_and_completions ... ok"
 
 inside starhop key new /etc/starhop/domain.key >/dev/null
 inside chown starhop:starhop /etc/starhop/domain.key
-inside chgrp -R starhop /etc/starhop
 for verb in fec xcp-router; do
     inside setpriv --reuid starhop --regid starhop --init-groups starhop check "/etc/starhop/$verb.toml"
 done

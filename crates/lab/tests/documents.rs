@@ -59,6 +59,48 @@ fn asserts(body: &str, number: &str) -> bool {
     numbers(body).iter().any(|found| found.parse() == Ok(value) || *found == as_share)
 }
 
+/// The cells behind the first one of the row that is cited as "ROW", or as "TABLE: ROW" where several tables have such a row.
+/// ROW is how its first cell begins, TABLE how the paragraph above the table begins; marks of footnotes and code are left out.
+fn cited_row<'a>(document: &'a str, citation: &str) -> Result<&'a str, String> {
+    let (table, row) = citation.split_once(": ").unwrap_or(("", citation));
+    let plain = |text: &str| text.replace(['`', '¹', '²', '³'], "").trim().to_owned();
+    let (mut above, mut is_paragraph, mut found) = ("", false, Vec::new());
+    for line in prose(document) {
+        let cells = line.strip_prefix('|').and_then(|line| line.split_once('|'));
+        match cells {
+            Some((first, rest)) if plain(first).starts_with(row) && above.starts_with(table) => {
+                found.push((plain(first), rest));
+            }
+            None if !line.is_empty() && !is_paragraph => above = line,
+            _ => {}
+        }
+        is_paragraph = cells.is_none() && !line.is_empty();
+    }
+    // A row of exactly this name goes before longer ones.
+    if let [(_, rest)] = found.iter().filter(|(first, _)| first == row).collect::<Vec<_>>()[..] {
+        return Ok(rest);
+    }
+    match found[..] {
+        [(_, rest)] => Ok(rest),
+        [] => Err(format!("no row begins with \"{row}\" in a table below \"{table}\"")),
+        _ => Err(format!("{} rows begin with \"{row}\": cite \"TABLE: ROW\"", found.len())),
+    }
+}
+
+#[test]
+fn a_number_is_looked_for_in_the_row_that_is_cited() {
+    let document = "The first:\n\n| | |\n|---|---|\n| `one`¹, of 5 | 7 ms |\n| one, long | 8 |\n\nSecond\nlines\n\n| | |\n| two | 9 |\n| one | 6 |\n";
+    let cited = |citation: &str| cited_row(document, citation).map(numbers);
+    assert_eq!(cited("one, of 5"), Ok(vec!["7"]));
+    assert_eq!(cited("two"), Ok(vec!["9"]));
+    assert_eq!(cited("The first: one, l"), Ok(vec!["8"]));
+    assert_eq!(cited("Second: one"), Ok(vec!["6"]));
+    assert_eq!(cited("one"), Ok(vec!["6"]), "the row of exactly this name");
+    for citation in ["three", "one,", "lines: one", "The first: two"] {
+        assert!(cited(citation).is_err(), "{citation}");
+    }
+}
+
 /// The texts in backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
@@ -79,6 +121,7 @@ fn every_number_of_the_readme_has_a_test_or_a_measurement_behind_it() {
         assert_eq!(numbers(columns[0]), [""; 0], "a number beside the source: {line}");
         let source = targets.last().expect("a source");
         let found = read(source);
+        let citation = columns[2].split('"').nth(1);
         for number in numbers(columns[1]) {
             rows += 1;
             match quoted(columns[2]).first() {
@@ -86,7 +129,12 @@ fn every_number_of_the_readme_has_a_test_or_a_measurement_behind_it() {
                     let body = test_of(&found, test).unwrap_or_else(|| panic!("{source} has no {test}"));
                     assert!(asserts(body, number), "{test} asserts no {number}: {line}");
                 }
-                None => assert!(numbers(&found).contains(&number), "{source} has no {number}: {line}"),
+                None => {
+                    let citation = citation.unwrap_or_else(|| panic!("cite the row of {source}: {line}"));
+                    let cited =
+                        cited_row(&found, citation).unwrap_or_else(|error| panic!("{source}: {error}"));
+                    assert!(numbers(cited).contains(&number), "{source} has no {number} there: {line}");
+                }
             }
         }
     }

@@ -521,13 +521,18 @@ fn the_demo_shows_every_transport() {
 
 fn the_bench_measures_every_process() {
     let site = Site::new(&[LOSSY]);
-    let (code, result) = site.run("bench", &["--size", "20MB", "--rounds", "1", "--iperf-seconds", "0"]);
+    let (code, result) =
+        site.run("bench", &["--size", "20MB", "--rounds", "1", "--iperf-seconds", "0", "--flows", "10"]);
     assert_eq!(code, 0, "{result}");
     let parts = result["tools"][0]["parts"].as_array().expect("parts");
     assert_eq!(parts.len(), 3, "{result}");
     assert!(result["per_packet"]["seal_ns"].as_f64() > Some(0.0), "{result}");
     assert!(parts.iter().all(|part| part["cpu_seconds"].as_f64() > Some(0.0)), "{result}");
     assert!(result["tools"][0]["gbit_per_second"].as_f64() > Some(0.05), "{result}");
+    let crowd = |field: &str| result["crowds"][0][field].as_f64().expect("a number");
+    assert!(crowd("flows") == 10.0 && crowd("gbit_per_second") > 0.01, "{result}");
+    assert!(crowd("gbit_per_core") > 0.05 && crowd("gbit_per_core_alone") > 0.05, "{result}");
+    assert!((500.0..100_000.0).contains(&crowd("state_bytes_each")), "{result}");
 }
 
 fn a_killed_parent_leaves_no_process() {

@@ -3,7 +3,7 @@
 use super::say;
 use crate::quantity;
 use anyhow::Context;
-use starhop_lab::bench::{self, Measured, Options};
+use starhop_lab::bench::{self, Crowd, Measured, Options};
 use starhop_net::emu;
 use starhop_net::security::speed;
 use std::num::NonZeroU32;
@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Number of measurements of each kind; the median counts
     #[arg(long, default_value = "3")]
     rounds: NonZeroU32,
+    /// Flows at once of the last measurement, each of a client of its own; together they are as large as `--size`. 0 leaves it out
+    #[arg(long, default_value_t = 32)]
+    flows: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -55,16 +58,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         insecure_only: args.insecure,
         compare: args.compare,
         rounds: args.rounds,
+        flows: args.flows,
         program,
     };
-    let all = bench::run(&options)?;
+    let (all, crowds) = bench::run(&options)?;
     let speed = speed::measure()?;
     if args.json {
-        say(&serde_json::to_string(&serde_json::json!({"tools": all, "per_packet": speed}))?);
+        say(&serde_json::to_string(
+            &serde_json::json!({"tools": all, "crowds": crowds, "per_packet": speed}),
+        )?);
         return Ok(ExitCode::SUCCESS);
     }
     all.iter().for_each(show);
     compare(&all);
+    crowds.iter().for_each(show_crowd);
     say(&format!(
         "per packet of {} bytes: seal {:.0} ns, open {:.0} ns, refuse a forged one {:.0} ns, find in the cache {:.0} ns",
         speed.packet_bytes, speed.seal_ns, speed.open_ns, speed.refuse_ns, speed.lookup_ns
@@ -86,6 +93,20 @@ fn compare(all: &[Measured]) {
             "sealed: {share:.0} % of the speed of plain packets; the relay by its own processor time: {alone:.0} %"
         ));
     }
+}
+
+fn show_crowd(crowd: &Crowd) {
+    say(&format!(
+        "{:14} {:6.2} Gbit/s with {} flows at once; per core of the relay {:.2} Gbit/s, {:.2} of the {:.2} with one flow; \
+         the relay keeps {:.1} kB for each",
+        crowd.tool,
+        crowd.gbit_per_second,
+        crowd.flows,
+        crowd.gbit_per_core,
+        crowd.gbit_per_core / crowd.gbit_per_core_alone,
+        crowd.gbit_per_core_alone,
+        crowd.state_bytes_each / 1e3
+    ));
 }
 
 fn show(measured: &Measured) {

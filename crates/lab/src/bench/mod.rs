@@ -1,10 +1,13 @@
 //! Speed and cost of a real relay on a plain path: server, relay and client in three namespaces joined by veth
 //! pairs, one flow, beside iperf3 on the same path.
 
+mod crowd;
 mod iperf;
 
+pub use crowd::Crowd;
+
 use crate::error::LabError;
-use crate::process::{Sealing, command, fetch, make_file, start};
+use crate::process::{Daemon, Sealing, command, fetch, make_file, start};
 use serde::Serialize;
 use serde_json::Value;
 use starhop_net::emu::{self, Namespace};
@@ -27,6 +30,8 @@ pub struct Options {
     pub compare: bool,
     /// Number of measurements of each kind; the median counts.
     pub rounds: NonZeroU32,
+    /// Flows at once of the last measurement, of objects that are as large as `size` together; 0 leaves it out.
+    pub flows: u32,
     /// The `starhop` binary.
     pub program: PathBuf,
 }
@@ -70,24 +75,35 @@ struct Path {
     hosts: [Namespace; 3],
 }
 
-/// Measures. The process must have [entered](emu::enter) namespaces.
+/// Measures one flow at a time, and many at once. The process must have [entered](emu::enter) namespaces.
 ///
 /// # Errors
 /// See [`LabError`]; a missing iperf3 is no error.
-pub fn run(options: &Options) -> Result<Vec<Measured>, LabError> {
+pub fn run(options: &Options) -> Result<(Vec<Measured>, Vec<Crowd>), LabError> {
     let path = path()?;
     let mut all = starhops(options, &path)?;
+    let mut crowds = Vec::new();
+    if options.flows > 0 {
+        for (insecure, alone) in kinds(options).into_iter().zip(&all) {
+            crowds.push(crowd::run(options, &path, insecure, alone)?);
+        }
+    }
     if options.iperf_seconds > 0 {
         all.extend(iperf::run(&path.hosts[0], &path.hosts[2], SERVER, options.iperf_seconds)?);
     }
-    Ok(all)
+    Ok((all, crowds))
+}
+
+/// The kinds of packets to measure: whether they are plain.
+fn kinds(options: &Options) -> Vec<bool> {
+    let is_wanted = |insecure: &bool| options.compare || *insecure == options.insecure_only;
+    [false, true].into_iter().filter(is_wanted).collect()
 }
 
 /// Measures the kinds in turns, so that other load on the machine meets all alike. Returns the median round of
 /// each.
 fn starhops(options: &Options, path: &Path) -> Result<Vec<Measured>, LabError> {
-    let is_wanted = |insecure: bool| options.compare || insecure == options.insecure_only;
-    let kinds: Vec<bool> = [false, true].into_iter().filter(|&insecure| is_wanted(insecure)).collect();
+    let kinds = kinds(options);
     let mut rounds = vec![Vec::new(); kinds.len()];
     for _ in 0..options.rounds.get() {
         for (kind, rounds) in kinds.iter().zip(&mut rounds) {
@@ -124,19 +140,34 @@ fn path() -> Result<Path, LabError> {
     Ok(Path { hosts: [server, relay, client] })
 }
 
+fn name(insecure: bool) -> &'static str {
+    if insecure { "starhop, plain" } else { "starhop" }
+}
+
+/// A server of `what` and a relay below it.
+fn nodes(
+    options: &Options,
+    path: &Path,
+    sealing: &Sealing,
+    what: &std::path::Path,
+) -> Result<(Daemon, Daemon), LabError> {
+    let mut serve = command(&options.program, "serve", sealing);
+    serve.arg(what).args(["--listen", "0.0.0.0:4433"]);
+    let server = start("the server", &path.hosts[0], serve, "hashed")?;
+    let mut relay = command(&options.program, "relay", sealing);
+    relay.args(["--listen", "0.0.0.0:4433", "--upstream", &format!("{SERVER}:4433")]);
+    let relay = start("the relay", &path.hosts[1], relay, "ready")?;
+    Ok((server, relay))
+}
+
 fn starhop(options: &Options, path: &Path, insecure: bool) -> Result<Measured, LabError> {
     let copies = if options.verify { 2 } else { 1 };
     let scratch = emu::scratch(options.size * copies + (16 << 20))?;
     let file = scratch.join("object");
     make_file(&file, options.size, 1).map_err(LabError::system("cannot make the object"))?;
     let sealing = Sealing::throw_away(insecure, &scratch)?;
-    let mut serve = command(&options.program, "serve", &sealing);
-    serve.arg(&file).args(["--listen", "0.0.0.0:4433"]);
-    let server = start("the server", &path.hosts[0], serve, "hashed")?;
+    let (server, relay) = nodes(options, path, &sealing, &file)?;
     let hashing = server.cpu_when_ready();
-    let mut relay = command(&options.program, "relay", &sealing);
-    relay.args(["--listen", "0.0.0.0:4433", "--upstream", &format!("{SERVER}:4433")]);
-    let relay = start("the relay", &path.hosts[1], relay, "ready")?;
     let mut get = command(&options.program, "get", &sealing);
     get.args(["object", "--from", &format!("{}:4433", RELAY[1])]);
     if options.verify {
@@ -150,7 +181,7 @@ fn starhop(options: &Options, path: &Path, insecure: bool) -> Result<Measured, L
     let gbit = options.size as f64 * 8e-9;
     let part = |name: &str, end: &Value, before: f64| part(name, end, before, seconds, gbit);
     Ok(Measured {
-        tool: if insecure { "starhop, plain" } else { "starhop" }.to_owned(),
+        tool: name(insecure).to_owned(),
         gbit_per_second: gbit / seconds,
         rounds: Vec::new(),
         parts: vec![

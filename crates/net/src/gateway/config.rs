@@ -4,12 +4,13 @@ use super::choice::Prefer;
 use super::policy::{
     CarryPolicies, CarryPolicy, FOR_THE_LINK, SplitPolicies, SplitPolicy, protocol, protocol_names,
 };
+use super::shared_link::SharedLinks;
 use crate::prefix::Prefix;
 use crate::security::{GatewayBond, KeyError, KeyFile, Sources, credential};
 use crate::transparent::firewall::{CARRY_MARK, GATEWAY_MARK, divert, passing};
 use serde::Deserialize;
 use starhop_proto::config::{Config, ConfigError, Controller, Profile, Settings};
-use starhop_proto::gateway::{CarrySettings, GatewaySettings};
+use starhop_proto::gateway::{CarrySettings, GatewaySettings, Share};
 use starhop_proto::security::Algorithm;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
@@ -66,6 +67,8 @@ struct Written {
     max_flows: usize,
     #[serde(default)]
     prefer: Prefer,
+    #[serde(default)]
+    shared_link: SharedLinks,
     peer: Vec<WrittenPeer>,
     #[serde(default)]
     policy: Vec<Policy>,
@@ -79,6 +82,16 @@ struct WrittenPeer {
     address: Option<String>,
     /// Whether users' connections and packets of here may go to it.
     users: Option<bool>,
+    /// The name of the link on which it is together with others, and its part of that.
+    shared_link: Option<String>,
+    weight: Option<u8>,
+}
+
+impl WrittenPeer {
+    /// The keys of a peer that cannot change while a gateway runs.
+    fn lasting(&self) -> (&str, Option<&str>, Option<bool>) {
+        (&self.name, self.address.as_deref(), self.users)
+    }
 }
 
 impl Written {
@@ -100,7 +113,7 @@ impl Written {
             ("payload", format!("{:?}", self.payload)),
             ("carry", format!("{:?}", self.carry)),
             ("carry_mtu", self.carry_mtu.to_string()),
-            ("peer", format!("{:?}", self.peer)),
+            ("peer", format!("{:?}", self.peer.iter().map(WrittenPeer::lasting).collect::<Vec<_>>())),
         ]
     }
 
@@ -150,7 +163,7 @@ enum Action {
 }
 
 /// The greatest weight of a policy: 32 packets in a turn are 17 ms at 20 Mbit/s, for which other connections wait.
-const MOST_WEIGHT: u8 = 32;
+pub(super) const MOST_WEIGHT: u8 = 32;
 
 fn default_mtu() -> u32 {
     1500
@@ -408,6 +421,13 @@ impl GatewayConfig {
         })
     }
 
+    /// The rates of links that several peers share, and the share of each peer.
+    pub(super) fn shared_links(&self) -> (Vec<Rate>, Vec<Option<Share>>) {
+        let links = &self.written.shared_link;
+        let share = |peer: &WrittenPeer| links.share(peer.shared_link.as_deref(), peer.weight);
+        (links.rates(), self.written.peer.iter().map(share).collect())
+    }
+
     /// The peers: the address of each, if it was given, and the secret shared with it.
     pub(super) fn peers(&self) -> Result<Vec<(Option<SocketAddr>, GatewayBond)>, GatewayConfigError> {
         let path = self.written.end_key.clone().or_else(|| self.key());
@@ -469,7 +489,10 @@ fn check(written: &Written) -> Result<(), Wrong> {
     if !written.intercept.is_empty() && written.peer.iter().all(|peer| peer.users == Some(false)) {
         return wrong("peer", "has `users = false` everywhere: nobody is left for what `intercept` takes");
     }
+    written.shared_link.check()?;
     for (n, peer) in written.peer.iter().enumerate() {
+        let shared = written.shared_link.check_peer(peer.shared_link.as_deref(), peer.weight);
+        shared.map_err(|(field, problem)| (format!("peer[{n}].{field}"), problem))?;
         if peer.name == written.name {
             return Err((format!("peer[{n}].name"), "is this gateway's own name".to_owned()));
         }
@@ -679,6 +702,8 @@ mod tests {
         assert_eq!(changed(&GOOD.replace("lan0", "lan1")), [""; 0]);
         assert_eq!(changed(&format!("nat = true\nhold_seconds = 9\nmax_connections = 7\n{GOOD}")), [""; 0]);
         assert_eq!(changed(&GOOD.replace("4433", "4444")), ["peer"]);
+        let shared = GOOD.replace("[[peer]]", "[[shared_link]]\nname = \"sat\"\nrate_out_bits = 9\n[[peer]]");
+        assert_eq!(changed(&format!("{shared}shared_link = \"sat\"\nweight = 3\n")), [""; 0]);
         assert_eq!(changed(&format!("port = 5\npayload = 1200\n{GOOD}")), ["port", "payload"]);
     }
 
@@ -731,6 +756,28 @@ mod tests {
             weight("[::1]:443", 0),
         ];
         assert_eq!(weights, [8, 4, 1, 1]);
+    }
+
+    #[test]
+    fn peers_name_their_shared_links_and_weights() {
+        let with = |link: &str, peer: &str| GOOD.replace("[[peer]]", &format!("{link}[[peer]]")) + peer;
+        let link = "[[shared_link]]\nname = \"sat\"\nrate_out_bits = 8000000\n";
+        let good = with(link, "shared_link = \"sat\"\nweight = 3\n[[peer]]\nname = \"alone\"\n");
+        let shared = GatewayConfig::parse(&good, Path::new("gateway.toml")).unwrap().shared_links();
+        assert_eq!(shared, (vec![Rate::from_mbps(8)], vec![Some(Share { link: 0, weight: 3 }), None]));
+        let wrong = |peer: &str| problem(&with(link, peer));
+        assert!(wrong("shared_link = \"set\"\n").contains("`peer[0].shared_link` is `set`, which no"));
+        assert!(wrong("weight = 3\n").contains("`peer[0].weight` goes with `shared_link`"));
+        assert!(
+            wrong("shared_link = \"sat\"\nweight = 33\n")
+                .contains("`peer[0].weight` must lie between 1 and 32")
+        );
+        assert!(
+            problem(&with(&link.replace("8000000", "0"), ""))
+                .contains("`shared_link[0].rate_out_bits` cannot be 0")
+        );
+        assert!(problem(&with(&link.repeat(2), "")).contains("`shared_link[1].name` is another link's"));
+        assert!(problem(&with(&link.replace("rate_out", "rate"), "")).contains("line 6"));
     }
 
     #[test]

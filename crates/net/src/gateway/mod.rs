@@ -13,6 +13,7 @@ mod policy;
 mod reload;
 mod room;
 mod shared;
+mod shared_link;
 mod sockets;
 mod status;
 mod tunnel;
@@ -217,6 +218,8 @@ impl Site {
         let (settings, protocol) = (config.carrying_settings(tunnel.is_some()), config.protocol()?);
         let paths = Paths::new(protocol.payload);
         let mut gateway = Gateway::new(clock::now(), protocol, settings, peers, suite, clock::seed());
+        let (rates, shares) = config.shared_links();
+        gateway.set_shared_links(clock::now(), rates, shares);
         take_over.map_or(Ok(()), |state| gateway.take_over(clock::now(), state.sessions()))?;
         let shared = Rc::new(Shared::new(gateway));
         shared.said.most.set(settings.max_waiting);

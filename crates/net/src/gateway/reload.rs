@@ -76,6 +76,8 @@ impl Site {
         self.shared.change(|now, gateway| {
             gateway.set_settings(config.settings());
             gateway.set_bonds(now, bonds);
+            let (rates, shares) = config.shared_links();
+            gateway.set_shared_links(now, rates, shares);
         });
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.follow(&config));
         self.config = Rc::new(config);

@@ -16,11 +16,13 @@ mod handover;
 mod inbox;
 mod peer;
 mod session;
+mod share;
 mod store;
 mod stream;
 mod survey;
 mod turns;
 
+pub use crate::hop::Share;
 pub use carry::{CarriedPacket, CarrySettings, CarryStats, FlowKey, NotCarried};
 pub use frame::{Opening, Reason};
 pub use handover::NotTaken;
@@ -210,6 +212,7 @@ pub struct Gateway<B: Bond, C = Plain> {
     events: VecDeque<GatewayEvent>,
     rng: Rng,
     scratch: Scratch,
+    shared: share::Links,
     stats: GatewayStats,
 }
 
@@ -365,6 +368,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             events: VecDeque::new(),
             rng,
             scratch: Scratch::default(),
+            shared: share::Links::default(),
             stats: GatewayStats::default(),
         };
         for spec in peers {
@@ -718,9 +722,9 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
                 out.truncate(start);
                 return None;
             };
-            let sealed = self.seal(now, &to, out, start);
-            if sealed.is_some() {
-                return sealed;
+            if let Some(sealed) = self.seal(now, &to, out, start) {
+                self.note_sent(now, &sealed);
+                return Some(sealed);
             }
         }
     }

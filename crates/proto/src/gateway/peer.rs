@@ -219,6 +219,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let (index, before) = (*index, asker.replace(boot));
         if let Some(address) = address {
             self.turn_to(now, index, address);
+            self.found_at(now, index, address);
         }
         self.ask_trunk(now, index, Default::default());
         if before.is_none_or(|before| before == boot) {

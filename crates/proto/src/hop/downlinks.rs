@@ -6,6 +6,7 @@ use super::parity::MOST_ENCODERS;
 use super::path_size::SizeQuestion;
 use super::responder::Responder;
 use super::scheduler::Turn;
+use super::shared_links::{Share, SharedLinks};
 use super::subject::Subject;
 use super::subscriber::Subscriber;
 use super::transfer::{Ended, Ending, Transfer};
@@ -18,8 +19,9 @@ use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::{CodePlan, Interest, Limit, NotNow, Suite, Waited};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 /// The Responders of a node, one per downstream hop, and the order in which they may send.
 pub struct Downlinks {
@@ -28,6 +30,12 @@ pub struct Downlinks {
     /// Hops of neighbours that have not shown that they receive at their address, the oldest first.
     strangers: VecDeque<Slot>,
     due: Deadlines,
+    /// Links that several hops share. Their hops wait there once their own rates allow a packet.
+    shared: SharedLinks,
+    /// The neighbours whose hops are on such links.
+    shares: BTreeMap<SocketAddr, Share>,
+    /// Bytes that the last turn has taken from a shared link.
+    charged: u64,
     /// The memory of all of them.
     ledger: Ledger,
     /// Names of strangers that were not found. Anybody can use a stranger's address.
@@ -128,6 +136,9 @@ pub struct Due {
     pub backlog: bool,
 }
 
+/// Headers of a packet in addition to its payload and its seal, at most: IPv6, UDP and ours.
+const OTHER_BYTES: u64 = 110;
+
 /// If memory is short, a flow that no neighbour waits for is forgotten after this time. Repetitions of the last
 /// requests have come by then.
 const QUIET: Duration = Duration::from_secs(2);
@@ -142,6 +153,9 @@ impl Downlinks {
             faces: Faces::new(rng.fork(6).next_u64()),
             strangers: VecDeque::new(),
             due: Deadlines::default(),
+            shared: SharedLinks::default(),
+            shares: BTreeMap::new(),
+            charged: 0,
             ledger: Ledger::new(config.state_bytes, rng.fork(8).next_u64()),
             misses: Misses::default(),
             coded: 0,
@@ -177,6 +191,9 @@ impl Downlinks {
         let link = links.find_or_insert(key, || Responder::new(now, peer, config, rng));
         let responder = links.get_mut(link).ok_or(no_room)?;
         responder.on_interest(now, interest, len);
+        if is_new && let Some(share) = self.shares.get(&peer.face.remote) {
+            self.shared.place(link, *share);
+        }
         self.set_code(link, interest.code);
         let responder = self.links.get_mut(link).ok_or(no_room)?;
         let has_proof = wanted_token.is_none() || interest.token == wanted_token;
@@ -451,6 +468,7 @@ impl Downlinks {
             self.faces.remove(&responder.peer, link);
             self.strangers.retain(|stranger| *stranger != link);
         }
+        self.shared.remove(link);
         self.due.set(link, None);
     }
 
@@ -479,25 +497,72 @@ impl Downlinks {
 
     /// Time at which [`Downlinks::poll`] has something, if no input arrives first.
     pub fn next_turn(&self) -> Instant {
-        self.due.next()
+        self.due.next().min(self.shared.next_turn())
     }
 
     /// The next action at `now`.
     #[inline]
     pub fn poll(&mut self, now: Instant) -> Option<Due> {
-        while let Some((at, link)) = self.due.first() {
-            if at > now {
-                return None;
-            }
+        loop {
+            let link = match self.due.first().filter(|(at, _)| *at <= now) {
+                Some((_, link)) if self.shared.enter(link) => {
+                    self.due.set(link, None);
+                    continue;
+                }
+                Some((_, link)) => link,
+                None => self.shared.take(now)?,
+            };
             let responder = self.links.get_mut(link)?;
+            let before = responder.sent_bytes();
             let turn = responder.poll(now);
-            let backlog = responder.scheduler.has_backlog();
+            let mut backlog = responder.scheduler.has_backlog();
+            let bytes = responder.sent_bytes() - before;
+            if bytes > 0 {
+                self.shared.on_sent(now, link, bytes, backlog);
+            }
+            if let Some(ready) = self.shared.ready_at(link) {
+                self.charged = bytes;
+                // Who is held by the shared link has not used up the neighbour's grant.
+                backlog &= responder.ready_at() > ready;
+            }
             self.reschedule(link);
             if let Some(turn) = turn {
                 return Some(Due { link, turn, backlog });
             }
         }
-        None
+    }
+
+    /// Has the hops of these neighbours share links of these rates, instead of those before.
+    pub fn set_shared(&mut self, now: Instant, rates: &[Rate], shares: BTreeMap<SocketAddr, Share>) {
+        let packet = (self.config.payload + self.config.seal_overhead() as usize) as u64 + OTHER_BYTES;
+        self.shared.set_rates(now, rates, packet);
+        self.shares = shares;
+        let hops: Vec<(Slot, SocketAddr)> =
+            self.links.iter().map(|(link, responder)| (link, responder.peer.face.remote)).collect();
+        for (link, remote) in hops {
+            if let Some(share) = self.shares.get(&remote) {
+                self.shared.place(link, *share);
+            }
+            self.reschedule(link);
+        }
+    }
+
+    /// A datagram for `remote` has left, with so many bytes on the wire: those that no turn has taken from the link are
+    /// taken now.
+    pub fn note_sent(&mut self, now: Instant, remote: SocketAddr, bytes: u64) {
+        if self.shared.is_empty() {
+            return;
+        }
+        let rest = bytes.saturating_sub(core::mem::take(&mut self.charged));
+        if let Some(share) = self.shares.get(&remote).filter(|_| rest > 0) {
+            self.shared.note(now, share.link, rest);
+        }
+    }
+
+    /// The rate at which a hop sends while others go on as now: the neighbour's grant, or its part of a shared link.
+    pub fn rate(&self, link: Slot) -> Rate {
+        let granted = self.links.get(link).map_or(Rate::ZERO, Responder::link_rate);
+        self.shared.rate(link).map_or(granted, |share| share.min(granted))
     }
 
     /// Bytes that wait in the queues of all hops.
@@ -529,7 +594,9 @@ impl Downlinks {
             let total = responder.scheduler.total_bytes();
             self.queued = self.queued + total - core::mem::replace(&mut responder.counted, total);
         }
-        self.due.set(link, next.if_ever());
+        if !self.shared.is_waiting(link) {
+            self.due.set(link, next.if_ever());
+        }
     }
 }
 

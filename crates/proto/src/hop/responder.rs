@@ -211,6 +211,16 @@ impl Responder {
         self.pacer.rate()
     }
 
+    /// Time from which on the granted rate lets the next packet leave.
+    pub(super) fn ready_at(&self) -> Instant {
+        self.pacer.ready_at()
+    }
+
+    /// Bytes on the wire of the packets that took their turn so far.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.carried.bytes
+    }
+
     /// Time at which [`Responder::poll`] has something, if no input arrives first.
     pub fn next_turn(&self) -> Instant {
         if self.cold.is_some_and(|cold| cold.is_spent()) || self.is_held || !self.affords_chunk() {

@@ -200,6 +200,11 @@ impl<S: Source, C: Suite> Producer<S, C> {
         })
     }
 
+    /// The hops, for links that several of them share.
+    pub(crate) fn downlinks_mut(&mut self) -> &mut Downlinks {
+        &mut self.downlinks
+    }
+
     /// Has [`Node::poll_event`] report transfers whose end was sent `quiet` ago, without waiting until their
     /// neighbours are forgotten.
     pub fn end_complete(&mut self, now: Instant, quiet: Duration) {
@@ -441,13 +446,13 @@ impl<S: Source, C: Suite> Producer<S, C> {
         flow.map_or(0, |flow| flow.sent_end.max(flow.forgotten))
     }
 
-    /// The highest rate that neighbours asking for a flow have granted.
+    /// The highest rate at which neighbours asking for a flow are sent to: what they grant, or their part of a shared link.
     pub fn granted(&self, flow: FlowId) -> Rate {
         let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get(slot)) else {
             return Rate::ZERO;
         };
-        let links = flow.subscribers.iter().filter_map(|subscriber| self.downlinks.get(subscriber.link));
-        links.map(|responder| responder.link_rate()).max().unwrap_or(Rate::ZERO)
+        let rates = flow.subscribers.iter().map(|subscriber| self.downlinks.rate(subscriber.link));
+        rates.max().unwrap_or(Rate::ZERO)
     }
 
     /// The shortest of the longest payloads that neighbours asking for a flow are sent; this node's own without any.

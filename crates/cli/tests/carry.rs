@@ -331,16 +331,20 @@ fn tcp_is_carried_whole() {
     assert_eq!(world.status(SITE, "local.toml")["sites"][0]["user_bytes_to"], 0, "and nothing split");
 }
 
-/// The segment sizes of a new connection to `server`, at the client and at the server.
-fn segments(world: &World, server: &str) -> [u32; 2] {
+/// A new connection to `server`: its ends at the client and at the server.
+fn connection(world: &World, server: &str) -> [TcpStream; 2] {
     let bind = || TcpListener::bind("[::]:9100");
     let listener = world.site.chain.hosts[SERVER].run(bind).expect("a thread").expect("a port");
     let to = SocketAddr::new(server.parse().expect("an address"), 9100);
     let dial = move || TcpStream::connect_timeout(&to, Span::from_secs(10));
     let client = world.site.chain.hosts[CLIENT].run(dial).expect("a thread").expect("a connection");
     let (far, _) = listener.accept().expect("a connection");
-    let segment = |socket: &TcpStream| socket2::SockRef::from(socket).tcp_mss().expect("a size");
-    [segment(&client), segment(&far)]
+    [client, far]
+}
+
+/// The segment sizes of a new connection to `server`, at the client and at the server.
+fn segments(world: &World, server: &str) -> [u32; 2] {
+    connection(world, server).map(|socket| socket2::SockRef::from(&socket).tcp_mss().expect("a size"))
 }
 
 fn segments_fit_the_path() -> World {
@@ -356,6 +360,7 @@ fn segments_fit_the_path() -> World {
 
 fn segments_follow_the_path() {
     let world = segments_fit_the_path();
+    let [mut client, mut far] = connection(&world, SERVERS[0]);
     for (host, device) in [(HUB, "down"), (SITE, "up")] {
         world.run(host, &format!("ip link set dev {device} mtu 1280"));
     }
@@ -369,6 +374,13 @@ fn segments_follow_the_path() {
     }
     println!("     of a path of 1280 bytes: {narrow:?}");
     download(&world, 300_000);
+    // The segments of a connection from before are too long for one packet, and travel in two.
+    let writing = std::thread::spawn(move || far.write_all(&content(300_000, 6)));
+    client.set_read_timeout(Some(Span::from_secs(20))).expect("a timeout");
+    let mut bytes = Vec::new();
+    client.read_to_end(&mut bytes).expect("the content");
+    assert!(bytes == content(300_000, 6), "{} bytes over a connection from before", bytes.len());
+    writing.join().expect("a thread").expect("to write");
 }
 
 fn packets_take_the_plain_path() {

@@ -8,9 +8,9 @@ use starhop_net::security::{KeyError, KeyFile, Kind};
 use starhop_net::trace::Trace;
 use starhop_proto::name::ByteRange;
 use starhop_proto::time::Instant;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -82,13 +82,28 @@ pub(crate) fn start(what: &str, host: &Namespace, command: Command, event: &str)
         let lines = stdout.map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok);
         lines.filter_map(|line| serde_json::from_str(&line).ok()).for_each(|event| drop(told.send(event)));
     });
+    let complaints = process.child().and_then(|child| child.stderr.take()).map(listen);
     let mut daemon = Daemon { what: what.to_owned(), process, events, ready: Value::Null };
     if let Some(event) = daemon.wait_for(event) {
         daemon.ready = event;
         return Ok(daemon);
     }
-    let output = daemon.process.end().map_err(|error| failed(error.to_string()))?;
-    Err(failed(format!("not ready in time. {}", String::from_utf8_lossy(&output.stderr).trim())))
+    daemon.process.end().map_err(|error| failed(error.to_string()))?;
+    let said = complaints.and_then(|listening| listening.join().ok()).unwrap_or_default();
+    Err(failed(format!("not ready in time. {}", String::from_utf8_lossy(&said).trim())))
+}
+
+/// The most that is kept of a process's log.
+const LOG_BYTES: u64 = 1 << 16;
+
+/// Reads a log to its end, and keeps its beginning: a node that logs a line for each transfer stops when nobody reads.
+fn listen(mut log: ChildStderr) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut beginning = Vec::new();
+        let read = log.by_ref().take(LOG_BYTES).read_to_end(&mut beginning);
+        let _ = read.and_then(|_| io::copy(&mut log, &mut io::sink()));
+        beginning
+    })
 }
 
 impl Daemon {
@@ -165,4 +180,25 @@ pub(crate) fn make_file(path: &Path, size: u64, seed: u64) -> io::Result<()> {
 pub(crate) fn passings(path: &Path, flow: &str) -> Result<Vec<(Instant, ByteRange)>, LabError> {
     let trace = Trace::read(path).map_err(LabError::system("cannot read a trace"))?;
     Ok(trace.into_iter().filter(|(_, of, _)| of == flow).map(|(at, _, range)| (at, range)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_logs_much_is_not_stopped_and_the_beginning_of_its_log_is_kept() {
+        let mut loud = Command::new("sh");
+        loud.args(["-c", "echo first >&2; head -c 1000000 /dev/zero >&2"]).stderr(Stdio::piped());
+        let mut child = loud.spawn().expect("a shell");
+        let listening = listen(child.stderr.take().expect("its log"));
+        let mut waited = 0;
+        while child.try_wait().expect("its state").is_none() {
+            assert!(waited < 1000, "it waits for a reader");
+            waited += 1;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let said = listening.join().expect("no panic");
+        assert!(said.starts_with(b"first") && said.len() as u64 == LOG_BYTES, "{}", said.len());
+    }
 }

@@ -522,7 +522,7 @@ impl Downlinks {
             }
             if let Some(ready) = self.shared.ready_at(link) {
                 self.charged = bytes;
-                // Who is held by the shared link has not used up the neighbour's grant.
+                // A hop that the shared link holds has not used up its grant.
                 backlog &= responder.ready_at() > ready;
             }
             self.reschedule(link);

@@ -61,7 +61,7 @@ impl SharedLinks {
         }
         for (place, &rate) in rates.iter().enumerate() {
             match self.links.get_mut(place) {
-                // What has left keeps its time.
+                // Packets that have left keep their time.
                 Some(link) => link.pacer.set_rate(now, rate),
                 None => self.links.push(Link {
                     pacer: Pacer::new(rate, packet),

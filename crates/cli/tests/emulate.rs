@@ -194,7 +194,7 @@ mod tools {
             Ok(output) => output,
             Err(error) => {
                 println!(
-                    "skipped: tshark: {error}; install it with your packages (Debian: apt install tshark)"
+                    "skipped 1 tests: tshark: {error}; install it with your packages (Debian: apt install tshark)"
                 );
                 return None;
             }

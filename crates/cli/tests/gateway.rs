@@ -335,7 +335,7 @@ fn many_connections_at_once_keep_their_bytes() {
 fn curl_gets_what_nginx_has() {
     let world = World::new();
     if world.run(SERVER, "command -v nginx").is_empty() || world.run(CLIENT, "command -v curl").is_empty() {
-        println!("skipped: there is no nginx or no curl here");
+        println!("skipped 1 tests: there is no nginx or no curl here");
         return;
     }
     let bytes = world.site.offer("page", 3_000_000);

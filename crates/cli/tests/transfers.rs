@@ -557,7 +557,7 @@ fn a_full_disk_is_an_error_and_no_file() {
     let disk = match scratch(300_000) {
         Ok(disk) => disk,
         Err(error) => {
-            println!("skipped: {error}");
+            println!("skipped 1 tests: {error}");
             return;
         }
     };

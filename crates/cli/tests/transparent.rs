@@ -33,6 +33,7 @@ fn main() {
         ("rules_that_others_flush_are_set_again", rules_that_others_flush_are_set_again),
         ("a_watchdog_that_is_killed_is_named", a_watchdog_that_is_killed_is_named),
         ("a_key_that_was_rotated_out_is_nowhere_in_memory", a_key_that_was_rotated_out_is_nowhere_in_memory),
+        ("a_relay_takes_its_configuration_anew", a_relay_takes_its_configuration_anew),
         ("a_relay_that_cannot_keep_its_time_says_so_and_goes_on", a_relay_that_cannot_keep_its_time_goes_on),
     ];
     harness::run(tests, || {
@@ -336,6 +337,26 @@ fn a_key_that_was_rotated_out_is_nowhere_in_memory() {
     assert_eq!(found(), ["text", "bytes", "root"].map(|name| (name, false)));
     assert!(holds(relay.process.id(), &secrets(&site)[2].1), "the new one is in use");
     assert!(relay.end()["data_out"].as_u64() > Some(150), "it relayed both");
+}
+
+fn a_relay_takes_its_configuration_anew() {
+    let site = Site::new(&[LOSSY; 2]);
+    site.offer("file", 200_000);
+    let _server = site.serve();
+    let (log, config) = (site.path("log"), site.path("relay.toml"));
+    std::fs::write(&config, "[relay]\nlog-level = \"error\"\n").expect("a file");
+    let mut command = site.command("relay");
+    command.arg("--config").arg(&config).stderr(std::fs::File::create(&log).expect("a file"));
+    let relay = site.transparent_relay_with(1, command);
+    let told = || std::fs::read_to_string(&log).expect("the log");
+    std::fs::write(&config, "[relay]\nlog-level = \"info\"\ncache = \"1MiB\"\n").expect("a file");
+    relay.process.signal(Signal::SIGHUP).expect("it runs");
+    wait_until("it names the key", Span::from_secs(5), || {
+        told().contains("a change of cache takes effect when the node is restarted")
+    });
+    let (code, result) = site.get("file", 0, &[]);
+    assert_eq!(code, 0, "{result}");
+    wait_until("the new level", Span::from_secs(10), || told().contains("transfer ended"));
 }
 
 fn a_relay_that_cannot_keep_its_time_goes_on() {

@@ -141,6 +141,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.transparent {
         return transparent(args, config, memory);
     }
+    // Before it says that it is ready: a change after that is one.
+    let reread = Reread::new(&Cli::command());
     let mut suite = args.seal.suite()?;
     memory.apply_to_suite(&mut suite);
     // Before signal handlers exist, so that a signal can end a process that waits for a name.
@@ -175,7 +177,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let every = args.stats_every.unwrap_or(Duration::from_secs(1));
         let mut desk = args.desk.open("relay", driver.endpoint().local().port())?;
         let (record, tells_stats) = (Record::default(), args.stats_every.is_some());
-        let reread = Reread::new(&Cli::command());
         let next_look = clock::now();
         let lies = Lies::default();
         let names = Names { places: args.upstream.clone(), ..Names::default() };
@@ -268,10 +269,12 @@ impl Chores {
         });
         let upstreams = upstreams.collect::<anyhow::Result<Vec<_>>>()?;
         args.log.reload(&changed)?;
-        reload::settle(reread, &changed, &["upstream", "log-level"]);
         self.names.places.clone_from(&args.upstream);
         let switch = self.failover.replace(&upstreams);
         self.turn(driver, switch);
+        if let Some(reread) = &mut self.reread {
+            reload::settle(reread, &changed, &["upstream", "log-level"]);
+        }
         Ok(())
     }
 }
@@ -421,6 +424,7 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
     let watchdog = (program, vec!["relay-watchdog".to_owned(), port.to_string()]);
     let mut suite = args.seal.suite()?;
     memory.apply_to_suite(&mut suite);
+    let mut reread = Reread::new(&Cli::command());
     daemon::runtime()?.block_on(async {
         let (security, bound) = (suite.security(), memory_bound(args, &config, &suite));
         let mut paths = Paths::new(config.payload);
@@ -464,7 +468,6 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
             account(&mut status, counters.relay, &memory);
             status
         };
-        let mut reread = Reread::new(&Cli::command());
         let reload = |suite: &mut HopSuite| reload_transparent(suite, reread.as_mut());
         relay.run(Some(every), tick, reload, (&mut desk, status)).await?;
         match args.json {

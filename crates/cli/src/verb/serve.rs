@@ -74,6 +74,8 @@ type Server = Driver<Producer<Files, HopSuite>>;
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.log.start(args.json)?;
+    // Before it says that it is ready: a change after that is one.
+    let reread = Reread::new(&Cli::command());
     let open = |path: &PathBuf| Root::open(path, args.hidden);
     let roots = args.paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let memory = args.memory.divide(Some(0), Config::default().parity_bound())?;
@@ -99,7 +101,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             refusals: Refusals::default(),
             paths,
             tells_stats,
-            reread: Reread::new(&Cli::command()),
+            reread,
         };
         daemon::run(&mut driver, every, &mut chores, &mut desk).await?;
         finish(args, &driver)

@@ -167,7 +167,7 @@ fn no_gap_opens_at_a_change() {
 fn a_hub_knows_its_flows() {
     let world = World::new();
     if !world.run(CLIENT, "ls /dev/net/tun").contains("tun") {
-        return println!("     skipped: no TUN devices here");
+        return println!("skipped 1 tests: no TUN devices here");
     }
     let bind = || UdpSocket::bind("0.0.0.0:5000");
     let socket = world.site.chain.hosts[CLIENT].run(bind).expect("a thread").expect("a port");

@@ -80,18 +80,19 @@ fn a_relay_takes_its_configuration_anew_under_a_transfer() {
     assert!(!relay.heard().iter().any(|line| line.contains("settings read again")), "the level was to stay");
     file(&second.address, "log-level = \"info\"\ncache = \"1MiB\"\nlink-rate = \"20Mbit\"\n");
     relay.signal(SIGHUP);
+    let turned = relay.expect(|line| line["message"] == "another upstream is asked");
+    assert_eq!(turned["to"].as_str(), Some(second.address.as_str()));
     relay.expect(|line| {
         says(line, "WARN", "a change of cache, link-rate takes effect when the node is restarted")
     });
-    let turned = relay.expect(|line| line["message"] == "another upstream is asked");
-    assert_eq!(turned["to"].as_str(), Some(second.address.as_str()));
     drop(first);
     finish(&place, get);
     relay.expect(|line| line["message"] == "transfer ended");
 }
 
-/// Longest time that a restart may cost a transfer, besides the time in which there is no node.
-const RESTART_COSTS: Duration = Duration::from_secs(2);
+/// Longest time that a restart may cost a transfer, besides the time in which there is no node. Alone most runs have less than
+/// half a second for both; beside other tests 5.6 s were seen for both.
+const RESTART_COSTS: Duration = Duration::from_secs(4);
 
 /// Ends a node as systemd does, and starts it under the same address. Returns how long there was none.
 fn restart(place: &Place, node: &mut Node, arguments: &[&str]) -> Duration {
@@ -104,7 +105,7 @@ fn restart(place: &Place, node: &mut Node, arguments: &[&str]) -> Duration {
 }
 
 #[test]
-fn a_restarted_relay_and_server_cost_a_transfer_no_byte_and_two_seconds_at_most() {
+fn a_restarted_relay_and_server_cost_a_transfer_no_byte_and_four_seconds_at_most() {
     let place = Place::new();
     place.offer("file", 6_000_000);
     let mut server = place.serve(&[]);

@@ -383,6 +383,7 @@ impl GatewayConfig {
             protocols: policy.protocol.as_deref().and_then(protocol).unwrap_or_default().to_vec(),
             dscp: policy.dscp,
             order: policy.order,
+            weight: policy.weight.unwrap_or(1),
         };
         let carrying = self.written.policy.iter().filter(|policy| policy.action == Action::Carry);
         CarryPolicies(carrying.map(of).collect())
@@ -523,13 +524,15 @@ fn check_policy(policy: &Policy, carry: Option<bool>) -> Result<(), Wrong> {
         let problem = "goes with the action `carry`, and not with an interface, which packets do not tell";
         return wrong("order", problem.to_owned());
     }
-    let is_told = policy.action == Action::Split && policy.interface.is_none();
-    for (field, is_set) in [("weight", policy.weight.is_some()), ("peer", policy.peer.is_some())] {
-        if is_set && !is_told {
-            let problem =
-                "goes with the action `split`, and not with an interface, which connections do not tell";
-            return wrong(field, problem.to_owned());
-        }
+    let is_told = policy.action != Action::Pass && policy.interface.is_none();
+    if policy.weight.is_some() && !is_told {
+        let problem = "goes with the actions `split` and `carry`, and not with an interface, which neither connections nor packets tell";
+        return wrong("weight", problem.to_owned());
+    }
+    if policy.peer.is_some() && !(is_told && policy.action == Action::Split) {
+        let problem =
+            "goes with the action `split`, and not with an interface, which connections do not tell";
+        return wrong("peer", problem.to_owned());
     }
     if policy.open == Some(Open::Confirmed) {
         let problem = "cannot be `confirmed`: the kernel answers a SYN that it diverts by itself, before the target is asked. \
@@ -798,6 +801,10 @@ mod tests {
         assert!(policy("protocol = \"esp\"\nports = [1]").contains("`policy[0].ports`"));
         assert!(policy("order = true").contains("`policy[0].order`"));
         assert!(policy("weight = 2").contains("`policy[0].weight`"));
+        let carried = |line: &str| problem(&format!("{GOOD}[[policy]]\naction = \"carry\"\n{line}\n"));
+        assert!(carried("weight = 33").contains("between 1 and 32"));
+        assert!(carried("weight = 2\ninterface = \"lan0\"").contains("`policy[0].weight` goes with"));
+        assert!(carried("peer = \"hub\"").contains("`policy[0].peer` goes with"));
         let split = |line: &str| problem(&format!("{GOOD}[[policy]]\naction = \"split\"\n{line}\n"));
         assert!(split("weight = 0").contains("between 1 and 32"));
         assert!(split("open = \"confirmed\"").contains("`policy[0].open` cannot be `confirmed`"));

@@ -44,6 +44,7 @@ pub(super) struct CarryPolicy {
     pub(super) protocols: Vec<u8>,
     pub(super) dscp: Option<u8>,
     pub(super) order: Option<bool>,
+    pub(super) weight: u8,
 }
 
 impl CarryPolicy {
@@ -66,13 +67,26 @@ impl CarryPolicies {
     /// Whether the packets of a flow that begins with `packet` are to be delivered in order. Where no policy says so, those
     /// of TCP are: it takes what overtakes for lost, and slows down.
     pub(super) fn is_ordered(&self, key: &FlowKey, packet: &[u8]) -> bool {
+        self.of(key, packet).and_then(|policy| policy.order).unwrap_or_else(|| key.is_tcp())
+    }
+
+    /// The share of the flow of `packet` beside flows of weight 1. `key` is that of the flow's question.
+    pub(super) fn weight(&self, key: &FlowKey, packet: &[u8]) -> u8 {
+        self.of(key, packet).map_or(1, |policy| policy.weight.max(1))
+    }
+
+    /// Whether a policy gives flows a share.
+    pub(super) fn has_weights(&self) -> bool {
+        self.0.iter().any(|policy| policy.weight > 1)
+    }
+
+    fn of(&self, key: &FlowKey, packet: &[u8]) -> Option<&CarryPolicy> {
         let class = match *packet {
             [first, second, ..] if first >> 4 == 6 => (first << 4) | (second >> 4),
             [_, second, ..] => second,
             _ => 0,
         };
-        let policy = self.0.iter().find(|policy| policy.matches(key, class >> 2));
-        policy.and_then(|policy| policy.order).unwrap_or_else(|| key.is_tcp())
+        self.0.iter().find(|policy| policy.matches(key, class >> 2))
     }
 }
 
@@ -133,7 +147,7 @@ mod tests {
             order: Some(true),
             ..CarryPolicy::default()
         };
-        let marked = CarryPolicy { dscp: Some(46), order: Some(false), ..CarryPolicy::default() };
+        let marked = CarryPolicy { dscp: Some(46), order: Some(false), weight: 8, ..CarryPolicy::default() };
         let policies = CarryPolicies(vec![quic, marked]);
         let v4 = |dscp: u8| [0x45, dscp << 2];
         assert!(policies.is_ordered(&key("10.0.0.1", "192.0.2.9", 17, 443), &v4(0)));
@@ -142,5 +156,7 @@ mod tests {
         assert!(!policies.is_ordered(&key("10.0.0.1", "192.0.3.9", 6, 80), &v4(46)));
         let v6 = [0x60 | (46 >> 2), (46 & 3) << 6];
         assert!(!policies.is_ordered(&key("fd00::1", "fd00::2", 6, 80), &v6));
+        assert_eq!(policies.weight(&key("fd00::1", "fd00::2", 6, 80), &v6), 8);
+        assert_eq!(policies.weight(&key("10.0.0.1", "192.0.2.9", 17, 443), &v4(0)), 1);
     }
 }

@@ -128,6 +128,10 @@ impl Tunnel {
             let peer = origin.map(|origin| origin.peer).or(self.peer.filter(|_| self.intercepts));
             let is_carried =
                 peer.is_some_and(|peer| gateway.carry(now, peer, (key, is_ordered), packet).is_ok());
+            if let Some(peer) = peer.filter(|_| is_carried && self.policies.has_weights()) {
+                let question = if origin.is_some() { key.reversed() } else { key };
+                gateway.set_packets_weight(peer, &key, self.policies.weight(&question, packet));
+            }
             if !is_carried {
                 let mut pass = &self.pass;
                 self.refused += u64::from(pass.write(packet).is_err());

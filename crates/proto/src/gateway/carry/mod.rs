@@ -218,6 +218,13 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         carry.is_some_and(|carry| carry.is_asked) && self.is_up(now, peer)
     }
 
+    /// Gives a users' flow of packets, of which one was taken, the share of `weight` flows of packets, in our direction.
+    pub fn set_packets_weight(&mut self, peer: u16, key: &FlowKey, weight: u8) {
+        if let Some(carry) = self.peers.get_mut(usize::from(peer)).and_then(|peer| peer.carry.as_mut()) {
+            carry.queue.set_weight(key, weight);
+        }
+    }
+
     /// Takes a user's IP packet of the flow `key` for a peer. `is_ordered`, of a flow's first packet, says that the peer
     /// delivers its packets in order.
     ///

@@ -8,7 +8,7 @@ use crate::time::{Duration, Instant};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Bytes that a flow may send per turn: about one packet.
+/// Bytes that a flow of weight 1 may send per turn: about one packet.
 const QUANTUM: i64 = 1500;
 /// A flow without packets is forgotten after this time: its next packet begins another.
 const FLOW_IDLE: Duration = Duration::from_secs(60);
@@ -30,6 +30,7 @@ enum Place {
 struct Flow {
     number: u64,
     is_ordered: bool,
+    weight: u8,
     next_packet: u64,
     waiting: VecDeque<(Instant, Vec<u8>)>,
     /// Bytes of the first packet that were sent already.
@@ -119,6 +120,7 @@ impl Queue {
         let slot = self.flows.find_or_insert(key, || Flow {
             number,
             is_ordered,
+            weight: 1,
             next_packet: 0,
             waiting: VecDeque::new(),
             sent: 0,
@@ -135,6 +137,13 @@ impl Queue {
             self.fresh.push_back(slot);
         }
         Ok(())
+    }
+
+    /// Gives a flow that is known the share of `weight` flows, from its next turn on.
+    pub(super) fn set_weight(&mut self, key: &FlowKey, weight: u8) {
+        if let Some(flow) = self.flows.find(key).and_then(|slot| self.flows.get_mut(slot)) {
+            flow.weight = weight.max(1);
+        }
     }
 
     /// Appends to `out` the packets that are due, up to a length of `room`. A packet that fits into a record goes
@@ -195,7 +204,8 @@ impl Queue {
                 flow.place = Place::Nowhere;
             } else {
                 // A flow that was served as fresh has a turn among the others before it is fresh again.
-                flow.deficit = (flow.deficit + QUANTUM).min(QUANTUM);
+                let quantum = QUANTUM * i64::from(flow.weight);
+                flow.deficit = (flow.deficit + quantum).min(quantum);
                 flow.place = Place::Busy;
                 self.busy.push_back(slot);
             }
@@ -299,6 +309,19 @@ mod tests {
         assert!((8..=12).contains(&of_first), "{sent:?}");
         queue.push(at(1), (key(9), false), &[1; 80]).unwrap();
         assert_eq!(record(&mut queue, at(1))[0], (2, 0, None, 80));
+    }
+
+    #[test]
+    fn busy_flows_share_by_their_weights() {
+        let mut queue = queue();
+        for (port, weight) in [(1, 1), (2, 4)] {
+            (0..200).for_each(|_| queue.push(at(0), (key(port), false), &[1; 1200]).unwrap());
+            queue.set_weight(&key(port), weight);
+        }
+        let sent: Vec<u64> = (0..200).map(|_| record(&mut queue, at(0))[0].0).collect();
+        let of_first = sent.iter().filter(|flow| **flow == 0).count();
+        assert!((37..=43).contains(&of_first), "{of_first} of 200");
+        assert!(sent.windows(12).all(|some| some.contains(&0)), "it waits for no more than a turn: {sent:?}");
     }
 
     #[test]

@@ -142,6 +142,8 @@ local function interest(buffer, tree)
         at = at + 3
     end
     while at < buffer:len() do
+        -- Two zeros begin the padding.
+        if at + 1 < buffer:len() and buffer(at, 2):uint() == 0 then break end
         local text, after = add_range(tree, buffer, at)
         if not text then return nil end
         texts[#texts + 1], at = text, after

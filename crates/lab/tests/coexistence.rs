@@ -6,15 +6,24 @@ use support::run;
 
 /// A bandwidth-delay product is 167 packets. A fair share is half of 48.2 Mbit/s of goodput. Beside bbr with a short queue
 /// we have less: bbr does not heed the losses of a queue that overflows.
+/// Beside bbr, which probes at random, eight seeds leave it 11.5 to 17.7 Mbit/s: the mean of four counts. The others' seeds hardly differ.
 #[test]
 fn a_hop_and_a_tcp_flow_each_have_between_half_and_twice_of_their_fair_share() {
-    for (tcp, queue) in
-        [("cubic", "167p"), ("cubic", "334p"), ("newreno", "167p"), ("newreno", "668p"), ("bbr", "668p")]
-    {
+    for (tcp, queue, seeds) in [
+        ("cubic", "167p", 1),
+        ("cubic", "334p", 1),
+        ("newreno", "167p", 1),
+        ("newreno", "668p", 1),
+        ("bbr", "668p", 4),
+    ] {
         let tcp_is = format!("flow.tcp.transport={tcp}");
         let queue_is = format!("topology.bottleneck.queue={queue}");
-        let result = run("beside-tcp.toml", &[&tcp_is, &queue_is]);
-        let (ours, theirs) = (result.flows[0].goodput_mbps, result.flows[1].goodput_mbps);
+        let (mut ours, mut theirs) = (0.0, 0.0);
+        for seed in 1..=seeds {
+            let flows = run("beside-tcp.toml", &[&tcp_is, &queue_is, &format!("seed={seed}")]).flows;
+            ours += flows[0].goodput_mbps / f64::from(seeds);
+            theirs += flows[1].goodput_mbps / f64::from(seeds);
+        }
         println!("{tcp}, {queue}: ours {ours:.1}, theirs {theirs:.1} Mbit/s");
         assert!((12.05..36.15).contains(&ours), "{tcp}, {queue}: {ours}");
         assert!(theirs >= 12.05, "{tcp}, {queue}: {theirs}");

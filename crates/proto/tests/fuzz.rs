@@ -893,6 +893,7 @@ impl Asking {
             link_rate: self.link_rate.rate(),
             flow_rate: self.flow_rate.rate(),
             ranges,
+            padding: 0,
         }
     }
 }

@@ -75,7 +75,8 @@ impl Place {
     pub(crate) fn run_for(&self, span: Duration, arguments: &[&str]) -> String {
         let child = self.command(arguments).spawn().expect("it starts");
         std::thread::sleep(span);
-        kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
+        // Not SIGINT: what runs in the background of a shell ignores it.
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it runs");
         let output = child.wait_with_output().expect("its end");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }

@@ -16,7 +16,7 @@ use crate::peer::{Face, Peer};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, WireTime};
 use crate::units::Rate;
-use crate::wire::Interest;
+use crate::wire::{DataHeader, Interest};
 use alloc::boxed::Box;
 
 /// Control packets take at most this share of the bytes that they control: one byte in 128.
@@ -59,6 +59,8 @@ pub struct Requester {
     reported_rate: Rate,
     reported_at: Instant,
     reported_warm: bool,
+    /// Padding of the first request.
+    padding: u16,
     gap: Option<Gap>,
     reorder_time: Duration,
     /// `None` where the configuration says how late packets may be.
@@ -76,6 +78,13 @@ pub struct Requester {
     size: Option<PathSize>,
     /// The last greeting of the neighbour.
     pub(super) greeting: Option<Greeting>,
+}
+
+/// A neighbour that does not know this node sends at most three bytes for each that came (RFC 9000, section 8): as much as it needs
+/// for two packets, whose spacing tells how fast the link is before the neighbour may send many.
+fn padding(config: &Config) -> u16 {
+    let packet = config.payload as u64 + DataHeader::MAX_USUAL_LEN + config.seal_overhead();
+    u16::try_from((2 * packet).div_ceil(3)).unwrap_or(u16::MAX)
 }
 
 impl Requester {
@@ -100,6 +109,7 @@ impl Requester {
             reported_rate: Rate::ZERO,
             reported_at: Instant::ZERO,
             reported_warm: false,
+            padding: padding(config),
             gap: None,
             reorder_time: config.reorder_time,
             lateness: (config.reorder_limit > config.reorder_packets).then(Lateness::default),
@@ -402,7 +412,7 @@ impl Requester {
 
     /// Whether the neighbour should be sent the rate although nothing is asked of it.
     pub fn feedback_due(&self, now: Instant) -> bool {
-        if !self.reported_warm && self.rtt.is_measured() {
+        if !self.reported_warm && self.is_warm() {
             return true;
         }
         if self.unreported < CONTROL_SHARE * CONTROL_BYTES {
@@ -410,6 +420,11 @@ impl Requester {
         }
         let age = now.since(self.reported_at);
         age >= self.rtt.smoothed() || (age >= self.rtt.smoothed().scaled(1, 4) && self.has_rate_changed())
+    }
+
+    /// The hop has been measured, and the neighbour may be told its rate.
+    fn is_warm(&self) -> bool {
+        self.rtt.is_measured() && self.controller.is_ready()
     }
 
     /// Whether the rate is no longer the one that the neighbour knows.
@@ -458,11 +473,14 @@ impl Requester {
         if self.reported_rate == self.room_limit && !self.room_limit.is_unlimited() {
             self.room_limits_until = now + self.rtt.smoothed().scaled(2, 1);
         }
-        self.reported_warm = self.rtt.is_measured();
+        self.reported_warm = self.is_warm();
+        let is_first = subject == Subject::Flow && self.padding > 0;
+        let padding = if is_first { core::mem::take(&mut self.padding) } else { 0 };
         Interest {
             counter: self.counter,
             cold: !self.reported_warm,
             token: self.token,
+            padding: if self.token.is_none() && !self.controller.is_ready() { padding } else { 0 },
             code: self.code.as_ref().and_then(HopCode::plan),
             ..Interest::feedback(flow, self.clock.stamp(now), self.reported_rate)
         }

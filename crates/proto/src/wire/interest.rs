@@ -44,6 +44,8 @@ pub struct Interest {
     pub flow_rate: Rate,
     /// The requested ranges, at most [`MAX_RANGES`].
     pub ranges: Ranges,
+    /// Bytes of no meaning behind the ranges, not 1: a stranger may be sent three times as much as came from it.
+    pub padding: u16,
 }
 
 impl Interest {
@@ -65,6 +67,7 @@ impl Interest {
             link_rate,
             flow_rate: Rate::UNLIMITED,
             ranges: Ranges::default(),
+            padding: 0,
         }
     }
 
@@ -84,8 +87,12 @@ impl Interest {
             0 => None,
             _ => Some(CodePlan::parse(reader)?),
         };
-        let mut ranges = Ranges::default();
+        let (mut ranges, mut padding) = (Ranges::default(), 0);
         while !reader.rest.is_empty() {
+            if reader.rest.starts_with(&[0, 0]) {
+                padding = take_padding(reader)?;
+                break;
+            }
             let range = reader.range("ranges")?;
             if range.is_empty() || !ranges.push(range) {
                 return Err(ParseError::Invalid("ranges"));
@@ -104,6 +111,7 @@ impl Interest {
             link_rate,
             flow_rate,
             ranges,
+            padding,
         })
     }
 
@@ -130,7 +138,15 @@ impl Interest {
             varint::write(range.start, out);
             varint::write(range.len(), out);
         }
+        out.resize(out.len() + usize::from(self.padding), 0);
     }
+}
+
+/// Zeros to the end of the packet. The first two would be an empty range.
+fn take_padding(reader: &mut Reader<'_>) -> Result<u16, ParseError> {
+    let padding = core::mem::take(&mut reader.rest);
+    let is_blank = padding.iter().all(|byte| *byte == 0);
+    u16::try_from(padding.len()).ok().filter(|_| is_blank).ok_or(ParseError::Invalid("padding"))
 }
 
 /// Up to [`MAX_RANGES`] ranges, inline.

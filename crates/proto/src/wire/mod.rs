@@ -288,6 +288,18 @@ mod tests {
         assert_eq!(Packet::parse(&bytes), Err(ParseError::Invalid("ranges")));
     }
 
+    #[test]
+    fn padding_is_zeros_to_the_end() {
+        let mut interest = Interest::feedback(FLOW, WireTime::default(), Rate::UNLIMITED);
+        interest.ranges.push(ByteRange::at(0, 10));
+        interest.padding = 900;
+        let mut bytes = Vec::new();
+        interest.emit(&mut bytes);
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Interest(interest)));
+        bytes.push(1);
+        assert_eq!(Packet::parse(&bytes), Err(ParseError::Invalid("padding")));
+    }
+
     proptest! {
         #[test]
         fn any_bytes_parse_or_are_refused_and_what_parses_emits_the_same_value(

@@ -10,6 +10,7 @@ mod policer;
 mod reno;
 mod rivals;
 mod starhop;
+mod train;
 
 pub use cubic::Cubic;
 pub use fixed::Fixed;
@@ -60,6 +61,11 @@ pub trait RateController {
     /// nothing shows it.
     fn policed(&self) -> Option<Rate> {
         None
+    }
+
+    /// Enough is known of the link for the sender to be told a rate: until then it sends its first packets only.
+    fn is_ready(&self) -> bool {
+        true
     }
 
     /// The rate that the sender may send, bits per second on the wire.

@@ -1,6 +1,7 @@
 use super::base::{Base, Seen, Verdict};
 use super::policer::{Alarm, Policer};
 use super::rivals::{Rivalry, Sight, Watch};
+use super::train::Train;
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
@@ -24,6 +25,9 @@ const QUEUE_SEEN: f64 = 0.3;
 const STARTUP_GROWTH: f64 = 2.0;
 const FIRST_GROWTH: f64 = 0.04;
 const MAX_GROWTH: f64 = 0.25;
+/// A queue of less than this part of the round trip does not end the doubling, which makes up to half of one in a round trip.
+/// A few requests that leave together wait for each other by as much on a slow way back.
+const STARTUP_QUEUE: f64 = 1.0 / 128.0;
 /// Bounds of a grant: at most this multiple of the arriving rate; and the largest steps up and down.
 const MAX_LEAD: f64 = 2.0;
 const MAX_RAISE: f64 = 0.05;
@@ -118,6 +122,8 @@ impl Interval {
 pub struct Starhop {
     packet_bits: f64,
     rate: f64,
+    /// The first rate, before anything is known of the link.
+    initial: f64,
     growth: f64,
     in_startup: bool,
     interval: Option<Interval>,
@@ -147,6 +153,7 @@ pub struct Starhop {
     block_bytes: u64,
     block_from: Instant,
     policer: Policer,
+    train: Train,
     calm_until: Instant,
     /// Arrival of the last packet.
     last_at: Instant,
@@ -163,6 +170,7 @@ impl Starhop {
         Self {
             packet_bits: packet as f64 * 8.0,
             rate: initial.as_bps() as f64,
+            initial: initial.as_bps() as f64,
             growth: STARTUP_GROWTH - 1.0,
             in_startup: true,
             interval: None,
@@ -184,6 +192,7 @@ impl Starhop {
             block_bytes: 0,
             block_from: Instant::ZERO,
             policer: Policer::default(),
+            train: Train::new(initial.time_for(packet)),
             calm_until: Instant::ZERO,
             last_at: Instant::ZERO,
         }
@@ -337,7 +346,8 @@ impl Starhop {
             self.rate = self.rate.max(before);
         }
         let seen_from = if self.in_startup || (is_noisy && !is_held) { 1.0 } else { QUEUE_SEEN };
-        if verdict.queue >= seen_from * verdict.target {
+        let least = if self.in_startup { STARTUP_QUEUE * rtt.min().as_secs_f64() } else { 0.0 };
+        if verdict.queue >= least.max(seen_from * verdict.target) {
             self.steer(now, carried, &verdict, is_held, span);
         } else {
             self.grow(now, carried, is_held, rtt);
@@ -429,12 +439,20 @@ impl Starhop {
 impl RateController for Starhop {
     fn on_delivery(&mut self, delivery: Delivery, rtt: &HopRtt) -> Option<Duration> {
         let now = delivery.now;
+        let on_wire = self.train.on_packet(now, delivery.hop_rtt);
+        if let Some(on_wire) = on_wire.filter(|_| self.in_startup && self.raised_at.is_none()) {
+            let link = delivery.bytes as f64 * 8.0 / on_wire.as_secs_f64();
+            self.rate = self.initial.min(link).max(MIN_RATE);
+        }
         let Some(interval) = self.interval.as_mut().filter(|interval| now < interval.silent_at) else {
             self.interval = Some(Interval::starting(now));
             return None;
         };
         let packet_time = Duration::from_secs_f64(self.packet_bits / self.rate);
-        interval.silent_at = now + packet_time.scaled(8, 1) + rtt.smoothed().scaled(2, 1);
+        // The first packets come as two for a stranger's request, and the others a round trip later.
+        let pause =
+            if self.raised_at.is_none() { rtt.min().scaled(1, 2) } else { rtt.smoothed().scaled(2, 1) };
+        interval.silent_at = now + packet_time.scaled(8, 1) + pause;
         interval.packets += 1;
         interval.sent_bytes += delivery.bytes * u64::from(delivery.sent);
         interval.received_bytes += delivery.bytes;
@@ -471,6 +489,10 @@ impl RateController for Starhop {
 
     fn noise(&self) -> Duration {
         Duration::from_secs_f64(self.base.noise())
+    }
+
+    fn is_ready(&self) -> bool {
+        self.train.is_over()
     }
 
     fn policed(&self) -> Option<Rate> {

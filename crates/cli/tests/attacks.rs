@@ -509,7 +509,7 @@ fn a_planted_partial_file_is_not_followed() {
 
 /// Something new comes before each timeout, and never enough.
 fn a_source_that_trickles_is_given_up() {
-    let site = Site::new(&[Hop { rate: Rate::from_bps(16_000), ..CLEAN }]);
+    let site = Site::new(&[Hop { rate: Rate::from_bps(32_000), ..CLEAN }]);
     site.offer("file", 1_000_000);
     let _server = site.serve();
     let start = Instant::now();

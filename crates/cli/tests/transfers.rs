@@ -445,6 +445,8 @@ fn a_policer_on_the_way_is_named_and_loss_is_not() {
         doctor.env("STARHOP_RUNTIME_DIR", site.path(""));
         let found = site.chain.hosts[1].spawn(doctor).expect("a process").output().expect("its end").stdout;
         let found = String::from_utf8_lossy(&found).into_owned();
+        // The log is written once a second.
+        std::thread::sleep(Span::from_millis(1_500));
         relay.signal(nix::sys::signal::Signal::SIGTERM).expect("it runs");
         let said = String::from_utf8_lossy(&relay.output().expect("its end").stderr).into_owned();
         if is_policed {
@@ -456,7 +458,8 @@ fn a_policer_on_the_way_is_named_and_loss_is_not() {
             assert!(upstream["policed_mbps"].is_null(), "{upstream}");
             assert!(found.contains("policing towards relay-4433: ok"), "{found}");
         }
-        assert_eq!(said.matches("queues nothing").count(), usize::from(is_policed), "{said}");
+        // On a busy machine packets bunch, which refutes the policer for a moment; then it is told of twice.
+        assert_eq!(said.contains("queues nothing"), is_policed, "{said}");
     }
 }
 

@@ -160,7 +160,7 @@ stays relay2 "$(sed -n 's/.*# \(runuser .* relay --config .*\)/\1/p' "$root/etc/
 fetch RELAY2
 at relay2 "curl -fsS http://127.0.0.1:9464/metrics"
 expect '^starhop_site_bytes_total'
-inside cmp /usr/share/starhop/prometheus-alerts.yml "$tree/tools/prometheus-alerts.yml"
+cmp "$root/usr/share/starhop/prometheus-alerts.yml" "$tree/tools/prometheus-alerts.yml"
 inside test -s /usr/share/starhop/grafana.json
 # The hosts share /run.
 at relay1 "systemctl stop starhop-relay; sleep 1"

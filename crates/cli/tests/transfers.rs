@@ -353,7 +353,7 @@ fn a_relay_says_that_its_upstream_is_silent() {
     command.args(["--upstream", &site.server()]);
     let relay = site.chain.hosts[1].spawn(command).expect("a process");
     std::thread::sleep(Span::from_millis(300));
-    assert_eq!(site.get("file", 1, &["--timeout", "5s"]).0, 4);
+    assert_eq!(site.get("file", 1, &["--timeout", "8s"]).0, 4);
     relay.signal(nix::sys::signal::Signal::SIGTERM).expect("it runs");
     let said = relay.output().expect("its end").stderr;
     let said = String::from_utf8_lossy(&said);

@@ -34,7 +34,7 @@ use std::time::Duration;
 /// changes is served again under its new hash. Symbolic links that leave a directory are not followed.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  starhop key new domain.key\n  starhop serve ~/films --listen 0.0.0.0:4433 --key domain.key\n  starhop get holiday.mkv --from 192.0.2.1:4433 --key domain.key\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key and --config anew. Exit codes: 0; 1 it\ncannot serve; 2 the command line is wrong."
+    after_help = "Example:\n  starhop key new domain.key\n  starhop serve ~/films --listen 0.0.0.0:4433 --key domain.key\n  starhop get holiday.mkv --from 192.0.2.1:4433 --key domain.key\n\nEnds on SIGINT and SIGTERM with a line of statistics; SIGHUP reads the key and --config anew.\nExit codes: 0; 1 it cannot serve; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
     /// Directories, whose files are named by their path below them, and files, named by their last part

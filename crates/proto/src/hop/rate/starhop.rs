@@ -440,7 +440,7 @@ impl RateController for Starhop {
     fn on_delivery(&mut self, delivery: Delivery, rtt: &HopRtt) -> Option<Duration> {
         let now = delivery.now;
         let on_wire = self.train.on_packet(now, delivery.hop_rtt);
-        if let Some(on_wire) = on_wire.filter(|_| self.in_startup && self.raised_at.is_none()) {
+        if let Some(on_wire) = on_wire.filter(|_| self.raised_at.is_none()) {
             let link = delivery.bytes as f64 * 8.0 / on_wire.as_secs_f64();
             self.rate = self.initial.min(link).max(MIN_RATE);
         }

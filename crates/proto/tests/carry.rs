@@ -6,7 +6,7 @@ mod pair;
 use pair::{Pair, START, ms};
 use starhop_proto::config::{Config, Controller, Profile, Settings};
 use starhop_proto::gateway::{
-    CarrySettings, CarryStats, FlowKey, Gateway, GatewaySettings, NotCarried, PeerSpec,
+    CarrySettings, CarryStats, FlowKey, Gateway, GatewayEvent, GatewaySettings, NotCarried, Opening, PeerSpec,
 };
 use starhop_proto::node::Node;
 use starhop_proto::rng::Rng;
@@ -68,6 +68,8 @@ struct World {
     busy: [Instant; 2],
     is_cut: bool,
     rng: Rng,
+    /// Bytes of connections that were read.
+    read: usize,
     /// The packets that were delivered at each side, with their times.
     delivered: [Vec<(Instant, Vec<u8>)>; 2],
 }
@@ -96,6 +98,7 @@ impl World {
             busy: [START; 2],
             is_cut: false,
             rng: Rng::new(seed),
+            read: 0,
             delivered: [Vec::new(), Vec::new()],
         }
     }
@@ -105,7 +108,14 @@ impl World {
     }
 
     fn settle(&mut self, side: usize) {
-        while self.gateways[side].poll_event().is_some() {}
+        while let Some(event) = self.gateways[side].poll_event() {
+            if let GatewayEvent::Readable { stream } = event {
+                let (front, back) = self.gateways[side].readable(stream);
+                let len = front.len() + back.len();
+                self.gateways[side].consume(self.now, stream, len);
+                self.read += len;
+            }
+        }
         while let Some((_, packet)) = self.gateways[side].poll_packet() {
             self.delivered[side].push((self.now, packet.bytes));
         }
@@ -416,5 +426,42 @@ fn a_process_that_takes_over_carries_on_with_flows_and_their_order() {
         assert_eq!(came, numbers.len(), "nothing comes twice");
         assert_eq!(came, 2_500, "{delay} ms, side {side}");
         assert_eq!([0, 1].map(|side| world.gateways[side].stats().bad_records), [0, 0]);
+    }
+}
+
+/// Users send more packets than the link carries, of weight `weight`, beside connections that want all of it as well: the
+/// bytes of packets for each byte of connections, in three seconds.
+fn packets_beside(connections: u16, weight: u8) -> f64 {
+    let mut world = World::new(ms(25), Rate::from_mbps(20), 0.0, 1);
+    let data = vec![7; 1 << 20];
+    let open = |world: &mut World, port| {
+        let [from, to] = [50_000, port].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        world.gateways[0].open(world.now, 0, Opening { from, to, dscp: 0 }).expect("the peer answers")
+    };
+    let streams: Vec<_> = (0..connections).map(|port| open(&mut world, port)).collect();
+    let mut before = (0, 0);
+    for turn in 0..4_000 {
+        streams.iter().for_each(|stream| _ = world.gateways[0].write(*stream, &data));
+        // 24 Mbit/s.
+        for n in 0..2 {
+            let bytes = packet(7, 2 * turn + n, 1_500);
+            world.send(0, &bytes, false).expect("it is carried");
+            world.gateways[0].set_packets_weight(0, &FlowKey::of(&bytes).expect("a packet"), weight);
+        }
+        world.run(ms(1), |_| false);
+        if turn == 1_000 {
+            before = (world.read, world.delivered[1].len());
+        }
+    }
+    (world.delivered[1].len() - before.1) as f64 * 1_500.0 / (world.read - before.0) as f64
+}
+
+/// For the hop they are two flows, and would have half of it each.
+#[test]
+fn packets_and_connections_share_by_the_sums_of_their_weights() {
+    for (connections, weight, share) in [(1, 1, 1.0), (3, 1, 1.0 / 3.0), (2, 4, 2.0), (16, 1, 1.0 / 8.0)] {
+        let measured = packets_beside(connections, weight);
+        println!("{connections} connections, packets of weight {weight}: {measured:.2} of {share:.2}");
+        assert!((0.8 * share..1.25 * share).contains(&measured), "{connections}, {weight}: {measured}");
     }
 }

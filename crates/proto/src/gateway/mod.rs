@@ -10,6 +10,7 @@
 //! From the top down: [`Gateway`] is the node. A `session` is the state of a peer, `stream` the two halves of a
 //! connection, `inbox` opens records, `store` keeps unacknowledged bytes, `frame` is the wire.
 
+mod balance;
 mod carry;
 mod frame;
 mod handover;
@@ -574,6 +575,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// Appends records to a peer's trunk while few bytes wait there.
     fn pump(&mut self, now: Instant, peer: u16) {
+        self.balance(peer);
         loop {
             let Some(session) = self.peers.get_mut(usize::from(peer)).and_then(|p| p.session.as_mut()) else {
                 return;

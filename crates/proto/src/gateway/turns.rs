@@ -12,6 +12,8 @@ pub(super) struct Turns {
     busy: VecDeque<StreamId>,
     /// Of each stream that is in a list.
     shares: BTreeMap<StreamId, Share>,
+    /// The sum of the weights of these.
+    weight: u32,
 }
 
 #[derive(Debug)]
@@ -20,6 +22,7 @@ struct Share {
     left: i64,
     /// Bytes of a turn.
     quantum: i64,
+    weight: u8,
 }
 
 impl Turns {
@@ -27,8 +30,10 @@ impl Turns {
     pub(super) fn add(&mut self, stream: StreamId, weight: u8) {
         self.shares.entry(stream).or_insert_with(|| {
             self.fresh.push_back(stream);
-            let quantum = QUANTUM * i64::from(weight.max(1));
-            Share { left: quantum, quantum }
+            let weight = weight.max(1);
+            self.weight += u32::from(weight);
+            let quantum = QUANTUM * i64::from(weight);
+            Share { left: quantum, quantum, weight }
         });
     }
 
@@ -62,7 +67,8 @@ impl Turns {
 
     /// A stream has nothing more to send. The list drops it when its turn comes.
     pub(super) fn remove(&mut self, stream: StreamId) {
-        self.shares.remove(&stream);
+        let share = self.shares.remove(&stream);
+        self.weight -= share.map_or(0, |share| u32::from(share.weight));
         for list in [&mut self.fresh, &mut self.busy] {
             if list.front() == Some(&stream) {
                 list.pop_front();
@@ -70,6 +76,11 @@ impl Turns {
                 list.remove(place);
             }
         }
+    }
+
+    /// The sum of the weights of streams that have something to send.
+    pub(super) fn weight(&self) -> u32 {
+        self.weight
     }
 
     /// Whether no stream has anything to send.

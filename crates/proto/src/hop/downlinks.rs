@@ -495,6 +495,13 @@ impl Downlinks {
         self.reschedule(link);
     }
 
+    /// Gives a queue `weight` packets in its turns from now on, at least one.
+    pub fn set_queue_weight(&mut self, link: Slot, queue: Slot, weight: u8) {
+        if let Some(responder) = self.links.get_mut(link) {
+            responder.scheduler.set_weight(queue, weight);
+        }
+    }
+
     /// Time at which [`Downlinks::poll`] has something, if no input arrives first.
     pub fn next_turn(&self) -> Instant {
         self.due.next().min(self.shared.next_turn())

@@ -77,6 +77,8 @@ struct Queue {
     /// The bytes of both lists: none is ever queued twice.
     queued: RangeSet,
     deficit: u64,
+    /// Packets of a turn.
+    weight: u8,
     pacer: Pacer,
     /// Offset after the highest byte sent.
     sent_end: u64,
@@ -202,6 +204,7 @@ impl Scheduler {
             fresh: VecDeque::new(),
             queued: RangeSet::new(),
             deficit: 0,
+            weight: 1,
             pacer: Pacer::new(Rate::UNLIMITED, self.payload),
             sent_end: 0,
             marks_left: 0,
@@ -348,6 +351,13 @@ impl Scheduler {
         queue.pacer.set_rate(now, rate);
         if !queue.fresh.is_empty() && queue.place == Place::Out {
             self.admit(now, slot, false);
+        }
+    }
+
+    /// Gives a queue `weight` packets in its turns from now on, at least one.
+    pub fn set_weight(&mut self, slot: Slot, weight: u8) {
+        if let Some(queue) = self.queue_mut(slot) {
+            queue.weight = weight.max(1);
         }
     }
 
@@ -560,8 +570,8 @@ impl Scheduler {
             return Visit::Leaves;
         }
         if queue.deficit < next {
-            // A full packet per round: the smallest quantum with which every visit can send (O(1)).
-            queue.deficit += payload;
+            // At least a full packet per round: the smallest quantum with which every visit can send (O(1)).
+            queue.deficit += payload * u64::from(queue.weight);
             return if is_alone { Visit::Sends } else { Visit::Passes };
         }
         Visit::Sends

@@ -455,6 +455,14 @@ impl<S: Source, C: Suite> Producer<S, C> {
         rates.max().unwrap_or(Rate::ZERO)
     }
 
+    /// Sends `weight` packets of a flow, at least one, in its turns among those of its hops.
+    pub fn set_weight(&mut self, flow: FlowId, weight: u8) {
+        let Some(flow) = self.flows.find(&flow).and_then(|slot| self.flows.get(slot)) else { return };
+        for subscriber in &flow.subscribers {
+            self.downlinks.set_queue_weight(subscriber.link, subscriber.queue, weight);
+        }
+    }
+
     /// The shortest of the longest payloads that neighbours asking for a flow are sent; this node's own without any.
     pub fn payload(&self, flow: FlowId) -> usize {
         let flow = self.flows.find(&flow).and_then(|slot| self.flows.get(slot));

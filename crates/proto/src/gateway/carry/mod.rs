@@ -128,6 +128,11 @@ pub(super) struct Carry<K> {
 }
 
 impl<K> Carry<K> {
+    /// The sum of the weights of users' flows that have packets waiting.
+    pub(super) fn weight(&self) -> u32 {
+        self.queue.weight()
+    }
+
     pub(super) fn new(
         now: Instant,
         settings: &CarrySettings,
@@ -465,6 +470,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// Appends records of packets while few bytes wait to be sent.
     pub(super) fn pump_packets(&mut self, now: Instant, index: u16) {
+        self.balance(index);
         let deadline = self.deadline(index);
         let Some(carry) = self.peers.get_mut(usize::from(index)).and_then(|peer| peer.carry.as_mut()) else {
             return;

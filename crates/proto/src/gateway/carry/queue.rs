@@ -47,6 +47,8 @@ pub(super) struct Queue {
     fresh: VecDeque<Slot>,
     busy: VecDeque<Slot>,
     next_flow: u64,
+    /// The sum of the weights of flows in the lists.
+    weight: u32,
     bytes: usize,
     /// Packets that waited longer than the deadline, since they were last counted.
     overdue: u64,
@@ -62,6 +64,7 @@ impl Queue {
             fresh: VecDeque::new(),
             busy: VecDeque::new(),
             next_flow: 0,
+            weight: 0,
             bytes: 0,
             overdue: 0,
             limits: (flows, bytes),
@@ -134,15 +137,24 @@ impl Queue {
         self.bytes += packet.len();
         if flow.place == Place::Nowhere {
             (flow.place, flow.deficit) = (Place::Fresh, QUANTUM);
+            self.weight += u32::from(flow.weight);
             self.fresh.push_back(slot);
         }
         Ok(())
     }
 
+    /// The sum of the weights of flows that have, or had a round ago, something to send.
+    pub(super) fn weight(&self) -> u32 {
+        self.weight
+    }
+
     /// Gives a flow that is known the share of `weight` flows, from its next turn on.
     pub(super) fn set_weight(&mut self, key: &FlowKey, weight: u8) {
         if let Some(flow) = self.flows.find(key).and_then(|slot| self.flows.get_mut(slot)) {
-            flow.weight = weight.max(1);
+            let before = core::mem::replace(&mut flow.weight, weight.max(1));
+            if flow.place != Place::Nowhere {
+                self.weight = self.weight - u32::from(before) + u32::from(flow.weight);
+            }
         }
     }
 
@@ -202,6 +214,7 @@ impl Queue {
             list.pop_front();
             if flow.waiting.is_empty() && (!is_fresh || self.busy.is_empty()) {
                 flow.place = Place::Nowhere;
+                self.weight -= u32::from(flow.weight);
             } else {
                 // A flow that was served as fresh has a turn among the others before it is fresh again.
                 let quantum = QUANTUM * i64::from(flow.weight);

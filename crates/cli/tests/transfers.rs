@@ -452,6 +452,8 @@ fn a_policer_on_the_way_is_named_and_loss_is_not() {
         if is_policed {
             let mbps = upstream["policed_mbps"].as_f64();
             assert!(mbps.is_some_and(|mbps| (11.0..13.0).contains(&mbps)), "{upstream}");
+            // A half of it was lost when the hop did not keep to the rate that it knew.
+            assert!(upstream["loss"].as_f64().is_some_and(|loss| loss < 0.2), "{upstream}");
             assert!(found.contains("policing towards relay-4433: could be better"), "{found}");
             assert!(found.contains("--limit-rate 11"), "{found}");
         } else {

@@ -133,8 +133,14 @@ fn write_link(
 }
 
 fn rate(config: &LinkConfig) -> Result<String, String> {
-    if config.outage.is_some() || config.xcp.is_some() || !config.disorder.is_none() {
-        return Err("has an outage, a router or disorder, which ns-3's links do not have".to_owned());
+    if config.outage.is_some()
+        || config.xcp.is_some()
+        || config.police.is_some()
+        || !config.disorder.is_none()
+    {
+        return Err(
+            "has an outage, a router, a policer or disorder, which ns-3's links do not have".to_owned()
+        );
     }
     match &config.rate {
         RateSchedule::Constant(rate) => Ok(format!("{}bps", rate.as_bps())),

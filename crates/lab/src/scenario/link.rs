@@ -7,8 +7,8 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use starhop_sim::link::{
-    Bursty, DelayModel, Disorder, GilbertElliott, LinkConfig, LossModel, Opportunities, Outage, QueueLimit,
-    RateSchedule, XcpOptions, XcpTraffic,
+    Bursty, DelayModel, Disorder, GilbertElliott, LinkConfig, LossModel, Opportunities, Outage,
+    PoliceOptions, QueueLimit, RateSchedule, XcpOptions, XcpTraffic,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -181,6 +181,17 @@ struct OutageTable {
     hold: bool,
 }
 
+/// `{ rate, burst }`.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PoliceTable {
+    rate: Bitrate,
+    burst: Size,
+}
+
+/// The longest IP packet: a bucket that never holds so many tokens lets none through.
+const LONGEST_PACKET: u64 = 1_500;
+
 /// A scenario's words about a link. Properties that it leaves out are those of the link's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkSpec {
@@ -191,6 +202,7 @@ pub struct LinkSpec {
     /// The queue.
     pub queue: Option<QueueRoom>,
     outage: Option<Outage>,
+    police: Option<PoliceOptions>,
     reorder: Option<f64>,
     reorder_by: Option<Duration>,
     duplicate: Option<f64>,
@@ -208,6 +220,7 @@ impl LinkSpec {
             loss_direction: fields.optional("loss_direction")?,
             queue: fields.optional("queue")?,
             outage: checked(fields, "outage", outage_of)?,
+            police: checked(fields, "police", police_of)?,
             reorder: checked(fields, "reorder", |share: Share| Ok(share.0))?,
             reorder_by: checked(fields, "reorder_by", |span: Span| Ok(span.0))?,
             duplicate: checked(fields, "duplicate", |share: Share| Ok(share.0))?,
@@ -227,6 +240,7 @@ impl LinkSpec {
             loss_direction: self.loss_direction.or(base.loss_direction),
             queue: self.queue.or(base.queue),
             outage: self.outage.or(base.outage),
+            police: self.police.or(base.police),
             reorder: self.reorder.or(base.reorder),
             reorder_by: self.reorder_by.or(base.reorder_by),
             duplicate: self.duplicate.or(base.duplicate),
@@ -278,6 +292,7 @@ impl LinkSpec {
             loss: self.loss.clone().filter(|_| is_lossy).unwrap_or(LossModel::None),
             delay: self.delay.clone().ok_or("delay")?,
             outage: self.outage.clone(),
+            police: self.police,
             disorder: Disorder {
                 reorder: self.reorder.unwrap_or(0.0),
                 reorder_by,
@@ -460,4 +475,14 @@ fn outage_of(table: OutageTable) -> Result<Outage, String> {
         }
         _ => Err("is { every = …, last = … } or { times = [[from, to], …] }".into()),
     }
+}
+
+fn police_of(table: PoliceTable) -> Result<PoliceOptions, String> {
+    let PoliceTable { rate: Bitrate(rate), burst: Size(burst) } = table;
+    if rate == Rate::ZERO || burst < LONGEST_PACKET {
+        return Err(format!(
+            "is {{ rate, burst }}: a rate above 0, and a burst of at least {LONGEST_PACKET} B"
+        ));
+    }
+    Ok(PoliceOptions { rate, burst })
 }

@@ -1,4 +1,4 @@
-//! One direction of a link: rate → queue → loss → delay.
+//! One direction of a link: policer → rate → queue → loss → delay.
 //!
 //! Sans-IO and without an event queue: [`Link::send`] returns the fate of a packet at once, because no later event
 //! changes it. So a simulator needs one event per packet and link, and an emulator can put real packets through the
@@ -9,6 +9,7 @@ mod delay;
 mod disorder;
 mod loss;
 mod outage;
+mod police;
 mod queue;
 mod rate;
 mod xcp;
@@ -18,10 +19,12 @@ pub use delay::DelayModel;
 pub use disorder::{Disorder, Fate};
 pub use loss::{GilbertElliott, Loss, LossModel};
 pub use outage::{Outage, Window};
+pub use police::PoliceOptions;
 pub use queue::{DropTail, QueueLimit};
 pub use rate::{Opportunities, RateSchedule, Service, Transmitter};
 pub use xcp::{XcpHeader, XcpOptions, XcpRouter, XcpTraffic};
 
+use police::Policer;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
@@ -33,6 +36,8 @@ pub struct LinkConfig {
     pub rate: RateSchedule,
     /// Limit of the queue.
     pub queue: QueueLimit,
+    /// A policer in front of the queue.
+    pub police: Option<PoliceOptions>,
     /// Losses on the way.
     pub loss: LossModel,
     /// Propagation delay.
@@ -51,6 +56,7 @@ impl LinkConfig {
         Self {
             rate: RateSchedule::Constant(rate),
             queue: QueueLimit::Unlimited,
+            police: None,
             loss: LossModel::None,
             delay: DelayModel::Fixed(delay),
             outage: None,
@@ -63,7 +69,8 @@ impl LinkConfig {
     pub fn mean_bps(&self, from: Instant, to: Instant, bytes: u32) -> f64 {
         let seconds = to.since(from).as_secs_f64();
         let up = 1.0 - self.outage.as_ref().map_or(0.0, |outage| outage.share(from, to));
-        self.rate.bits_between(from, to) / seconds * (1.0 - self.loss.mean(bytes)) * up
+        let policed = self.police.map_or(f64::INFINITY, |police| police.rate.as_bps() as f64);
+        (self.rate.bits_between(from, to) / seconds * up).min(policed) * (1.0 - self.loss.mean(bytes))
     }
 }
 
@@ -72,7 +79,7 @@ impl LinkConfig {
 pub enum Verdict {
     /// It arrives.
     Arrives(Arrival),
-    /// The queue was full.
+    /// The queue was full, or a policer dropped it.
     Dropped,
     /// It was sent, and lost on the way.
     Lost,
@@ -100,7 +107,7 @@ pub struct LinkCounters {
     pub bytes: u64,
     /// Packets lost on the way.
     pub lost: u64,
-    /// Packets that found the queue full.
+    /// Packets that found the queue full, or that a policer dropped.
     pub dropped: u64,
     /// Nanoseconds that accepted packets waited in the queue, together.
     pub waited_ns: u64,
@@ -141,6 +148,7 @@ impl LinkCounters {
 pub struct Link {
     transmitter: Transmitter,
     queue: DropTail,
+    policer: Option<Policer>,
     loss: Loss,
     delay: DelayModel,
     outage: Option<Outage>,
@@ -165,6 +173,7 @@ impl Link {
         Self {
             transmitter: Transmitter::new(config.rate, held),
             queue: DropTail::new(config.queue),
+            policer: config.police.map(Policer::new),
             loss: Loss::new(config.loss),
             delay: config.delay,
             outage,
@@ -196,6 +205,10 @@ impl Link {
 
     /// Takes a packet of `bytes` on the wire. `now` never goes back.
     pub fn send(&mut self, now: Instant, bytes: u32, rng: &mut Rng) -> Verdict {
+        if self.policer.as_mut().is_some_and(|policer| !policer.passes(now, bytes)) {
+            self.counters.dropped += 1;
+            return Verdict::Dropped;
+        }
         let must_wait = self.transmitter.free_at() > now;
         if must_wait && !self.queue.has_room(now, bytes) {
             self.counters.dropped += 1;
@@ -273,7 +286,8 @@ impl Link {
     /// outages.
     pub fn carried_bits(&self, from: Instant, to: Instant, bytes: u32) -> f64 {
         let up = 1.0 - self.outage.as_ref().map_or(0.0, |outage| outage.share(from, to));
-        self.transmitter.bits_between(from, to) * (1.0 - self.loss.model().mean(bytes)) * up
+        let policed = self.policer.map_or(f64::INFINITY, |policer| policer.bits_in(to.since(from)));
+        (self.transmitter.bits_between(from, to) * up).min(policed) * (1.0 - self.loss.model().mean(bytes))
     }
 
     /// Forgets the packets that wait or are under way: the caller lost them.

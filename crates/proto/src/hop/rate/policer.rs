@@ -15,6 +15,25 @@ const NEAR: f64 = 1.1;
 /// A faster block without loss refutes it, at this multiple of the rate: a policer's bucket lets a burst pass.
 const FASTER: f64 = 1.35;
 
+/// The share of the rate that is granted: its measurement holds the burst that the bucket let pass.
+const KEPT: f64 = 0.97;
+/// So often more is granted for a moment, by this factor: enough to refute a policer that is gone.
+const PROBE_EVERY: Duration = Duration::from_secs(30);
+const PROBE: f64 = 1.5;
+/// Packets of that moment: a block of 128 lies within it.
+const PROBE_PACKETS: f64 = 256.0;
+
+/// The bound of the grant below a policer.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Bound {
+    /// Nothing is known of a policer.
+    None,
+    /// The most that it lets through, bit/s.
+    Keep(f64),
+    /// More than that is granted for a moment, bit/s.
+    Probe(f64),
+}
+
 /// Tells a policer from a lossy link by the rates that come through when many packets are lost.
 #[derive(Debug, Default)]
 pub(super) struct Policer {
@@ -24,6 +43,7 @@ pub(super) struct Policer {
     /// Time at which a block of about the rate that came at the last alarm passed without loss.
     calm_at: Instant,
     verdict: Option<f64>,
+    probe_at: Instant,
 }
 
 /// Many packets were lost while no queue stood. Rates in bit/s.
@@ -48,6 +68,9 @@ impl Policer {
         let is_calm_below = self.alarms.iter().any(|past| past.at < self.calm_at);
         let is_for_the_rate = is_calm_below || ratio(|alarm| alarm.sent) >= TRIED;
         if self.count >= ALARMS && are_recent && ratio(|alarm| alarm.came) <= SPREAD && is_for_the_rate {
+            if self.verdict.is_none() {
+                self.probe_at = alarm.at + PROBE_EVERY;
+            }
             self.verdict = Some(self.alarms.iter().map(|alarm| alarm.came).sum::<f64>() / ALARMS as f64);
         }
     }
@@ -62,6 +85,20 @@ impl Policer {
         if is_refuted || now.since(self.last) > MEMORY {
             *self = Self::default();
         }
+    }
+
+    /// The bound of the grant now, in packets of `packet_bits`.
+    pub(super) fn bound(&mut self, now: Instant, packet_bits: f64) -> Bound {
+        let Some(rate) = self.verdict else { return Bound::None };
+        if now < self.probe_at {
+            return Bound::Keep(KEPT * rate);
+        }
+        let probe = PROBE * rate;
+        if now.since(self.probe_at) > Duration::from_secs_f64(PROBE_PACKETS * packet_bits / probe) {
+            self.probe_at = now + PROBE_EVERY;
+            return Bound::Keep(KEPT * rate);
+        }
+        Bound::Probe(probe)
     }
 
     /// The rate above which packets are dropped, bit/s.
@@ -91,6 +128,25 @@ mod tests {
     fn the_same_rate_five_times_is_a_policer() {
         assert_eq!(after(&[20e6; 4]).rate(), None);
         assert_eq!(after(&[19e6, 20e6, 21e6, 20e6, 20e6]).rate(), Some(20e6));
+    }
+
+    #[test]
+    fn less_than_the_rate_is_granted_and_more_twice_a_minute_for_256_packets() {
+        let mut policer = after(&[20e6; 5]);
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        assert_eq!(Policer::default().bound(at(0), 11_200.0), Bound::None);
+        for (ms, bound) in [
+            (5_001, Bound::Keep(19.4e6)),
+            (34_999, Bound::Keep(19.4e6)),
+            (35_000, Bound::Probe(30e6)),
+            // 256 packets take 95.6 ms.
+            (35_095, Bound::Probe(30e6)),
+            (35_096, Bound::Keep(19.4e6)),
+            (65_095, Bound::Keep(19.4e6)),
+            (65_096, Bound::Probe(30e6)),
+        ] {
+            assert_eq!(policer.bound(at(ms), 11_200.0), bound, "{ms}");
+        }
     }
 
     #[test]

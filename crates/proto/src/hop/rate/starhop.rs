@@ -1,5 +1,5 @@
 use super::base::{Base, Seen, Verdict};
-use super::policer::{Alarm, Policer};
+use super::policer::{Alarm, Bound, Policer};
 use super::rivals::{Rivalry, Sight, Watch};
 use super::train::Train;
 use super::{Delivery, RateController};
@@ -357,6 +357,11 @@ impl Starhop {
     }
 
     fn grant(&mut self, now: Instant, rate: f64) {
+        let rate = match self.policer.bound(now, self.packet_bits) {
+            Bound::None => rate,
+            Bound::Keep(most) => rate.min(most),
+            Bound::Probe(least) => rate.max(least),
+        };
         self.rate = rate.max(MIN_RATE);
         self.grants.rotate_right(1);
         self.grants[0] = (now, self.rate);

@@ -212,6 +212,7 @@ fn write_flow(text: &mut String, scenario: &Scenario, index: usize, flow: &Flow)
 fn tcp_of(flow: &Flow) -> Result<&TcpConfig, String> {
     match &flow.how {
         Transport::Tcp(tcp) => Ok(tcp),
+        Transport::Gateway(_) => Err("ns-3 has no gateways: leave out `gateway`".to_owned()),
         _ => Err(format!("ns-3 has no {}; set the flow's transport to a TCP control", flow.transport)),
     }
 }

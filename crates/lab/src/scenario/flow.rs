@@ -1,6 +1,7 @@
 //! The flows of a scenario.
 
 use super::fields::{Fields, ScenarioError, put};
+use super::gateway::gateway;
 use super::leotp::set_rules;
 use super::middle::Middles;
 use super::split::{RATE_SPLIT, exchange, rate_split};
@@ -117,6 +118,7 @@ impl Flow {
         let plain = fields.optional("plain")?;
         let how = protected(how(&transport, &mut options, &fields)?, plain, &fields)?;
         let split = split(&mut fields, &how)?;
+        let (how, split) = gateway(&mut fields, how, split)?;
         let (size, exchange) = exchange(&mut fields, &how)?;
         let middles = Middles::parse(&mut fields, &how, split == Split::None)?;
         let count = fields.optional("count")?;

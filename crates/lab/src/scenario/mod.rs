@@ -5,6 +5,7 @@ mod constellation;
 mod event;
 mod fields;
 mod flow;
+mod gateway;
 mod leotp;
 mod link;
 mod middle;
@@ -217,7 +218,8 @@ impl FlowErrors {
         }
         let splits = if let Split::Named(nodes) = &flow.split { &nodes[..] } else { &[] };
         let nodes = [("from", &flow.from), ("to", &flow.to)];
-        let splits = splits.iter().map(|node| ("split", node));
+        let field = if matches!(flow.how, Transport::Gateway(_)) { "gateway" } else { "split" };
+        let splits = splits.iter().map(|node| (field, node));
         for (field, node) in nodes.into_iter().chain(splits).chain(flow.middles.nodes()) {
             if topology.node_named(node).is_none() {
                 let problem = format!("\"{node}\" is no node; nodes are {}", topology.nodes.join(", "));

@@ -124,6 +124,7 @@ pub(super) fn exchange(
     let mss = match how {
         Transport::Tcp(config) => u64::from(config.mss),
         Transport::Split(split) => u64::from(split.satellite.mss),
+        Transport::Gateway(how) => u64::from(how.tcp.mss),
         _ => return Err(fields.error("requests", "are for TCP transports and rate-split")),
     };
     let Some(response) = size else {

@@ -193,6 +193,30 @@ fn a_gateway_that_splits_by_rate_takes_its_options() {
 }
 
 #[test]
+fn a_pair_of_gateways_is_for_whole_tcp_connections_between_two_nodes() {
+    let flow = |more: &str| CHAIN.replace("name = \"a\"", &format!("name = \"a\"\n{more}"));
+    let pair = "transport = \"cubic\"\ngateway = [\"r1\", \"r2\"]";
+    let scenario = parse(&flow(&format!("{pair}\ngateway_options = {{ window = \"8MiB\" }}")));
+    let Ok(scenario) = scenario else { panic!("{scenario:?}") };
+    let Transport::Gateway(how) = &scenario.flows[0].how else { panic!("{:?}", scenario.flows[0].how) };
+    assert_eq!(how.window, 8 << 20);
+    for (more, field, problem) in [
+        ("gateway = [\"r1\", \"r2\"]", "flow.0.gateway", "is for TCP"),
+        ("transport = \"cubic\"\ngateway = [\"r1\", \"r1\"]", "flow.0.gateway", "names two nodes"),
+        ("transport = \"cubic\"\ngateway = [\"r1\"]", "flow.0.gateway", "names two nodes"),
+        ("transport = \"cubic\"\ngateway = [\"r1\", \"r9\"]", "flow.0.gateway", "is no node"),
+        (&format!("{pair}\nsplit = [\"r1\"]"), "flow.0.gateway", "`split`"),
+        (&format!("{pair}\noptions = {{ handshake = false }}"), "flow.0.gateway", "handshake"),
+        (&format!("{pair}\ngateway_options = {{ windw = \"8MiB\" }}"), "flow.0.gateway_options", "windw"),
+        ("gateway_options = { window = \"8MiB\" }", "flow.0.gateway_options", "with `gateway`"),
+    ] {
+        let error = error(&flow(more));
+        assert!(error.field.starts_with(field), "{more}: {error}");
+        assert!(error.to_string().contains(problem), "{more}: {error}");
+    }
+}
+
+#[test]
 fn a_gateway_that_cannot_be_is_refused_by_field() {
     let field = |options: &str| error(&rate_split(options)).field;
     assert_eq!(field("mss = 512"), "flow.0.options.rate");

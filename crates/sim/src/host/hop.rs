@@ -77,6 +77,11 @@ impl Seals {
         suite
     }
 
+    /// The time of the node's clock at which the host was put there.
+    pub(super) fn start(&self) -> Instant {
+        self.start
+    }
+
     /// The suite of a start at `now`.
     pub(super) fn suite(&self, now: Instant, seed: u64) -> SimSuite {
         match self.protection {

@@ -1,5 +1,6 @@
 //! Makes a simulation from a plan.
 
+use super::gateway::GatewayTransport;
 use super::overlay::{Member, Overlay, Stack, config_at};
 use super::sky::{FlowAccount, Sky, SkyPlan};
 use super::split::{Served, SplitTransport};
@@ -31,6 +32,8 @@ pub enum Transport {
     Tcp(TcpConfig),
     /// TCP to a gateway that splits the connection, and from there a satellite's own protocol.
     Split(Box<SplitTransport>),
+    /// TCP to a gateway, the protocol to another, and TCP from there.
+    Gateway(Box<GatewayTransport>),
     /// Packets at a constant rate without answers.
     Cbr {
         /// Rate of the payload.
@@ -59,6 +62,7 @@ impl Transport {
             Self::Cbr { payload, .. } | Self::Arq { payload, .. } => *payload,
             Self::Tcp(config) => config.mss,
             Self::Split(split) => split.satellite.mss,
+            Self::Gateway(how) => how.tcp.mss,
         }
     }
 
@@ -74,7 +78,7 @@ impl Transport {
         let header = match self {
             Self::Split(split) => return split.full_packet(),
             Self::Starhop(..) => DATA_HEADER + protection.around(),
-            Self::Tcp(_) => OVERHEAD,
+            Self::Tcp(_) | Self::Gateway(_) => OVERHEAD,
             Self::Cbr { .. } | Self::Arq { .. } => UDP_HEADER + IP_HEADER,
         };
         self.payload() + header
@@ -175,6 +179,7 @@ impl Simulation {
             pattern: Pattern::default(),
             rng: Rng::new(plan.seed).fork(u64::MAX),
             served: BTreeMap::new(),
+            carried: BTreeMap::new(),
             middles: plan.middles,
             members: members(&plan.flows),
             programs: BTreeMap::new(),
@@ -182,6 +187,7 @@ impl Simulation {
         let cache = plan.sky.as_ref().and_then(|sky| sky.station_cache);
         builder.add_stacks(&plan.flows, &plan.relays, cache);
         builder.add_gateways(&plan.flows);
+        builder.add_pairs(&plan.flows);
         let flows: Vec<FlowHandle> = plan.flows.iter().map(|flow| builder.add_flow(flow)).collect();
         let accounts = |sky: &SkyPlan| {
             let account = |flow| account(flow, sky, plan.warm_up, plan.end);
@@ -247,10 +253,12 @@ pub(super) struct Builder {
     pub(super) world: World<SharedRecorder>,
     pub(super) recorder: SharedRecorder,
     overlay: Overlay,
-    pattern: Pattern,
+    pub(super) pattern: Pattern,
     pub(super) rng: Rng,
     /// Flows that a gateway serves, by their numbers.
     pub(super) served: BTreeMap<u32, Served>,
+    /// Servers and gateways of flows that a pair of gateways carries, by their numbers.
+    pub(super) carried: BTreeMap<u32, (HostId, [HostId; 2])>,
     middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
     /// The numbers and contents of the flows that one program fetches, until it is there.
     members: BTreeMap<u32, Vec<(usize, FlowId)>>,
@@ -284,7 +292,7 @@ impl Builder {
     }
 
     /// The seals of a host that is put on a node at the beginning.
-    fn seals(&self, protection: Protection, node: NodeId) -> Seals {
+    pub(super) fn seals(&self, protection: Protection, node: NodeId) -> Seals {
         Seals::new(protection, self.world.network().clock_offset(node), self.world.now())
     }
 
@@ -318,6 +326,7 @@ impl Builder {
             Transport::Starhop(config, protection) => self.add_consumer(config, *protection, spec, record),
             Transport::Tcp(config) => self.add_tcp(config, spec, record),
             Transport::Split(split) => self.add_split(split, spec, record),
+            Transport::Gateway(how) => self.add_carried(how, spec, record),
             Transport::Cbr { rate, payload } => self.add_cbr(*rate, *payload, spec, record),
             Transport::Arq { rate, payload, timeout, every_hop } => {
                 let (flow, rate, payload, timeout) = (record as u32, *rate, *payload, *timeout);

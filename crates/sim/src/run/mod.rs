@@ -1,12 +1,14 @@
 //! A simulation: a world, and a director that does things to it at set times.
 
 mod build;
+mod gateway;
 mod overlay;
 mod series;
 mod sky;
 mod split;
 
 pub use build::{FlowSpec, Plan, Transport};
+pub use gateway::GatewayTransport;
 pub use series::{FlowSample, LinkSample, PathSample, Series};
 pub use sky::{
     Deed, FlowPath, GroupResult, Handover, PathResult, SkyLinkConfig, SkyPair, SkyPlan, Tuning, VCurve,

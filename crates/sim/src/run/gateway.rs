@@ -1,0 +1,90 @@
+//! Flows whose connection a pair of gateways carries over the protocol.
+
+use super::build::{Builder, Ends, FlowSpec, Transport};
+use crate::engine::{HostId, NodeId};
+use crate::host::tcp::{TcpConfig, TcpSink, TcpSource};
+use crate::host::{PairPlace, PairedGateway, Protection, ServedFlow};
+use starhop_proto::config::Config;
+use starhop_proto::name::FlowId;
+
+/// TCP at both ends of a flow, and the protocol between the gateways.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatewayTransport {
+    /// TCP between users and gateways.
+    pub tcp: TcpConfig,
+    /// The protocol's settings at both gateways.
+    pub config: Config,
+    /// Bytes that a gateway asks of the other ahead.
+    pub window: u64,
+}
+
+/// The flows that one pair of gateways carries.
+struct Carried {
+    nodes: [NodeId; 2],
+    config: Config,
+    window: u64,
+    members: Vec<usize>,
+}
+
+impl Builder {
+    /// Adds one pair of gateways for all flows between the same nodes with the same settings, and all their servers.
+    pub(super) fn add_pairs(&mut self, flows: &[FlowSpec]) {
+        let mut pairs: Vec<Carried> = Vec::new();
+        for (index, flow) in flows.iter().enumerate() {
+            let (Transport::Gateway(how), &[left, right]) = (&flow.transport, &flow.splits[..]) else {
+                continue;
+            };
+            let (nodes, config, window) = ([left, right], &how.config, how.window);
+            let is_it =
+                |pair: &&mut Carried| pair.nodes == nodes && pair.config == *config && pair.window == window;
+            match pairs.iter_mut().find(is_it) {
+                Some(pair) => pair.members.push(index),
+                None => pairs.push(Carried { nodes, config: config.clone(), window, members: vec![index] }),
+            }
+        }
+        (0..).zip(pairs).for_each(|(number, pair)| self.add_pair(number, &pair, flows));
+    }
+
+    fn add_pair(&mut self, number: u32, pair: &Carried, flows: &[FlowSpec]) {
+        let members: Vec<(HostId, ServedFlow)> =
+            pair.members.iter().filter_map(|&index| self.add_user(index as u32, &flows[index])).collect();
+        let served: Vec<ServedFlow> = members.iter().map(|(_, flow)| flow.clone()).collect();
+        // Hosts are numbered as they are added.
+        let first = self.world.host_count() as u32;
+        let gateways = [HostId(first), HostId(first + 1)];
+        for (side, &node) in pair.nodes.iter().enumerate() {
+            let place =
+                PairPlace { pair: number, is_near_servers: side == 0, peer: gateways[1 - side].addr() };
+            let (seals, seed) = (self.seals(Protection::Sealed, node), self.rng.next_u64());
+            let shown = (self.recorder.clone(), self.pattern.clone());
+            let host = PairedGateway::new(place, (&pair.config, pair.window), (seals, seed), &served, shown);
+            self.world.add_host(node, Box::new(host), false);
+        }
+        gateways.into_iter().for_each(|gateway| self.world.start(gateway));
+        let pairs = members.iter().map(|(source, flow)| (flow.flow, (*source, gateways)));
+        self.carried.extend(pairs);
+    }
+
+    /// The server of a flow.
+    fn add_user(&mut self, number: u32, flow: &FlowSpec) -> Option<(HostId, ServedFlow)> {
+        let Transport::Gateway(how) = &flow.transport else { return None };
+        let tcp = how.tcp.clone();
+        let source = TcpSource::new(&tcp, number, flow.length, self.rng.next_u64()).answering(flow.exchange);
+        let source = self.world.add_host(flow.from, Box::new(source), true);
+        let (content, seed): (FlowId, u64) = (flow.content, self.rng.next_u64());
+        Some((source, ServedFlow { flow: number, content, tcp, server: source.addr(), seed }))
+    }
+
+    /// The client. Its server and the gateways are there already.
+    pub(super) fn add_carried(&mut self, how: &GatewayTransport, spec: &FlowSpec, record: usize) -> Ends {
+        let number = record as u32;
+        let carried = self.carried.get(&number).copied();
+        let upstream = carried.map_or(HostId(0), |(_, gateways)| gateways[1]);
+        let clock_offset = self.world.network().clock_offset(spec.to);
+        let sink = TcpSink::new(&how.tcp, number, self.recorder.clone(), clock_offset);
+        let sink = sink.upstream(upstream.addr()).asking(spec.exchange);
+        let client = self.world.add_host(spec.to, Box::new(sink), false);
+        let senders = carried.map(|(source, _)| source).into_iter().collect();
+        Ends { driver: client, client, senders, gateway: carried.map(|(_, gateways)| gateways[1]) }
+    }
+}

@@ -15,6 +15,7 @@ const TESTS: &[harness::Test] = &[
     ("a_path_of_100_mbit_is_as_fast_as_it_says", agreement::a_path_of_100_mbit),
     ("captures_are_decoded_by_the_dissector", tools::captures_are_decoded),
     ("captures_show_seals_only", tools::captures_show_seals_only),
+    ("tcp_through_gateways_agrees_with_the_simulator", agreement::tcp_through_gateways),
     ("a_split_connection_outruns_a_whole_one", tools::a_split_connection_outruns_a_whole_one),
     ("ipv6_carries_both_kinds_of_flows", tools::ipv6_carries_both_kinds_of_flows),
     ("a_command_runs_in_a_node", tools::a_command_runs_in_a_node),
@@ -54,6 +55,23 @@ mod agreement {
                 unless(agrees, || format!("goodput {goodput}, delay {delay} ms"))
             });
         }
+    }
+
+    /// Real gateways between real sockets take as long as the same code between models of TCP.
+    pub(super) fn tcp_through_gateways() {
+        let scenario = Scenario::chain(3, "20Mbit", "50ms", "0%")
+            .link_field("[[topology.override]]\nhop = 2\nloss = \"1%\"\n")
+            .file("cubic", 8_000_000)
+            .flow_field("gateway = [\"r1\", \"r2\"]\nstart = \"2s\"")
+            .lasting(30);
+        timing::measure(|| {
+            let took = [1, 2, 3].map(|seed| scenario.simulate(seed).flow("completion_s"));
+            let (model, real) = (took.iter().sum::<f64>() / 3.0, scenario.emulate(&[]));
+            assert!(real.is_whole(), "{}", real.document);
+            let real = real.flow("completion_s");
+            println!("{real:.2} s, {model:.2} in the simulator");
+            unless((0.85..1.15).contains(&(real / model)), || format!("{real} s, {model} in the simulator"))
+        });
     }
 
     /// Satellites as nodes with transparent relays, and a handover.

@@ -29,21 +29,11 @@ pub(super) fn controls(
             let problem = format!("flow {}: `requests` exist in the simulator only", flow.name);
             return Err(LabError::Scenario(problem));
         }
-        if matches!(flow.how, Transport::Gateway(_)) {
-            let problem = format!(
-                "flow {}: `gateway` exists in the simulator only; `starhop demo gateway` measures real ones",
-                flow.name
-            );
-            return Err(LabError::Scenario(problem));
-        }
         let wanted = match (options.kernel.get(&flow.name), &flow.how) {
             (Some(wanted), _) => wanted,
-            (None, Transport::Tcp(_)) => &flow.transport,
+            (None, Transport::Tcp(_) | Transport::Gateway(_)) => &flow.transport,
             (None, Transport::Starhop(..)) => continue,
-            (
-                None,
-                Transport::Cbr { .. } | Transport::Arq { .. } | Transport::Split(_) | Transport::Gateway(_),
-            ) => {
+            (None, Transport::Cbr { .. } | Transport::Arq { .. } | Transport::Split(_)) => {
                 let problem = format!("flow {}: {} exists in the simulator only", flow.name, flow.transport);
                 return Err(LabError::Scenario(problem));
             }

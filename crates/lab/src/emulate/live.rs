@@ -144,6 +144,7 @@ fn nodes(run: &Run<'_>) -> Vec<NodeNow> {
         add("server", scenario.flows.iter().any(|flow| flow.from == name));
         add("client", scenario.flows.iter().any(|flow| flow.to == name));
         add("proxy", run.splits.is_at(id));
+        add("gateway", run.gateways.is_at(id));
         roles.extend(run.processes.relay_at(id));
         if roles.is_empty() {
             roles.push("router");

@@ -2,6 +2,7 @@
 //! the simulator's, driven by the machine's clock, and its flows are Starhop's own processes or the kernel's TCP.
 
 mod choice;
+mod gateways;
 mod guest;
 mod interrupt;
 mod kernel;

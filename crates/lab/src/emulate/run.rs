@@ -1,6 +1,7 @@
 //! A running scenario: its steps in time, and the processes that perform them.
 
 use super::choice::{controls, deployment, scratch_bytes, tallies};
+use super::gateways::Gateways;
 use super::guest::{self, Guest};
 use super::kernel::Programs;
 use super::model::TcpBytes;
@@ -58,6 +59,8 @@ pub(super) struct Run<'a> {
     _programs: Programs,
     /// Proxies of the connections that are split.
     pub(super) splits: Splits,
+    /// Gateways that carry connections.
+    pub(super) gateways: Gateways,
     pub(super) sealing: Sealing,
     /// The user's command in a node, while it runs.
     pub(super) guest: Option<Process>,
@@ -114,6 +117,9 @@ impl<'a> Run<'a> {
         }
         let mut splits = Splits::default();
         splits.start(&options.program, scenario, &world, &blueprint.plan.flows, &controls)?;
+        let mut gateways = Gateways::default();
+        let means = (options.program.as_path(), &sealing, scratch.as_path());
+        gateways.start(means, &world, &blueprint.plan.flows, &controls)?;
         Ok(Self {
             scenario,
             bases: vec![Vec::new(); blueprint.plan.flows.len()],
@@ -124,6 +130,7 @@ impl<'a> Run<'a> {
             connections,
             _programs: programs,
             splits,
+            gateways,
             sealing,
             guest: None,
             is_endless: matches!(options.guest, Some(Guest::Shell { .. })),

@@ -29,7 +29,7 @@ impl Splits {
     ) -> Result<(), LabError> {
         for (&flow, control) in controls {
             let mut before = scenario.node(&scenario.flows[flow].from);
-            for &node in &flows[flow].splits {
+            for &node in proxies(&flows[flow]) {
                 let port = tcp::port(flow);
                 let to = SocketAddr::new(world.address(before), port);
                 let listen = SocketAddr::new(world.address(node), port);
@@ -56,7 +56,12 @@ impl Splits {
     }
 }
 
+/// The nodes of a flow's proxies: gateways need none.
+fn proxies(spec: &FlowSpec) -> &[NodeId] {
+    if matches!(spec.transport, Transport::Gateway(_)) { &[] } else { &spec.splits }
+}
+
 /// The node that the client of a flow connects to: the nearest proxy, or the server.
 pub(super) fn first(scenario: &Scenario, flow: usize, spec: &FlowSpec) -> NodeId {
-    spec.splits.last().copied().unwrap_or_else(|| scenario.node(&scenario.flows[flow].from))
+    proxies(spec).last().copied().unwrap_or_else(|| scenario.node(&scenario.flows[flow].from))
 }

@@ -259,6 +259,9 @@ impl Requester {
         let is_full = wire_bytes * 10 >= self.full_packet * 9;
         if let Some(answered) = answered.filter(|_| is_full) {
             let hop_rtt = self.rtt.on_echo(now, answered);
+            if let Some(code) = &mut self.code {
+                code.on_queue(hop_rtt.saturating_sub(self.rtt.min()), self.rtt.min());
+            }
             let (lost, sent) = (arrival.lost, self.sent(now, &arrival));
             // A sender that is held for want of room here shows nothing about the link.
             let backlog = backlog && now >= self.room_limits_until;

@@ -13,6 +13,10 @@ const COMES: Duration = Duration::from_secs(1);
 /// Allowed lateness of parity: as long as a missing packet counts as late.
 const LATE: Duration = Duration::from_millis(10);
 
+/// Losses beside a queue of this length, or of this part of the round trip, ran over: parity would run over as well.
+const FLOOD: Duration = Duration::from_millis(50);
+const FLOOD_PART: (u64, u64) = (1, 4);
+
 /// The Requester's half of a hop's code: the plan that it asks for, and the decoder.
 #[derive(Clone, Debug, Default)]
 pub struct HopCode {
@@ -21,17 +25,26 @@ pub struct HopCode {
     next_review: Instant,
     decoder: Decoder,
     last_parity: Option<Instant>,
+    is_flooded: bool,
 }
 
 impl HopCode {
     /// A packet of the hop arrived.
     #[inline]
     pub fn on_arrival(&mut self, now: Instant, arrival: &Arrival) {
-        self.weather.on_arrival(now, arrival.advance, arrival.lost, arrival.runs);
+        let (lost, runs) = if self.is_flooded { (0, 0) } else { (arrival.lost, arrival.runs) };
+        self.weather.on_arrival(now, arrival.advance, lost, runs);
+    }
+
+    /// A packet waited for `queue` on a hop whose round trip is `least` without one.
+    #[inline]
+    pub fn on_queue(&mut self, queue: Duration, least: Duration) {
+        self.is_flooded = queue > FLOOD.max(least.scaled(FLOOD_PART.0, FLOOD_PART.1));
     }
 
     /// So many packets were lost, by time.
     pub fn on_lost(&mut self, now: Instant, lost: u32) {
+        let lost = if self.is_flooded { 0 } else { lost };
         self.weather.on_arrival(now, 0, lost, u32::from(lost > 0));
     }
 

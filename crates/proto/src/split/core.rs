@@ -6,10 +6,11 @@ use super::room::Room;
 use super::scheduler::Scheduler;
 use super::segment::{Acknowledgement, ConnectionId, Message, Segment};
 use super::sender::{Sender, SenderStats};
+use crate::deadlines::Deadlines;
 use crate::name::ByteRange;
+use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// IPv4 header without options, bytes (RFC 791).
@@ -58,9 +59,26 @@ struct Connection {
     asked: u64,
     /// Time of the next probe of a client without room.
     probe_at: Option<Instant>,
+    /// It has a turn on the link.
+    has_turn: bool,
 }
 
 impl Connection {
+    fn new(config: &SplitConfig, link: Link) -> Self {
+        Self {
+            config: *config,
+            link,
+            sender: Sender::new(config),
+            // Nothing is to come before both round trips are known.
+            room: Room::new(0, config.release),
+            pacer: AckPacer::new(u64::from(config.mss), LONGEST_PACE),
+            to_server: None,
+            asked: 0,
+            probe_at: None,
+            has_turn: false,
+        }
+    }
+
     fn on_message(&mut self, now: Instant, message: &Message, released: &mut Vec<ByteRange>) -> Heard {
         match (message, self.link) {
             (Message::Open, Link::Listens | Link::Accepts(_)) => self.link = Link::Accepts(None),
@@ -115,24 +133,28 @@ impl Connection {
         }
     }
 
-    fn has_work(&self) -> bool {
-        self.link == Link::Accepts(None) || (self.link == Link::Open && self.sender.has_work())
+    fn has_work(&self, now: Instant) -> bool {
+        let is_probed = self.probe_at.is_some_and(|at| at <= now);
+        self.link == Link::Accepts(None) || (self.link == Link::Open && (self.sender.has_work() || is_probed))
     }
 
+    /// Time of the next timeout, but for what waits for its turn.
     fn poll_timeout(&self) -> Option<Instant> {
-        self.sender.poll_timeout().into_iter().chain(self.pacer.poll_timeout()).min()
+        let probe = self.probe_at.filter(|_| !self.has_turn);
+        [self.sender.poll_timeout(), self.pacer.poll_timeout(), probe].into_iter().flatten().min()
     }
 }
 
 /// All split connections of a satellite link at its gateway.
 ///
-/// Inputs are [`Self::listen`], [`Self::on_segment`] from clients, [`Self::give`] and [`Self::on_server_rtt`] from
-/// the terrestrial side, and [`Self::on_timeout`]. After each, [`Self::poll`] is drained towards the satellite, and
-/// [`Self::room`] gives the bytes that the server may send. The owner keeps the payload and forgets it as it is
-/// released.
+/// Inputs are [`Self::listen`] or [`Self::open`], [`Self::on_segment`] from clients, [`Self::give`] and
+/// [`Self::on_server_rtt`] from the terrestrial side, and [`Self::on_timeout`]. After each, [`Self::poll`] is drained
+/// towards the satellite, and [`Self::room`] gives the bytes that the server may send. The owner keeps the payload and
+/// forgets it as it is released. The cost of each does not grow with the number of connections.
 #[derive(Debug)]
 pub struct Gateway {
-    connections: BTreeMap<ConnectionId, Connection>,
+    connections: Table<ConnectionId, Connection>,
+    due: Deadlines,
     scheduler: Scheduler,
     framing: u32,
 }
@@ -140,79 +162,102 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway to a satellite of `rate`, whose link adds `framing` bytes to every IP packet.
     pub fn new(rate: Rate, framing: u32) -> Self {
-        Self { connections: BTreeMap::new(), scheduler: Scheduler::new(rate), framing }
+        // The numbers of connections are the owner's, so nobody else can make them collide.
+        let connections = Table::new(0);
+        Self { connections, due: Deadlines::default(), scheduler: Scheduler::new(rate), framing }
     }
 
     /// A client may open the connection `id` from now on.
     pub fn listen(&mut self, id: ConnectionId, config: &SplitConfig) {
-        let connection = Connection {
-            config: *config,
-            link: Link::Listens,
-            sender: Sender::new(config),
-            // Nothing is to come before both round trips are known.
-            room: Room::new(0, config.release),
-            pacer: AckPacer::new(u64::from(config.mss), LONGEST_PACE),
-            to_server: None,
-            asked: 0,
-            probe_at: None,
-        };
-        self.connections.insert(id, connection);
-        self.scheduler.add(id);
+        self.connections.find_or_insert(id, || Connection::new(config, Link::Listens));
+    }
+
+    /// The connection `id` is open: its owner has settled that with the client, to which a round trip takes `rtt`.
+    pub fn open(&mut self, now: Instant, id: ConnectionId, config: &SplitConfig, rtt: Duration) {
+        let slot = self.connections.find_or_insert(id, || Connection::new(config, Link::Open));
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.sender.open(rtt, config.receive_window);
+        }
+        self.refresh(now, slot);
     }
 
     /// Forgets a connection.
     pub fn close(&mut self, id: ConnectionId) {
-        self.connections.remove(&id);
-        self.scheduler.remove(id);
+        if let Some(slot) = self.connections.find(&id) {
+            self.due.set(slot, None);
+            if self.connections.remove(slot).is_some_and(|connection| connection.has_turn) {
+                self.scheduler.remove(id);
+            }
+        }
     }
 
     /// A client's segment arrived; the ranges that it has for the first time are added to `released`.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment, released: &mut Vec<ByteRange>) -> Heard {
-        let Some(connection) = self.connections.get_mut(&segment.connection) else { return Heard::Nothing };
-        connection.on_message(now, &segment.message, released)
+        let Some(slot) = self.connections.find(&segment.connection) else { return Heard::Nothing };
+        let Some(connection) = self.connections.get_mut(slot) else { return Heard::Nothing };
+        let heard = connection.on_message(now, &segment.message, released);
+        self.refresh(now, slot);
+        heard
     }
 
     /// The connection to the server is open, and its round trip known: the buffer is sized.
     pub fn on_server_rtt(&mut self, id: ConnectionId, rtt: Duration) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.find_mut(id) else { return };
         connection.to_server = Some(rtt);
         connection.resize();
     }
 
     /// The server has given `bytes` bytes in all, in order, and no more will follow where `is_all`.
     pub fn give(&mut self, now: Instant, id: ConnectionId, bytes: u64, is_all: bool) {
-        if let Some(connection) = self.connections.get_mut(&id) {
+        let Some(slot) = self.connections.find(&id) else { return };
+        if let Some(connection) = self.connections.get_mut(slot) {
             connection.sender.give(bytes, is_all);
             connection.room.on_arrived(bytes);
             connection.watch(now);
         }
+        self.refresh(now, slot);
     }
 
     /// Bytes beyond those given that the server may send: the window to advertise.
     pub fn room(&self, id: ConnectionId) -> u64 {
-        let connection = self.connections.get(&id);
-        connection.map_or(0, |c| c.room.free().saturating_sub(c.pacer.held()))
+        self.find(id).map_or(0, |connection| connection.room.free().saturating_sub(connection.pacer.held()))
     }
 
     /// Bytes that the client has asked with: they go on to the server.
     pub fn asked(&self, id: ConnectionId) -> u64 {
-        self.connections.get(&id).map_or(0, |connection| connection.asked)
+        self.find(id).map_or(0, |connection| connection.asked)
     }
 
-    /// Time passed.
-    pub fn on_timeout(&mut self, now: Instant) {
-        for connection in self.connections.values_mut() {
-            connection.sender.on_timeout(now);
-            connection.pacer.on_timeout(now);
+    /// Time passed. Adds to `woken` the connections whose timers ran out: their rooms may have changed.
+    pub fn on_timeout(&mut self, now: Instant, woken: &mut Vec<ConnectionId>) {
+        while let Some((at, slot)) = self.due.first() {
+            if at > now {
+                return;
+            }
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.sender.on_timeout(now);
+                connection.pacer.on_timeout(now);
+            }
+            woken.extend(self.connections.key(slot).copied());
+            self.refresh(now, slot);
         }
+    }
+
+    /// Other bytes leave over the satellite: nothing else does meanwhile.
+    pub fn on_other_sent(&mut self, now: Instant, bytes: u32) {
+        self.scheduler.on_sent(now, bytes);
     }
 
     /// The segment that leaves over the satellite next, if one may now.
     pub fn poll(&mut self, now: Instant) -> Option<Segment> {
-        let connections = &mut self.connections;
+        let (connections, due) = (&mut self.connections, &mut self.due);
         let segment = self.scheduler.pick(now, |id| {
-            let message = connections.get_mut(&id)?.poll(now)?;
-            Some(Segment { connection: id, message })
+            let slot = connections.find(&id)?;
+            let connection = connections.get_mut(slot)?;
+            let message = connection.poll(now);
+            connection.has_turn = connection.has_work(now);
+            due.set(slot, connection.poll_timeout());
+            Some((message.map(|message| Segment { connection: id, message }), connection.has_turn))
         })?;
         self.scheduler.on_sent(now, segment.payload() + segment.header() + IP_HEADER + self.framing);
         Some(segment)
@@ -220,27 +265,42 @@ impl Gateway {
 
     /// Time of the next timeout.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let timers = self.connections.values().filter_map(Connection::poll_timeout);
-        let has_work = self.connections.values().any(Connection::has_work);
-        let free_at = self.scheduler.free_at();
-        let probes = self.connections.values().filter_map(|connection| connection.probe_at);
-        let probes = probes.map(|at| at.max(free_at));
-        timers.chain(has_work.then_some(free_at)).chain(probes).min()
+        let turn = self.scheduler.has_turns().then(|| self.scheduler.free_at());
+        turn.into_iter().chain(self.due.next().if_ever()).min()
+    }
+
+    /// Gives a connection that has something to send a turn, and sets its timer.
+    fn refresh(&mut self, now: Instant, slot: Slot) {
+        let Some(&id) = self.connections.key(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        if !connection.has_turn && connection.has_work(now) {
+            connection.has_turn = true;
+            self.scheduler.add(id);
+        }
+        self.due.set(slot, connection.poll_timeout());
+    }
+
+    fn find(&self, id: ConnectionId) -> Option<&Connection> {
+        self.connections.find(&id).and_then(|slot| self.connections.get(slot))
+    }
+
+    fn find_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.connections.find(&id).and_then(|slot| self.connections.get_mut(slot))
     }
 
     /// The client has all that the server will ever give: the connection can be closed.
     pub fn is_done(&self, id: ConnectionId) -> bool {
-        self.connections.get(&id).is_some_and(|connection| connection.sender.is_done())
+        self.find(id).is_some_and(|connection| connection.sender.is_done())
     }
 
     /// Bytes that a connection buffers.
     pub fn backlog(&self, id: ConnectionId) -> Backlog {
         let of = |c: &Connection| Backlog { unsent: c.sender.unsent(), held: c.room.held() };
-        self.connections.get(&id).map_or(Backlog::default(), of)
+        self.find(id).map_or(Backlog::default(), of)
     }
 
     /// Counters of a connection's sender.
     pub fn stats(&self, id: ConnectionId) -> SenderStats {
-        self.connections.get(&id).map_or(SenderStats::default(), |connection| connection.sender.stats())
+        self.find(id).map_or(SenderStats::default(), |connection| connection.sender.stats())
     }
 }

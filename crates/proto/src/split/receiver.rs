@@ -71,6 +71,11 @@ impl Receiver {
         }
     }
 
+    /// A receiver of a connection that is open: its owner has settled that with the sender.
+    pub fn opened(config: &SplitConfig) -> Self {
+        Self { link: Link::Open, ..Self::new(config) }
+    }
+
     /// Opens the connection.
     pub fn open(&mut self, now: Instant) {
         self.link = Link::Opens(now);
@@ -160,6 +165,11 @@ impl Receiver {
         };
         let acknowledgement = if let Due::Later(at) = self.due { Some(at) } else { None };
         handshake.into_iter().chain(acknowledgement).min()
+    }
+
+    /// Time from which on [`Self::poll`] finds something, as things are.
+    pub fn due_at(&self) -> Option<Instant> {
+        if self.due == Due::Now && self.link == Link::Open { Some(Instant::ZERO) } else { self.poll_timeout() }
     }
 
     /// The client's next message.

@@ -21,11 +21,9 @@ impl Scheduler {
         Self { rate, free_at: Instant::ZERO, turns: VecDeque::new() }
     }
 
-    /// A connection takes part from now on.
+    /// A connection, which has no turn, has a segment from now on.
     pub fn add(&mut self, connection: ConnectionId) {
-        if !self.turns.contains(&connection) {
-            self.turns.push_back(connection);
-        }
+        self.turns.push_back(connection);
     }
 
     /// A connection takes part no more.
@@ -33,21 +31,31 @@ impl Scheduler {
         self.turns.retain(|other| *other != connection);
     }
 
+    /// Whether any connection has a turn.
+    pub fn has_turns(&self) -> bool {
+        !self.turns.is_empty()
+    }
+
     /// Time at which the link is free for the next segment.
     pub fn free_at(&self) -> Instant {
         self.free_at
     }
 
-    /// Takes a segment of the first connection in turn that has one, if the link is free at `now`.
-    pub fn pick<T>(&mut self, now: Instant, mut take: impl FnMut(ConnectionId) -> Option<T>) -> Option<T> {
-        if self.free_at > now {
-            return None;
-        }
-        for passed in 0..self.turns.len() {
-            if let Some(taken) = take(self.turns[passed]) {
-                // A connection that was skipped keeps its place behind the one that was served.
-                self.turns.rotate_left(passed + 1);
-                return Some(taken);
+    /// Takes a segment of the first connection in turn that has one, if the link is free at `now`. `take` says also
+    /// whether the connection has another one; if not, it has no turn any more.
+    pub fn pick<T>(
+        &mut self,
+        now: Instant,
+        mut take: impl FnMut(ConnectionId) -> Option<(Option<T>, bool)>,
+    ) -> Option<T> {
+        while self.free_at <= now {
+            let connection = self.turns.pop_front()?;
+            let Some((taken, has_more)) = take(connection) else { continue };
+            if has_more {
+                self.turns.push_back(connection);
+            }
+            if taken.is_some() {
+                return taken;
             }
         }
         None
@@ -65,23 +73,22 @@ mod tests {
     use crate::time::Duration;
     use alloc::vec::Vec;
 
-    fn scheduler(connections: u32) -> Scheduler {
+    fn scheduler(connections: u64) -> Scheduler {
         let mut scheduler = Scheduler::new(Rate::from_mbps(1));
         (0..connections).for_each(|id| scheduler.add(ConnectionId(id)));
         scheduler
     }
 
     /// Serves for as long as any connection has segments. Returns the served ones, in order.
-    fn serve(scheduler: &mut Scheduler, queues: &mut [u32], most: usize) -> Vec<u32> {
+    fn serve(scheduler: &mut Scheduler, queues: &mut [u32], most: usize) -> Vec<u64> {
         let (mut now, mut served) = (Instant::ZERO, Vec::new());
         while served.len() < most {
             now = now.max(scheduler.free_at());
             let take = |id: ConnectionId| {
                 let queue = &mut queues[id.0 as usize];
-                (*queue > 0).then(|| {
-                    *queue -= 1;
-                    id.0
-                })
+                let taken = (*queue > 0).then_some(id.0);
+                *queue = queue.saturating_sub(1);
+                Some((taken, *queue > 0))
             };
             let Some(id) = scheduler.pick(now, take) else { break };
             served.push(id);
@@ -102,6 +109,7 @@ mod tests {
     fn a_newcomer_waits_for_one_round_at_most() {
         let mut scheduler = scheduler(3);
         serve(&mut scheduler, &mut [50, 50, 0], 99);
+        scheduler.add(ConnectionId(2));
         let served = serve(&mut scheduler, &mut [50, 50, 50], 3);
         assert!(served.contains(&2), "{served:?}");
     }
@@ -119,7 +127,7 @@ mod tests {
         let mut scheduler = scheduler(1);
         let now = Instant::ZERO + Duration::from_secs(5);
         scheduler.on_sent(now, 1000);
-        assert_eq!(scheduler.pick(now, Some), None);
+        assert_eq!(scheduler.pick(now, |id| Some((Some(id), true))), None);
         assert_eq!(scheduler.free_at(), now + Duration::from_millis(8));
     }
 }

@@ -13,7 +13,7 @@ const SACK_OPTION: u32 = 4;
 
 /// A split connection, as its gateway numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct ConnectionId(pub u32);
+pub struct ConnectionId(pub u64);
 
 /// Ranges beyond the cumulative acknowledgement that arrived, those that changed last first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -68,6 +68,12 @@ impl Sender {
         self.is_all |= is_all;
     }
 
+    /// The connection is open: a round trip takes `rtt`, and the client has room for `window` segments.
+    pub fn open(&mut self, rtt: Duration, window: u16) {
+        self.on_rtt(rtt);
+        self.right_edge = self.right_edge.max(u64::from(window) * self.mss);
+    }
+
     /// A round trip was measured otherwise, by the handshake.
     pub fn on_rtt(&mut self, rtt: Duration) {
         self.timer.on_sample(rtt);

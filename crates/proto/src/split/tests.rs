@@ -51,7 +51,7 @@ impl Rig {
         let Ok(config) = SplitConfig::new(settings) else { unreachable!("the test's settings are possible") };
         let mut gateway = Gateway::new(config.rate, 0);
         let pair = |(index, &size): (usize, &u64)| {
-            gateway.listen(ConnectionId(index as u32), &config);
+            gateway.listen(ConnectionId(index as u64), &config);
             let mut client = Receiver::new(&config);
             client.open(Instant::ZERO);
             let (edges, handed) = (VecDeque::new(), RangeSet::new());
@@ -67,7 +67,7 @@ impl Rig {
         while self.pairs.iter().any(|pair| pair.done.is_none()) && self.now < Instant::ZERO + limit {
             self.now += Duration::from_millis(1);
             self.deliver();
-            self.gateway.on_timeout(self.now);
+            self.gateway.on_timeout(self.now, &mut vec![]);
             self.serve();
             self.send();
         }
@@ -99,7 +99,7 @@ impl Rig {
     /// The servers fill the windows that were advertised a round trip ago.
     fn serve(&mut self) {
         for (index, pair) in self.pairs.iter_mut().enumerate() {
-            let id = ConnectionId(index as u32);
+            let id = ConnectionId(index as u64);
             pair.edges.push_back((self.now + TO_SERVER, pair.given + self.gateway.room(id)));
             while pair.edges.front().is_some_and(|(at, _)| *at <= self.now) {
                 let Some((_, edge)) = pair.edges.pop_front() else { return };
@@ -121,7 +121,7 @@ impl Rig {
         for (index, pair) in self.pairs.iter_mut().enumerate() {
             while let Some(message) = pair.client.poll(self.now) {
                 if !self.rng.chance(self.loss.1) {
-                    let segment = Segment { connection: ConnectionId(index as u32), message };
+                    let segment = Segment { connection: ConnectionId(index as u64), message };
                     self.up.push_back((self.now + ONE_WAY, segment));
                 }
             }

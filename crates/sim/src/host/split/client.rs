@@ -71,7 +71,7 @@ impl Host for SplitSink {
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         let message = self.receiver.poll(now)?;
-        *out = Body::Split(Box::new(Segment { connection: ConnectionId(self.record), message }));
+        *out = Body::Split(Box::new(Segment { connection: ConnectionId(self.record.into()), message }));
         Some(self.gateway.into())
     }
 

@@ -48,7 +48,7 @@ impl GatewayHost {
     pub fn new(rate: Rate, framing: u32, upstreams: &[Upstream]) -> Self {
         let mut gateway = Gateway::new(rate, framing);
         let connect = |upstream: &Upstream| {
-            gateway.listen(ConnectionId(upstream.flow), &upstream.satellite);
+            gateway.listen(ConnectionId(upstream.flow.into()), &upstream.satellite);
             let bound = largest_buffer(&upstream.satellite);
             let mut receiver = Receiver::new(&upstream.terrestrial, upstream.flow, bound);
             // The buffer is sized when both round trips are known: until then the server gets room for two
@@ -62,7 +62,7 @@ impl GatewayHost {
     }
 
     fn on_client(&mut self, now: Instant, from: SocketAddr, segment: &Segment) {
-        let flow = segment.connection.0;
+        let Ok(flow) = u32::try_from(segment.connection.0) else { return };
         let Some(connection) = self.connections.get_mut(&flow) else { return };
         connection.client = Some(from);
         self.released.clear();
@@ -82,7 +82,7 @@ impl GatewayHost {
 
     /// The satellite part is over. Further segments of the server are answered.
     fn end(&mut self, flow: u32) {
-        let id = ConnectionId(flow);
+        let id = ConnectionId(flow.into());
         self.counted.entry(flow).or_insert_with(|| self.gateway.stats(id));
         self.gateway.close(id);
     }
@@ -90,7 +90,7 @@ impl GatewayHost {
     /// The window of a server opens as the client's acknowledgements free the buffer, paced.
     fn tell_room(&mut self, flow: u32) {
         if let Some(connection) = self.connections.get_mut(&flow).filter(|connection| connection.is_timed) {
-            connection.receiver.open_room(self.gateway.room(ConnectionId(flow)));
+            connection.receiver.open_room(self.gateway.room(ConnectionId(flow.into())));
         }
     }
 }
@@ -102,7 +102,7 @@ impl Host for GatewayHost {
             Body::Tcp(segment) => {
                 let flow = segment.flow;
                 let Some(connection) = self.connections.get_mut(&flow) else { return };
-                let (id, receiver) = (ConnectionId(flow), &mut connection.receiver);
+                let (id, receiver) = (ConnectionId(flow.into()), &mut connection.receiver);
                 receiver.on_segment(now, segment, |_| ());
                 if let Some(rtt) = receiver.handshake_rtt().filter(|_| !connection.is_timed) {
                     connection.is_timed = true;
@@ -116,9 +116,9 @@ impl Host for GatewayHost {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.gateway.on_timeout(now);
-        let flows: Vec<u32> = self.connections.keys().copied().collect();
-        flows.into_iter().for_each(|flow| self.tell_room(flow));
+        let mut woken = Vec::new();
+        self.gateway.on_timeout(now, &mut woken);
+        woken.into_iter().for_each(|connection| self.tell_room(connection.0 as u32));
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
@@ -129,7 +129,7 @@ impl Host for GatewayHost {
             }
         }
         let segment = self.gateway.poll(now)?;
-        let client = self.connections.get(&segment.connection.0)?.client?;
+        let client = self.connections.get(&(segment.connection.0 as u32))?.client?;
         *out = Body::Split(Box::new(segment));
         Some(client.into())
     }
@@ -140,13 +140,13 @@ impl Host for GatewayHost {
     }
 
     fn backlog(&self, flow: u32) -> Option<Backlog> {
-        let backlog = self.gateway.backlog(ConnectionId(flow));
+        let backlog = self.gateway.backlog(ConnectionId(flow.into()));
         Some(Backlog { unsent: backlog.unsent, held: backlog.held })
     }
 
     fn flow_report(&self, flow: u32) -> HostReport {
         let counted = self.counted.get(&flow).copied();
-        let stats = counted.unwrap_or_else(|| self.gateway.stats(ConnectionId(flow)));
+        let stats = counted.unwrap_or_else(|| self.gateway.stats(ConnectionId(flow.into())));
         let SenderStats { segments, retransmitted, timeouts } = stats;
         HostReport::Tcp(TcpStats { segments, retransmitted, timeouts, ..TcpStats::default() })
     }

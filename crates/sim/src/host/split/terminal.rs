@@ -74,7 +74,7 @@ impl Host for TerminalHost {
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Body) -> Option<Face> {
         if let Some(message) = self.receiver.poll(now) {
-            *out = Body::Split(Box::new(Segment { connection: ConnectionId(self.flow), message }));
+            *out = Body::Split(Box::new(Segment { connection: ConnectionId(self.flow.into()), message }));
             return Some(self.gateway.into());
         }
         let (segment, client) = (self.sender.poll_transmit(now)?, self.client?);

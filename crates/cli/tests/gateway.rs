@@ -2,6 +2,7 @@
 //! at both ends and a lossy link between the gateways. `cargo test --test gateway -- WORD` runs the tests whose names
 //! hold the word.
 
+mod gateway_by_rate;
 mod gateway_crowd;
 mod gateway_keys;
 mod gateway_life;
@@ -49,6 +50,7 @@ fn main() {
     gateways::run_tests(
         &[
             &tests,
+            gateway_by_rate::TESTS,
             gateway_crowd::TESTS,
             gateway_life::TESTS,
             gateway_reload::TESTS,
@@ -90,20 +92,21 @@ impl World {
 
     /// As [`World::over`]; the hub and the site have these addresses for each other.
     fn between(site: Site, addresses: [&str; 2], of_both: &str, more: &str) -> Self {
-        Self::with_programs(site, addresses, (of_both, more), &[])
+        Self::with_programs(site, addresses, (of_both, more, ""), &[])
     }
 
-    /// As [`World::between`]; the gateways with these configurations have programs of their own.
+    /// As [`World::between`], with more lines at the end of the hub's configuration, too; the gateways with these
+    /// configurations have programs of their own.
     fn with_programs(
         site: Site,
         [hub, local]: [&str; 2],
-        (of_both, more): (&str, &str),
+        (of_both, more, of_hub): (&str, &str, &str),
         own_programs: &[&str],
     ) -> Self {
         let common = format!("key = \"site.key\"\ncongestion = \"cubic\"\n{of_both}");
         // A hub to which no address is given finds the site.
         let address = if local.is_empty() { String::new() } else { format!("address = \"{local}:4433\"\n") };
-        let of_hub = format!("name = \"hub\"\n{common}[[peer]]\nname = \"site\"\n{address}");
+        let of_hub = format!("name = \"hub\"\n{common}[[peer]]\nname = \"site\"\n{address}{of_hub}");
         let of_site = format!(
             "name = \"site\"\n{common}intercept = [\"down\"]\n[[peer]]\nname = \"hub\"\naddress = \"{hub}:4433\"\n{more}"
         );

@@ -101,6 +101,7 @@ fn note_open(way: Way, face: Face, packet: &[u8]) {
         Packet::Notice(notice) => (Some(notice.flow), 0),
         // Parity is of no one flow.
         Packet::Parity(_, sum) => (None, sum.len()),
+        Packet::Segment(header, sealed) => (Some(header.flow), sealed.len()),
     };
     let mut tap = lock(&TAP);
     let flow = flow.map(|flow| flow.to_string()).unwrap_or_default();

@@ -19,8 +19,11 @@ use std::net::SocketAddr;
 
 /// A gateway of side `side` that carries packets as `carry` says.
 fn gateway_with(now: Instant, side: u8, carry: CarrySettings, config: &Config) -> Gateway<Pair> {
-    let peer =
-        PeerSpec { address: Some(SocketAddr::from(([10, 0, 0, 1 - side], 4433))), bond: Pair { side } };
+    let peer = PeerSpec {
+        address: Some(SocketAddr::from(([10, 0, 0, 1 - side], 4433))),
+        bond: Pair { side },
+        by_rate: None,
+    };
     let settings = GatewaySettings { carry: Some(carry), ..GatewaySettings::default() };
     let seed = 1 + u64::from(side);
     Gateway::new(now, config.clone(), settings, vec![peer], Plain::new(seed), seed)
@@ -28,8 +31,11 @@ fn gateway_with(now: Instant, side: u8, carry: CarrySettings, config: &Config) -
 
 /// A gateway of side `side` that carries packets if `carries`.
 fn gateway(now: Instant, side: u8, seed: u64, carries: bool) -> Gateway<Pair> {
-    let peer =
-        PeerSpec { address: Some(SocketAddr::from(([10, 0, 0, 1 - side], 4433))), bond: Pair { side } };
+    let peer = PeerSpec {
+        address: Some(SocketAddr::from(([10, 0, 0, 1 - side], 4433))),
+        bond: Pair { side },
+        by_rate: None,
+    };
     let carry = carries.then(CarrySettings::default);
     let settings = GatewaySettings { carry, ..GatewaySettings::default() };
     Gateway::new(now, Config::default(), settings, vec![peer], Plain::new(seed), seed)

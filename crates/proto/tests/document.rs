@@ -51,11 +51,16 @@ fn every_vector_of_the_document_is_a_packet_that_is_written_the_same() {
                 out.extend_from_slice(sum);
                 "Parity"
             }
+            Packet::Segment(header, sealed) => {
+                header.emit(&mut out);
+                out.extend_from_slice(sealed);
+                "Segment"
+            }
         };
         assert!(row[0].starts_with(kind) && out == bytes, "{}", row[0]);
         kinds.push(kind);
     }
-    assert_eq!(kinds, ["Interest", "Data", "Notice", "Notice", "Notice", "Interest", "Parity"]);
+    assert_eq!(kinds, ["Interest", "Data", "Notice", "Notice", "Notice", "Interest", "Parity", "Segment"]);
 }
 
 #[test]

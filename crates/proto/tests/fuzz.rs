@@ -45,6 +45,10 @@ fn emit(packet: &Packet<'_>) -> Vec<u8> {
             header.emit(&mut out);
             out.extend_from_slice(sum);
         }
+        Packet::Segment(header, sealed) => {
+            header.emit(&mut out);
+            out.extend_from_slice(sealed);
+        }
     }
     out
 }
@@ -866,6 +870,7 @@ impl<N: Role> Bench<N> {
             }
             Packet::Notice(_) => assert!(self.owed.contains_key(&to), "Notices go to those who asked"),
             Packet::Parity(..) => assert!(self.owed.contains_key(&to), "Parity goes to those who asked"),
+            Packet::Segment(..) => panic!("only gateways send segments"),
         }
     }
 }

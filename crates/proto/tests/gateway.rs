@@ -2,190 +2,20 @@
 
 #[path = "support/pair.rs"]
 mod pair;
+#[path = "support/world.rs"]
+mod world;
 
 use pair::{Pair, START, ms};
 use starhop_proto::config::Config;
 use starhop_proto::gateway::{
-    Gateway, GatewayEvent, GatewaySettings, NoStream, NotTaken, Opening, PeerSpec, Reason, StreamId,
+    Gateway, GatewayEvent, GatewaySettings, NoStream, NotTaken, PeerSpec, Reason, StreamId,
 };
-use starhop_proto::node::Node;
 use starhop_proto::rng::Rng;
-use starhop_proto::time::{Duration, Instant};
+use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use starhop_proto::wire::Plain;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-use std::net::SocketAddr;
-
-fn addr(side: usize) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, side as u8], 4433))
-}
-
-fn target(port: u16) -> Opening {
-    let from = SocketAddr::from(([192, 0, 2, 1], 50_000));
-    Opening { from, to: SocketAddr::from(([198, 51, 100, 1], port)), dscp: 0 }
-}
-
-fn content(len: usize, seed: u64) -> Vec<u8> {
-    let mut rng = Rng::new(seed);
-    (0..len).map(|_| rng.next_u64() as u8).collect()
-}
-
-type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
-
-struct World {
-    now: Instant,
-    gateways: [Gateway<Pair>; 2],
-    /// Where they are; what is sent elsewhere is lost.
-    places: [SocketAddr; 2],
-    flights: BinaryHeap<Flight>,
-    count: u64,
-    delay: Duration,
-    rate: Rate,
-    loss: f64,
-    /// The largest delay of packets, each by itself: they overtake each other.
-    jitter: Duration,
-    busy: [Instant; 2],
-    is_cut: bool,
-    rng: Rng,
-    events: [Vec<(Instant, GatewayEvent)>; 2],
-    /// The bytes read of each stream, at each side; reading stops where `is_reading` is false.
-    read: [BTreeMap<StreamId, (Vec<u8>, bool)>; 2],
-    is_reading: bool,
-}
-
-fn gateway(now: Instant, side: u8, seed: u64) -> Gateway<Pair> {
-    gateway_with(now, side, seed, Plain::new(seed))
-}
-
-fn gateway_with(now: Instant, side: u8, seed: u64, suite: Plain) -> Gateway<Pair> {
-    let peer = PeerSpec { address: Some(addr(usize::from(1 - side))), bond: Pair { side } };
-    let settings = GatewaySettings::default();
-    Gateway::new(now, Config::default(), settings, vec![peer], suite, seed)
-}
-
-impl World {
-    fn new(delay: Duration, rate: Rate, loss: f64) -> Self {
-        let mut world = Self::of([gateway(START, 0, 1), gateway(START, 1, 2)], (delay, rate, loss));
-        world.run(ms(10_000), |world| (0..2).all(|side| world.gateways[side].is_up(world.now, 0)));
-        world
-    }
-
-    fn of(gateways: [Gateway<Pair>; 2], (delay, rate, loss): (Duration, Rate, f64)) -> Self {
-        Self {
-            now: START,
-            gateways,
-            places: [addr(0), addr(1)],
-            flights: BinaryHeap::new(),
-            count: 0,
-            delay,
-            rate,
-            loss,
-            jitter: Duration::ZERO,
-            busy: [START; 2],
-            is_cut: false,
-            rng: Rng::new(3),
-            events: [Vec::new(), Vec::new()],
-            read: [BTreeMap::new(), BTreeMap::new()],
-            is_reading: true,
-        }
-    }
-
-    fn geo() -> Self {
-        Self::new(ms(270), Rate::from_mbps(20), 0.0)
-    }
-
-    fn settle(&mut self, side: usize) {
-        loop {
-            while let Some(event) = self.gateways[side].poll_event() {
-                self.events[side].push((self.now, event));
-                if let (GatewayEvent::Readable { stream }, true) = (event, self.is_reading) {
-                    self.take(side, stream);
-                }
-            }
-            let mut out = Vec::new();
-            let Some(sent) = self.gateways[side].poll_transmit(self.now, &mut out) else { return };
-            let busy = self.busy[side].max(self.now) + self.rate.time_for(sent.len as u64 + 28);
-            self.busy[side] = busy;
-            let arrives = !self.is_cut && sent.to.remote == self.places[1 - side];
-            if arrives && !self.rng.chance(self.loss) {
-                self.count += 1;
-                let late = Duration::from_nanos(self.rng.next_u64() % (self.jitter.as_nanos() + 1));
-                self.flights.push(Reverse((busy + self.delay + late, self.count, 1 - side, out)));
-            }
-        }
-    }
-
-    fn take(&mut self, side: usize, stream: StreamId) {
-        let (front, back) = self.gateways[side].readable(stream);
-        let bytes = [front, back].concat();
-        let is_end = self.gateways[side].consume(self.now, stream, bytes.len());
-        let read = self.read[side].entry(stream).or_default();
-        read.0.extend(bytes);
-        read.1 |= is_end;
-    }
-
-    fn run(&mut self, span: Duration, mut done: impl FnMut(&mut Self) -> bool) {
-        let end = self.now + span;
-        self.settle(0);
-        self.settle(1);
-        while !done(self) {
-            let arrival = self.flights.peek().map(|Reverse(flight)| flight.0);
-            let timers = self.gateways.iter().filter_map(Node::poll_timeout).map(|at| at.max(self.now));
-            let Some(next) = timers.chain(arrival).min().filter(|next| *next <= end) else {
-                self.now = end;
-                return;
-            };
-            self.now = next;
-            while let Some(Reverse(flight)) = self.flights.peek() {
-                if flight.0 > next {
-                    break;
-                }
-                let Some(Reverse((_, _, to, mut bytes))) = self.flights.pop() else { break };
-                self.gateways[to].handle_datagram(next, self.places[1 - to].into(), &mut bytes);
-            }
-            for side in 0..2 {
-                self.gateways[side].handle_timeout(next);
-                self.settle(side);
-            }
-        }
-    }
-
-    fn open(&mut self, port: u16) -> StreamId {
-        self.gateways[0].open(self.now, 0, target(port)).expect("the peer answers")
-    }
-
-    /// Writes all of `bytes`, as room comes, and ends the direction if so told.
-    fn write(&mut self, side: usize, stream: StreamId, bytes: &[u8], finish: bool) {
-        let mut at = 0;
-        while at < bytes.len() {
-            at += self.gateways[side].write(stream, &bytes[at..]);
-            if at < bytes.len() {
-                self.run(ms(10), |_| false);
-            }
-        }
-        if finish {
-            self.gateways[side].finish(stream);
-        }
-    }
-
-    fn is_read(&self, side: usize, stream: StreamId, expected: &[u8]) -> bool {
-        self.read[side].get(&stream).is_some_and(|(bytes, is_end)| *is_end && bytes == expected)
-    }
-
-    fn resets(&self, side: usize) -> Vec<Reason> {
-        let reason = |(_, event): &(Instant, GatewayEvent)| match event {
-            GatewayEvent::Reset { reason, .. } => Some(*reason),
-            _ => None,
-        };
-        self.events[side].iter().filter_map(reason).collect()
-    }
-}
-
-/// As the other side calls it, where both count as many sessions.
-fn mirrored(stream: StreamId) -> StreamId {
-    StreamId { ours: !stream.ours, ..stream }
-}
+use std::collections::BTreeMap;
+use world::{World, addr, content, gateway, gateway_with, mirrored, target};
 
 #[test]
 fn streams_share_a_trunk_by_their_weights() {
@@ -245,7 +75,7 @@ fn a_stream_that_the_peer_has_no_room_for_after_all_is_told_so() {
 
 #[test]
 fn a_peer_whose_address_was_not_given_is_asked_where_it_asks_from() {
-    let site = PeerSpec { address: None, bond: Pair { side: 1 } };
+    let site = PeerSpec { address: None, bond: Pair { side: 1 }, by_rate: None };
     let hub =
         Gateway::new(START, Config::default(), GatewaySettings::default(), vec![site], Plain::new(2), 2);
     let mut world = World::of([gateway(START, 0, 1), hub], (ms(25), Rate::from_mbps(20), 0.01));

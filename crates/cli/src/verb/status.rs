@@ -3,7 +3,9 @@
 use super::print;
 use anyhow::{Context, bail};
 use indicatif::{HumanBytes, HumanDuration};
-use starhop_net::operate::{self, Address, CarriedPackets, Code, Flow, Passed, Peer, Site, Status, UserFlow};
+use starhop_net::operate::{
+    self, Address, CarriedPackets, Code, Flow, Passed, Peer, Segments, Site, Status, UserFlow,
+};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -217,6 +219,12 @@ fn sites(out: &mut String, status: &Status) -> std::fmt::Result {
             out,
             "  site {name} at {address} {state}{rtt}; {connections} connections; users' bytes: {to} there, {from} from there"
         )?;
+        if let Some(Segments { sent, repeated, timeouts }) = site.segments {
+            writeln!(
+                out,
+                "    rate-split: {sent} segments there, {repeated} of them again; {timeouts} found lost by the timer"
+            )?;
+        }
         let CarriedPackets { flows, to, from, overdue, late, refused, .. } = site.packets;
         if to + from + overdue + late + refused > 0 {
             writeln!(

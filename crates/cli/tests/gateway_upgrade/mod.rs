@@ -31,7 +31,7 @@ impl World {
     fn upgradable(more: &str) -> Self {
         let addresses = ["10.77.1.1", "10.77.1.2"];
         let site = Site::new(&[LAN, SATELLITE, LAN]);
-        let world = Self::with_programs(site, addresses, (more, ""), &["hub.toml", "local.toml"]);
+        let world = Self::with_programs(site, addresses, (more, "", ""), &["hub.toml", "local.toml"]);
         world.wait_for_peer(true);
         world
     }

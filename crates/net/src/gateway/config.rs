@@ -1,5 +1,6 @@
 //! The gateway's configuration file.
 
+use super::by_rate::{self, Link, Protocol, WrittenProtocol};
 use super::choice::Prefer;
 use super::policy::{
     CarryPolicies, CarryPolicy, FOR_THE_LINK, SplitPolicies, SplitPolicy, protocol, protocol_names,
@@ -10,7 +11,7 @@ use crate::security::{GatewayBond, KeyError, KeyFile, Sources, credential};
 use crate::transparent::firewall::{CARRY_MARK, GATEWAY_MARK, divert, passing};
 use serde::Deserialize;
 use starhop_proto::config::{Config, ConfigError, Controller, Profile, Settings};
-use starhop_proto::gateway::{CarrySettings, GatewaySettings, Share};
+use starhop_proto::gateway::{CarrySettings, GatewaySettings, PeerSpec, Share};
 use starhop_proto::security::Algorithm;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
@@ -85,16 +86,29 @@ struct WrittenPeer {
     /// The name of the link on which it is together with others, and its part of that.
     shared_link: Option<String>,
     weight: Option<u8>,
+    /// How users' connections travel to it.
+    #[serde(default)]
+    protocol: Protocol,
+    ack_every: Option<u32>,
 }
 
 impl WrittenPeer {
     /// The keys of a peer that cannot change while a gateway runs.
-    fn lasting(&self) -> (&str, Option<&str>, Option<bool>) {
-        (&self.name, self.address.as_deref(), self.users)
+    fn lasting(&self) -> (&str, Option<&str>, Option<bool>, WrittenProtocol) {
+        (&self.name, self.address.as_deref(), self.users, self.protocol())
+    }
+
+    fn protocol(&self) -> WrittenProtocol {
+        WrittenProtocol { protocol: self.protocol, ack_every: self.ack_every }
     }
 }
 
 impl Written {
+    /// The link to a peer.
+    fn link(&self, peer: &WrittenPeer) -> Link {
+        (self.link_rate_in_bits, self.link_rate_out_bits, peer.shared_link.is_some())
+    }
+
     /// The keys that cannot change while a gateway runs, with their values.
     fn lasting(&self) -> [(&'static str, String); 15] {
         let Self { key, roster, cipher, end_key, .. } = self;
@@ -429,12 +443,16 @@ impl GatewayConfig {
         (links.rates(), self.written.peer.iter().map(share).collect())
     }
 
-    /// The peers: the address of each, if it was given, and the secret shared with it.
-    pub(super) fn peers(&self) -> Result<Vec<(Option<SocketAddr>, GatewayBond)>, GatewayConfigError> {
+    /// The peers.
+    pub(super) fn peers(&self) -> Result<Vec<PeerSpec<GatewayBond>>, GatewayConfigError> {
         let path = self.written.end_key.clone().or_else(|| self.key());
         let file = path.map(|path| KeyFile::load(&path)).transpose()?;
         let bond = |peer: &WrittenPeer| GatewayBond::new(file.as_ref(), &self.written.name, &peer.name);
-        let known = |peer: &WrittenPeer| (peer.address.as_deref().and_then(resolve), bond(peer));
+        let known = |peer: &WrittenPeer| PeerSpec {
+            address: peer.address.as_deref().and_then(resolve),
+            bond: bond(peer),
+            by_rate: by_rate::settings(peer.protocol(), self.written.link(peer)),
+        };
         Ok(self.written.peer.iter().map(known).collect())
     }
 }
@@ -494,6 +512,8 @@ fn check(written: &Written) -> Result<(), Wrong> {
     for (n, peer) in written.peer.iter().enumerate() {
         let shared = written.shared_link.check_peer(peer.shared_link.as_deref(), peer.weight);
         shared.map_err(|(field, problem)| (format!("peer[{n}].{field}"), problem))?;
+        let protocol = by_rate::check(peer.protocol(), written.link(peer));
+        protocol.map_err(|(field, problem)| (format!("peer[{n}].{field}"), problem))?;
         if peer.name == written.name {
             return Err((format!("peer[{n}].name"), "is this gateway's own name".to_owned()));
         }

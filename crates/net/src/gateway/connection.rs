@@ -1,3 +1,4 @@
+use super::by_rate::size_buffers;
 use super::handover::Left;
 use super::shared::{Door, Shared};
 use socket2::SockRef;
@@ -84,6 +85,7 @@ impl<'a> Connection<'a> {
         let shared = self.shared;
         let _working = shared.work();
         let door = shared.enter(self.stream);
+        size_buffers(shared, self.stream, &self.socket);
         let done = self.carry(&door).await;
         shared.leave(self.stream);
         if let Ok(true) = done {

@@ -219,7 +219,7 @@ pub fn try_take_over(config: &GatewayConfig, state: &TakeOver) -> Result<(), Gat
         clock::now(),
         config.protocol()?,
         config.carrying_settings(state.carries()),
-        config.peers()?.into_iter().map(super::spec).collect(),
+        config.peers()?,
         suite,
         clock::seed(),
     );

@@ -5,6 +5,7 @@
 //! the rule lets new connections pass, and established ones stay. A watchdog takes the rules away when the gateway hangs.
 
 mod burst;
+mod by_rate;
 mod choice;
 mod config;
 mod connection;
@@ -31,7 +32,7 @@ use crate::operate::paths::{self, Paths};
 use crate::operate::policing::Policing;
 use crate::operate::transfers::Record;
 use crate::operate::{Desk, about};
-use crate::security::{GatewayBond, HopSuite, ReloadError};
+use crate::security::{HopSuite, ReloadError};
 use crate::transparent::firewall::Firewall;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
 use burst::Burst;
@@ -42,7 +43,7 @@ use reload::Reading;
 use room::Room;
 use shared::{Shared, SharedNode};
 use starhop_proto::gateway::{
-    Gateway, GatewayEvent, GatewayStats, NoStream, NotTaken, Opening, PeerSpec, Reason, StreamId,
+    Gateway, GatewayEvent, GatewayStats, NoStream, NotTaken, Opening, Reason, StreamId,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -211,7 +212,7 @@ impl Site {
             Some(legacy) => legacy.opened(&config)?,
             None => Legacy::none(Endpoint::bind(config.listen())?, tunnel(&config)?),
         };
-        let mut peers: Vec<_> = config.peers()?.into_iter().map(spec).collect();
+        let mut peers = config.peers()?;
         for peer in &mut peers {
             peer.address = peer.address.map(|address| endpoint.address_of(address).unwrap_or(address));
         }
@@ -406,6 +407,13 @@ impl Site {
                 self.choose();
                 self.listen()?;
             }
+            GatewayEvent::NotByRate { peer } => {
+                let name = self.config.peer_names().nth(usize::from(peer)).unwrap_or_default();
+                tracing::warn!(
+                    "`{name}` answers, but takes no segments of `rate-split`: it needs the same `protocol` for this gateway, \
+                     and no relay may lie in between. Its users' connections take the plain path"
+                );
+            }
         }
         Ok(())
     }
@@ -506,10 +514,6 @@ impl Site {
             tell(&Told::Flow(flow_end(opening, began, ended, (false, "split"))));
         });
     }
-}
-
-fn spec((address, bond): (Option<std::net::SocketAddr>, GatewayBond)) -> PeerSpec<GatewayBond> {
-    PeerSpec { address, bond }
 }
 
 /// Tells, and counts the reasons for which connections ended.

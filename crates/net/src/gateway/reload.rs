@@ -46,7 +46,7 @@ fn read(config: &GatewayConfig, carries: bool) -> Outcome {
     })?;
     let firewall = Firewall::gateway(new.port(), new.rules(), carries);
     firewall.check().map_err(|error| wrong("policy", format!("makes rules that are refused: {error}")))?;
-    let bonds = new.peers().map_err(|error| error.to_string())?.into_iter().map(|(_, bond)| bond).collect();
+    let bonds = new.peers().map_err(|error| error.to_string())?.into_iter().map(|peer| peer.bond).collect();
     Ok((new, bonds))
 }
 

@@ -4,7 +4,7 @@ use super::{GatewayConfig, Shared};
 use crate::clock;
 use crate::driver::DriverStats;
 use crate::operate::transfers::Record;
-use crate::operate::{Accounts, CarriedPackets, Peer, Site, Status, UserFlow};
+use crate::operate::{Accounts, CarriedPackets, Peer, Segments, Site, Status, UserFlow};
 use crate::transparent::firewall;
 use starhop_proto::gateway::{PeerView, StreamView};
 
@@ -38,8 +38,16 @@ pub(super) fn status(
                 user_bytes_to: view.account.to_peer,
                 user_bytes_from: view.account.from_peer,
                 packets: packets(&view),
+                segments: None,
             })
             .collect();
+        for (site, peer) in status.sites.iter_mut().zip(0..) {
+            site.segments = gateway.segments(peer).map(|stats| Segments {
+                sent: stats.segments,
+                repeated: stats.retransmitted,
+                timeouts: stats.timeouts,
+            });
+        }
         status.connections = gateway
             .stream_views()
             .take(MOST_CONNECTIONS)

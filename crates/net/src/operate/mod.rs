@@ -28,5 +28,6 @@ pub use reach::reach;
 pub use refusals::Refusals;
 pub use socket::{Address, NodeError, ask, nodes};
 pub use status::{
-    Accounts, Cache, CarriedPackets, Code, Flow, Memory, Passed, Peer, Side, Site, Status, UserFlow, about,
+    Accounts, Cache, CarriedPackets, Code, Flow, Memory, Passed, Peer, Segments, Side, Site, Status,
+    UserFlow, about,
 };

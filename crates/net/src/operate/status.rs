@@ -154,6 +154,20 @@ pub struct Site {
     /// Users' packets that were carried as they are.
     #[serde(default)]
     pub packets: CarriedPackets,
+    /// Segments, where users' connections travel by the rate-based protocol of connection splitting.
+    #[serde(default)]
+    pub segments: Option<Segments>,
+}
+
+/// Segments that a gateway sent to a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Segments {
+    /// All of them.
+    pub sent: u64,
+    /// Those that it had sent before.
+    pub repeated: u64,
+    /// Those that a timer found lost.
+    pub timeouts: u64,
 }
 
 /// Users' packets that a gateway exchanged with a peer, as they are.

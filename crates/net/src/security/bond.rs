@@ -79,6 +79,10 @@ impl Bond for GatewayBond {
         self.flow(["trunk name", "trunk key"], ours, [producer, asker])
     }
 
+    fn segments(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, TrunkKey) {
+        self.flow(["segments name", "segments key"], ours, [producer, asker])
+    }
+
     fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, TrunkKey) {
         self.flow(["packets name", "packets key"], ours, [producer, asker])
     }

@@ -8,4 +8,5 @@ pub(crate) mod replace;
 pub(crate) mod schedule;
 pub(crate) mod spawn;
 pub(crate) mod syn;
+pub(crate) mod tcp_rtt;
 pub(crate) mod tun;

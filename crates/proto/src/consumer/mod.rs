@@ -345,8 +345,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             Packet::Data(header, payload) => self.on_data(now, peer, *header, payload),
             Packet::Notice(notice) => self.on_notice(now, peer, *notice),
             Packet::Parity(parity, sum) => self.on_parity(now, peer, parity, sum),
-            // A Consumer gets no requests.
-            Packet::Interest(_) => self.bad_datagrams += 1,
+            // A Consumer gets no requests, and segments are between gateways.
+            Packet::Interest(_) | Packet::Segment(..) => self.bad_datagrams += 1,
         }
     }
 

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 /// The first bytes of a state: a word, and the version of what follows.
-const FORM: [u8; 4] = *b"SHG2";
+const FORM: [u8; 4] = *b"SHG3";
 
 /// Why a gateway cannot go on with the state of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

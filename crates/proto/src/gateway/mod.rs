@@ -16,6 +16,7 @@ mod frame;
 mod handover;
 mod inbox;
 mod peer;
+mod rate_split;
 mod session;
 mod share;
 mod store;
@@ -38,6 +39,7 @@ use crate::peer::{Addressee, Face, Opened, Peer as Sender, Refusal, Unsealable};
 use crate::producer::Producer;
 use crate::rng::Rng;
 use crate::security::{NONCE_LEN, SealKey, TAG_LEN};
+use crate::split::SplitConfig;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::wire::{AnswererKey, Packet, Plain, Suite};
@@ -100,6 +102,11 @@ pub enum GatewayEvent {
         /// Whether it answers.
         is_up: bool,
     },
+    /// A peer answers, but takes no segments of connections: it does not speak the protocol, or a relay lies in between.
+    NotByRate {
+        /// Its place in the list of peers.
+        peer: u16,
+    },
 }
 
 /// The secret that two gateways share, beforehand or in their own way: names that no other node can guess, and
@@ -114,6 +121,9 @@ pub trait Bond {
     /// The name and the key of the trunk that is `ours` or the peer's. Both ends have drawn a number for the session.
     fn trunk(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, Self::Key);
 
+    /// The same for the segments of connections.
+    fn segments(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, Self::Key);
+
     /// The same for the flow of packets.
     fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, Self::Key);
 }
@@ -126,6 +136,9 @@ pub struct PeerSpec<B> {
     pub address: Option<SocketAddr>,
     /// The secret that both share.
     pub bond: B,
+    /// Users' connections travel by the rate-based protocol of connection splitting, with these settings, and by nothing else.
+    /// The peer must have them, too, and no relay may lie in between.
+    pub by_rate: Option<SplitConfig>,
 }
 
 /// Settings of a gateway.
@@ -206,6 +219,10 @@ pub struct Gateway<B: Bond, C = Plain> {
     askers: BTreeMap<FlowId, (u16, Option<u64>)>,
     /// The peers' flows of packets, both ways.
     by_packets: BTreeMap<FlowId, u16>,
+    /// The peers' segments.
+    by_segments: BTreeMap<FlowId, u16>,
+    /// Segments are looked at first the next time: they and all else take turns.
+    is_segments_turn: bool,
     /// Peers of which packets came.
     with_packets: VecDeque<u16>,
     streams: Table<StreamId, Stream>,
@@ -225,6 +242,7 @@ struct Scratch {
     sealed: Vec<u8>,
     frames: Vec<u8>,
     ended: Vec<StreamId>,
+    segment: Vec<u8>,
 }
 
 /// Arrived bytes of a flow that are not processed yet.
@@ -363,6 +381,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             by_flow: BTreeMap::new(),
             askers: BTreeMap::new(),
             by_packets: BTreeMap::new(),
+            by_segments: BTreeMap::new(),
+            is_segments_turn: false,
             with_packets: VecDeque::new(),
             streams: Table::new(rng.next_u64()),
             due: Deadlines::default(),
@@ -377,6 +397,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             this.peers.push(Peer::new(spec));
             this.say_hello(now, peer);
         }
+        this.set_shared_links(now, Vec::new(), Vec::new());
         this
     }
 
@@ -388,13 +409,16 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         if self.free() == 0 {
             return Err(NoStream::Full);
         }
-        let session = self.peers.get_mut(usize::from(peer)).and_then(|peer| peer.session.as_mut());
-        let session = session.filter(|session| session.is_up(now)).ok_or(NoStream::PeerDown)?;
+        let is_up = self.is_up(now, peer);
+        let mut stream = self.stream_with(peer);
+        let session = self.session(peer).filter(|_| is_up).ok_or(NoStream::PeerDown)?;
         if !session.has_room() {
             return Err(NoStream::PeerFull);
         }
         let id = session.open(opening);
-        self.streams.find_or_insert(id, || Stream::new(Some(opening)));
+        stream.opening = Some(opening);
+        self.streams.find_or_insert(id, || stream);
+        self.begin_connection(now, id);
         self.stats.opened += 1;
         Ok(id)
     }
@@ -419,8 +443,13 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     /// them. [`GatewayEvent::Writable`] tells when there is room again.
     pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> usize {
         let Some(stream) = self.stream_mut(id) else { return 0 };
-        let taken = stream.send.write(bytes);
-        stream.is_writer_waiting = taken < bytes.len();
+        let taken = if stream.kept.is_some() {
+            self.write_connection(id, bytes)
+        } else {
+            let taken = stream.send.write(bytes);
+            stream.is_writer_waiting = taken < bytes.len();
+            taken
+        };
         self.account(id.peer, |account| account.to_peer += taken as u64);
         self.ready_to_send(id);
         taken
@@ -428,15 +457,20 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// Bytes that [`Gateway::write`] would take now.
     pub fn room(&mut self, id: StreamId) -> usize {
+        let by_rate = self.connection_room(id);
         let Some(stream) = self.stream_mut(id) else { return 0 };
-        let room = stream.send.room();
+        let room = if stream.kept.is_some() { by_rate } else { stream.send.room() };
         stream.is_writer_waiting = room == 0;
         room
     }
 
     /// No bytes follow in this direction.
     pub fn finish(&mut self, id: StreamId) {
-        if let Some(stream) = self.stream_mut(id) {
+        let Some(stream) = self.stream_mut(id) else { return };
+        if let Some(kept) = &mut stream.kept {
+            kept.finish();
+            self.touch(id);
+        } else {
             stream.send.finish();
             self.ready_to_send(id);
         }
@@ -456,6 +490,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let is_end = stream.receive.is_at_end();
         stream.receive.is_ended |= is_end;
         stream.is_readable_told = stream.receive.is_readable();
+        let unread = stream.receive.unread();
+        self.on_connection_read(id, unread);
         self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_sub(count as u64);
         self.stats.user_bytes += count as u64;
         self.account(id.peer, |account| account.from_peer += count as u64);
@@ -485,8 +521,9 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// Whether a peer answers.
     pub fn is_up(&self, now: Instant, peer: u16) -> bool {
-        let peer = self.peers.get(usize::from(peer));
-        peer.and_then(|peer| peer.session.as_ref()).is_some_and(|session| session.is_up(now))
+        let Some(peer) = self.peers.get(usize::from(peer)) else { return false };
+        let is_open = peer.rate_split.as_ref().is_none_or(rate_split::RateSplit::is_open);
+        is_open && peer.session.as_ref().is_some_and(|session| session.is_up(now))
     }
 
     /// The round trip to a peer, as last seen.
@@ -568,6 +605,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         let stream = self.streams.find(&id).and_then(|slot| self.streams.remove(slot))?;
+        self.end_connection(id);
         let held = stream.receive.held() as u64;
         self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_sub(held);
         Some(stream)
@@ -669,6 +707,10 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
                 }
                 None
             }
+            Ok(Packet::Segment(header, sealed)) => {
+                self.stats.bad_records += u64::from(self.on_segment(now, &header, sealed).is_err());
+                None
+            }
             Ok(packet) => {
                 self.consumer.handle_packet(now, &peer, &packet);
                 match packet {
@@ -704,6 +746,7 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
             }
             self.on_peer_timeout(now, peer as u16);
         }
+        self.on_segments_timeout(now);
         self.settle(now, None);
     }
 
@@ -712,6 +755,11 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
             self.pump(now, peer as u16);
             self.pump_packets(now, peer as u16);
         }
+        let is_first = core::mem::take(&mut self.is_segments_turn);
+        if let Some(sent) = is_first.then(|| self.poll_segment(now, out)).flatten() {
+            return Some(sent);
+        }
+        self.is_segments_turn = true;
         loop {
             let start = out.len();
             out.resize(start + self.suite.room(), 0);
@@ -722,10 +770,11 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
             };
             let Some(to) = to else {
                 out.truncate(start);
-                return None;
+                return if is_first { None } else { self.poll_segment(now, out) };
             };
             if let Some(sealed) = self.seal(now, &to, out, start) {
                 self.note_sent(now, &sealed);
+                self.note_beside_segments(now, &sealed);
                 return Some(sealed);
             }
         }
@@ -737,6 +786,11 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let roles = [self.producer.poll_timeout(), self.consumer.poll_timeout()];
-        roles.into_iter().flatten().chain([self.due.next()]).min().and_then(Instant::if_ever)
+        roles
+            .into_iter()
+            .flatten()
+            .chain([self.due.next(), self.segments_timeout()])
+            .min()
+            .and_then(Instant::if_ever)
     }
 }

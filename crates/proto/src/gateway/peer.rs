@@ -3,12 +3,14 @@
 use super::carry::{CarriedPacket, Carry, CarryStats};
 use super::frame::{Frame, Opening, WireId};
 use super::handover::{NotTaken, Part};
+use super::rate_split::RateSplit;
 use super::session::{Due, Session, Silence, Trunk};
 use super::store::{HELLO_LEN, Log, Store, hello_flow};
 use super::stream::Stream;
 use super::{Account, BadRecord, Bond, Gateway, GatewayEvent, Mail, PeerSpec, Reason, StreamId};
 use crate::consumer::Request;
 use crate::name::{FlowId, RangeSet};
+use crate::split::SplitConfig;
 use crate::table::Slot;
 use crate::time::Instant;
 use crate::wire::Suite;
@@ -32,6 +34,9 @@ pub(super) struct Peer<B: Bond> {
     sessions: u32,
     pub(super) account: Account,
     pub(super) carry: Option<Carry<B::Key>>,
+    /// Users' connections travel by rate, with these settings; and their segments in the session.
+    pub(super) by_rate: Option<SplitConfig>,
+    pub(super) rate_split: Option<RateSplit<B::Key>>,
     /// Packets that came and were not taken yet.
     pub(super) packets: VecDeque<CarriedPacket>,
     pub(super) carried: CarryStats,
@@ -50,6 +55,8 @@ impl<B: Bond> Peer<B> {
             sessions: 0,
             account: Account::default(),
             carry: None,
+            by_rate: spec.by_rate,
+            rate_split: None,
             packets: VecDeque::new(),
             carried: CarryStats::default(),
             is_told_up: false,
@@ -90,6 +97,10 @@ impl<B: Bond> Peer<B> {
         if let Some(carry) = &self.carry {
             store.trunk(carry.out.flow).unwrap_or(&empty).put(out);
             carry.put_state(out);
+        }
+        self.rate_split.is_some().put(out);
+        if let Some(split) = &self.rate_split {
+            split.put_state(out);
         }
     }
 
@@ -187,6 +198,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         peer.sessions += 1;
         peer.session = Some(Session::new(now, (index, peer.sessions), theirs, out, into));
         self.begin_packets(now, index, theirs);
+        self.begin_segments(now, index, theirs);
         self.due.set(Slot(u32::from(index)), Some(now));
         true
     }
@@ -262,6 +274,9 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         session.take_state(now, from)?;
         let (is_asking, have) = (core::mem::take(&mut session.is_asking), session.inbox.came());
         let packets = if bool::take(from)? { self.take_carry(now, index, from)? } else { RangeSet::new() };
+        if bool::take(from)? {
+            self.peers.get_mut(usize::from(index))?.rate_split.as_mut()?.take_state(now, from)?;
+        }
         if is_asking {
             self.ask_trunk(now, index, (have, packets));
         }
@@ -293,6 +308,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.consumer.close(session.into.flow);
         self.by_flow.remove(&session.into.flow);
         self.end_packets(index);
+        self.end_segments(index);
         self.due.set(Slot(u32::from(index)), None);
         let of_peer = self.streams.iter().filter_map(|(slot, _)| self.streams.key(slot).copied());
         let lost: Vec<StreamId> = of_peer.filter(|id| id.peer == index).collect();
@@ -326,7 +342,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     }
 
     /// Tells the application when a peer has begun or ceased to answer.
-    fn tell_peer(&mut self, now: Instant, index: u16) {
+    pub(super) fn tell_peer(&mut self, now: Instant, index: u16) {
         let is_up = self.is_up(now, index);
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
         if core::mem::replace(&mut peer.is_told_up, is_up) != is_up {
@@ -432,7 +448,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             let (frame, rest) = Frame::parse(bytes).ok_or(BadRecord)?;
             bytes = rest;
             match frame {
-                Frame::Open { number, opening } => self.on_open(index, number, opening),
+                Frame::Open { number, opening } => self.on_open(now, index, number, opening),
                 Frame::Connected { id } => self.on_connected(index, id),
                 Frame::Data { id, offset, bytes, is_end } => {
                     self.on_data(index, id, (offset, bytes, is_end))?;
@@ -451,7 +467,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         Ok(())
     }
 
-    fn on_open(&mut self, index: u16, number: u64, opening: Opening) {
+    fn on_open(&mut self, now: Instant, index: u16, number: u64, opening: Opening) {
+        let new = self.stream_with(index);
         let Some(session) = self.session(index) else { return };
         let stream = session.named(WireId { senders: true, number });
         if !session.note_opened(number) {
@@ -459,14 +476,16 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
         // A stream whose bytes came before its opening is counted already.
         let is_counted = self.is_open(stream);
-        if self.streams.len() - usize::from(is_counted) >= self.settings.max_streams || self.is_crammed() {
+        let has_room = self.streams.len() - usize::from(is_counted) < self.settings.max_streams;
+        if !has_room || self.is_crammed() || !self.speaks(index) {
             self.remove(stream);
             if let Some(session) = self.session(index) {
                 session.reset(stream, Reason::NoRoom);
             }
             return;
         }
-        let slot = self.streams.find_or_insert(stream, || Stream::new(None));
+        let slot = self.streams.find_or_insert(stream, || new);
+        self.begin_connection(now, stream);
         if let Some(stream) = self.streams.get_mut(slot) {
             stream.opening = Some(opening);
         }
@@ -490,10 +509,13 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     ) -> Result<(), BadRecord> {
         let Some(session) = self.session(index) else { return Ok(()) };
         let (stream_id, is_to_come) = (session.named(id), session.is_to_come(id));
-        if is_to_come {
+        let is_by_rate = self.peers.get(usize::from(index)).is_some_and(|peer| peer.by_rate.is_some());
+        if is_to_come && !is_by_rate {
             self.streams.find_or_insert(stream_id, || Stream::new(None));
         }
-        let Some(stream) = self.stream_mut(stream_id) else { return Ok(()) };
+        let Some(stream) = self.stream_mut(stream_id).filter(|stream| stream.kept.is_none()) else {
+            return Ok(());
+        };
         let before = stream.receive.held();
         if !stream.receive.on_bytes(offset, bytes, is_end) {
             return Err(BadRecord);
@@ -505,7 +527,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     }
 
     /// Tells the application once that there is something to read.
-    fn tell_readable(&mut self, id: StreamId) {
+    pub(super) fn tell_readable(&mut self, id: StreamId) {
         let Some(stream) = self.stream_mut(id) else { return };
         if stream.opening.is_some() && stream.receive.is_readable() && !stream.is_readable_told {
             stream.is_readable_told = true;

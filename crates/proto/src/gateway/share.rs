@@ -37,7 +37,15 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     /// Has peers share links of these rates. `shares` has the share of each peer, in the order in which they were given.
     /// All that is sent to the peers of a link keeps within its rate, and peers for which there is nothing leave their shares to
     /// the others.
-    pub fn set_shared_links(&mut self, now: Instant, rates: Vec<Rate>, shares: Vec<Option<Share>>) {
+    /// A peer to which connections travel by rate has a link of its own, on which they take turns with all else.
+    pub fn set_shared_links(&mut self, now: Instant, mut rates: Vec<Rate>, mut shares: Vec<Option<Share>>) {
+        shares.resize(self.peers.len(), None);
+        for (peer, share) in self.peers.iter().zip(&mut shares) {
+            if let Some(config) = &peer.by_rate {
+                *share = Some(Share { link: rates.len() as u16, weight: 1 });
+                rates.push(config.rate);
+            }
+        }
         if (&rates, &shares) == (&self.shared.rates, &self.shared.shares) {
             return;
         }

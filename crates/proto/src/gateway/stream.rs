@@ -1,5 +1,6 @@
 use super::frame::Opening;
 use super::handover::{Part, parts};
+use super::rate_split::Kept;
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -25,6 +26,8 @@ pub(super) struct Stream {
     pub(super) is_writer_waiting: bool,
     /// Its share of the link beside streams of weight 1.
     pub(super) weight: u8,
+    /// The bytes that were given and may be sent again, where they travel in segments.
+    pub(super) kept: Option<Kept>,
 }
 
 impl Stream {
@@ -36,7 +39,16 @@ impl Stream {
             is_readable_told: false,
             is_writer_waiting: false,
             weight: 1,
+            kept: None,
         }
+    }
+
+    /// A stream whose bytes travel in segments, which tell by themselves for how many there is room.
+    pub(super) fn by_rate() -> Self {
+        let mut stream = Self::new(None);
+        stream.receive.granted = u64::MAX;
+        stream.kept = Some(Kept::default());
+        stream
     }
 }
 
@@ -45,12 +57,14 @@ impl Part for Stream {
         self.opening.put(out);
         self.send.put(out);
         self.receive.put(out);
+        self.kept.put(out);
     }
 
     /// The application looks by itself whether there is something to read, and whether there is room; it knows the weight.
     fn take(from: &mut &[u8]) -> Option<Self> {
         let mut stream = Self::new(Part::take(from)?);
         (stream.send, stream.receive) = (Part::take(from)?, Part::take(from)?);
+        stream.kept = Part::take(from)?;
         Some(stream)
     }
 }
@@ -208,6 +222,11 @@ impl Receiving {
     /// Whether there is something to read: bytes, or the end.
     pub(super) fn is_readable(&self) -> bool {
         !self.ready.is_empty() || (self.is_at_end() && !self.is_ended)
+    }
+
+    /// Bytes that came in order and were not read.
+    pub(super) fn unread(&self) -> usize {
+        self.ready.len()
     }
 
     /// Bytes held.

@@ -220,8 +220,10 @@ impl<S: Source, C: Suite> Producer<S, C> {
                 let asking = Asking::new(&mut self.suite, peer, (interest, subject), len);
                 self.on_interest(now, &asking);
             }
-            // The others are for nodes that ask.
-            Packet::Data(..) | Packet::Notice(_) | Packet::Parity(..) => self.stats.bad_datagrams += 1,
+            // The others are for nodes that ask, and for gateways.
+            Packet::Data(..) | Packet::Notice(_) | Packet::Parity(..) | Packet::Segment(..) => {
+                self.stats.bad_datagrams += 1;
+            }
         }
     }
 
@@ -461,6 +463,11 @@ impl<S: Source, C: Suite> Producer<S, C> {
         for subscriber in &flow.subscribers {
             self.downlinks.set_queue_weight(subscriber.link, subscriber.queue, weight);
         }
+    }
+
+    /// The node's settings.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// The shortest of the longest payloads that neighbours asking for a flow are sent; this node's own without any.

@@ -262,7 +262,8 @@ impl<C: Suite> Relay<C> {
                 self.on_notice(now, &peer, notice);
             }
             Ok(Packet::Parity(parity, sum)) => self.on_parity(now, &peer, &parity, sum),
-            Err(_) => self.stats.bad_datagrams += 1,
+            // Segments are between gateways with no relay in between.
+            Ok(Packet::Segment(..)) | Err(_) => self.stats.bad_datagrams += 1,
         }
         Taken::Yes
     }

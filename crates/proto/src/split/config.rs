@@ -3,6 +3,9 @@
 use crate::time::Duration;
 use crate::units::Rate;
 
+const LEAST_MSS: u32 = 64;
+const MOST_MSS: u32 = 60_000;
+
 /// The bytes that a connection may buffer at the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Buffer {
@@ -94,7 +97,7 @@ impl SplitConfig {
         };
         let peak_is_rate = if let Buffer::PeakRate(rate) = s.buffer { is_rate(rate) } else { true };
         let checks = [
-            ("mss", (64..=60_000).contains(&s.mss), "must lie between 64 and 60000 bytes"),
+            ("mss", (LEAST_MSS..=MOST_MSS).contains(&s.mss), "must lie between 64 and 60000 bytes"),
             ("rate", is_rate(s.rate), "must be above 0 and limited: it is the satellite's"),
             ("buffer", holds_two, "must hold two segments"),
             ("peak_rate", peak_is_rate, "must be above 0 and limited"),
@@ -107,6 +110,14 @@ impl SplitConfig {
             Some(&(field, _, problem)) => Err(SplitConfigError { field, problem }),
             None => Ok(Self(settings)),
         }
+    }
+
+    /// The same with full segments of `mss` bytes, and a client that has room for `window` of them: as near to both as is
+    /// possible.
+    #[must_use]
+    pub fn of_segments(self, mss: u32, window: u64) -> Self {
+        let receive_window = u16::try_from(window).unwrap_or(u16::MAX).max(2);
+        Self(SplitSettings { mss: mss.clamp(LEAST_MSS, MOST_MSS), receive_window, ..self.0 })
     }
 }
 

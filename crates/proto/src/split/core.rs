@@ -6,6 +6,7 @@ use super::room::Room;
 use super::scheduler::Scheduler;
 use super::segment::{Acknowledgement, ConnectionId, Message, Segment};
 use super::sender::{Sender, SenderStats};
+use super::state::SenderState;
 use crate::deadlines::Deadlines;
 use crate::name::ByteRange;
 use crate::table::{Slot, Table};
@@ -181,6 +182,27 @@ impl Gateway {
         self.refresh(now, slot);
     }
 
+    /// Goes on with an open connection of another process.
+    pub fn resume(&mut self, now: Instant, id: ConnectionId, config: &SplitConfig, state: &SenderState) {
+        let mut connection = Connection::new(config, Link::Open);
+        connection.sender = Sender::resumed(now, config, state);
+        connection.room.on_arrived(state.given);
+        connection.room.on_received(state.received, state.cumulative);
+        // Until it is known again.
+        connection.to_server = Some(Duration::ZERO);
+        connection.resize();
+        let slot = self.connections.find_or_insert(id, || connection);
+        self.refresh(now, slot);
+    }
+
+    /// The open connections, for another process.
+    pub fn states(&self) -> impl Iterator<Item = (ConnectionId, SenderState)> + '_ {
+        let state = |(slot, connection): (Slot, &Connection)| {
+            Some((*self.connections.key(slot)?, connection.sender.state()))
+        };
+        self.connections.iter().filter_map(state)
+    }
+
     /// Forgets a connection.
     pub fn close(&mut self, id: ConnectionId) {
         if let Some(slot) = self.connections.find(&id) {
@@ -243,9 +265,14 @@ impl Gateway {
         }
     }
 
-    /// Other bytes leave over the satellite: nothing else does meanwhile.
+    /// Other bytes leave over the satellite.
     pub fn on_other_sent(&mut self, now: Instant, bytes: u32) {
-        self.scheduler.on_sent(now, bytes);
+        self.scheduler.on_other_sent(now, bytes);
+    }
+
+    /// Other bytes wait: they leave before the next segment.
+    pub fn give_way(&mut self, now: Instant) {
+        self.scheduler.give_way(now);
     }
 
     /// The segment that leaves over the satellite next, if one may now.
@@ -293,10 +320,30 @@ impl Gateway {
         self.find(id).is_some_and(|connection| connection.sender.is_done())
     }
 
+    /// The client has everything below.
+    pub fn acknowledged(&self, id: ConnectionId) -> u64 {
+        self.find(id).map_or(0, |connection| connection.sender.cumulative())
+    }
+
+    /// Bytes that the server has given.
+    pub fn given(&self, id: ConnectionId) -> u64 {
+        self.find(id).map_or(0, |connection| connection.sender.given())
+    }
+
+    /// Bytes that the buffer is sized to.
+    pub fn buffer(&self, id: ConnectionId) -> u64 {
+        self.find(id).map_or(0, |connection| connection.room.capacity())
+    }
+
     /// Bytes that a connection buffers.
     pub fn backlog(&self, id: ConnectionId) -> Backlog {
         let of = |c: &Connection| Backlog { unsent: c.sender.unsent(), held: c.room.held() };
         self.find(id).map_or(Backlog::default(), of)
+    }
+
+    /// Counters of all connections' senders, each by itself.
+    pub fn all_stats(&self) -> impl Iterator<Item = SenderStats> + '_ {
+        self.connections.iter().map(|(_, connection)| connection.sender.stats())
     }
 
     /// Counters of a connection's sender.

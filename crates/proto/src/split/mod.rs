@@ -21,6 +21,7 @@ mod scheduler;
 mod segment;
 mod sender;
 mod sent_list;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -34,3 +35,4 @@ pub use scheduler::Scheduler;
 pub use segment::{Acknowledgement, Blocks, ConnectionId, HEADER, MOST_BLOCKS, Message, Segment};
 pub use sender::{Sender, SenderStats};
 pub use sent_list::SentList;
+pub use state::{ReceiverState, SenderState};

@@ -2,6 +2,7 @@
 
 use super::config::SplitConfig;
 use super::segment::{Acknowledgement, Blocks, MOST_BLOCKS, Message};
+use super::state::ReceiverState;
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
 use alloc::vec::Vec;
@@ -74,6 +75,11 @@ impl Receiver {
     /// A receiver of a connection that is open: its owner has settled that with the sender.
     pub fn opened(config: &SplitConfig) -> Self {
         Self { link: Link::Open, ..Self::new(config) }
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &SplitConfig {
+        &self.config
     }
 
     /// Opens the connection.
@@ -169,7 +175,11 @@ impl Receiver {
 
     /// Time from which on [`Self::poll`] finds something, as things are.
     pub fn due_at(&self) -> Option<Instant> {
-        if self.due == Due::Now && self.link == Link::Open { Some(Instant::ZERO) } else { self.poll_timeout() }
+        if self.due == Due::Now && self.link == Link::Open {
+            Some(Instant::ZERO)
+        } else {
+            self.poll_timeout()
+        }
     }
 
     /// The client's next message.
@@ -228,6 +238,28 @@ impl Receiver {
         if self.link == Link::Open && left < 2 * mss && self.edge() >= self.right_edge + 2 * mss {
             self.due = Due::Now;
         }
+    }
+
+    /// What a receiver that goes on must know.
+    pub fn state(&self) -> ReceiverState {
+        ReceiverState {
+            next: self.next,
+            beyond: self.beyond.iter().map(|range| (range.start, range.end)).collect(),
+            end: self.end,
+            right_edge: self.right_edge,
+            kept: self.kept,
+            window: u64::from(self.config.receive_window) * u64::from(self.config.mss),
+        }
+    }
+
+    /// Its sender is told at once how things are.
+    pub(super) fn put_state(&mut self, state: &ReceiverState) {
+        (self.next, self.end, self.kept) = (state.next, state.end, state.kept);
+        self.right_edge = state.right_edge;
+        let beyond = state.beyond.iter().filter(|(start, end)| start <= end);
+        beyond.clone().for_each(|&(start, end)| self.beyond.insert(ByteRange::new(start, end)));
+        self.recent = self.beyond.iter().take(MOST_BLOCKS).collect();
+        self.due = Due::Now;
     }
 
     /// Bytes that the application has asked with.

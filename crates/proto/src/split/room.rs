@@ -27,6 +27,11 @@ impl Room {
         }
     }
 
+    /// Bytes that the buffer is sized to.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
     /// Another capacity from now on. Buffered bytes stay.
     pub fn resize(&mut self, capacity: u64) {
         self.capacity = capacity;

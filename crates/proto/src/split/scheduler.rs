@@ -13,12 +13,21 @@ pub struct Scheduler {
     /// Time at which the link is free.
     free_at: Instant,
     turns: VecDeque<ConnectionId>,
+    /// Bytes that are no segments and left since the last segment, while one waited.
+    others: u32,
+    /// No segment leaves before this time, unless other bytes have.
+    not_before: Instant,
 }
+
+/// Bytes that are no segments and hold the next segment up, at most, while both wait: a packet.
+const OTHERS_TURN: u32 = 1_500;
+/// Packets' time on the link for which a segment waits for other bytes to take their turn.
+const PATIENCE: u32 = 4;
 
 impl Scheduler {
     /// A scheduler of a link of `rate`.
     pub fn new(rate: Rate) -> Self {
-        Self { rate, free_at: Instant::ZERO, turns: VecDeque::new() }
+        Self { rate, free_at: Instant::ZERO, turns: VecDeque::new(), others: 0, not_before: Instant::ZERO }
     }
 
     /// A connection, which has no turn, has a segment from now on.
@@ -38,7 +47,12 @@ impl Scheduler {
 
     /// Time at which the link is free for the next segment.
     pub fn free_at(&self) -> Instant {
-        self.free_at
+        self.free_at.max(self.not_before)
+    }
+
+    /// Other bytes wait: they leave before the next segment.
+    pub fn give_way(&mut self, now: Instant) {
+        self.not_before = now + self.rate.time_for(u64::from(PATIENCE * OTHERS_TURN));
     }
 
     /// Takes a segment of the first connection in turn that has one, if the link is free at `now`. `take` says also
@@ -48,7 +62,7 @@ impl Scheduler {
         now: Instant,
         mut take: impl FnMut(ConnectionId) -> Option<(Option<T>, bool)>,
     ) -> Option<T> {
-        while self.free_at <= now {
+        while self.free_at() <= now {
             let connection = self.turns.pop_front()?;
             let Some((taken, has_more)) = take(connection) else { continue };
             if has_more {
@@ -61,8 +75,19 @@ impl Scheduler {
         None
     }
 
-    /// `bytes` on the wire left at `now`.
+    /// `bytes` that are no segment left at `now`. While segments wait, both take turns, packet by packet: more than a
+    /// packet between two segments does not hold the next segment up.
+    pub fn on_other_sent(&mut self, now: Instant, bytes: u32) {
+        let held_up =
+            if self.turns.is_empty() { bytes } else { bytes.min(OTHERS_TURN.saturating_sub(self.others)) };
+        self.others = self.others.saturating_add(held_up);
+        self.not_before = Instant::ZERO;
+        self.free_at = self.free_at.max(now) + self.rate.time_for(u64::from(held_up));
+    }
+
+    /// A segment of `bytes` on the wire left at `now`.
     pub fn on_sent(&mut self, now: Instant, bytes: u32) {
+        self.others = 0;
         self.free_at = self.free_at.max(now) + self.rate.time_for(u64::from(bytes));
     }
 }

@@ -4,6 +4,7 @@ use super::config::SplitConfig;
 use super::repair_timer::RepairTimer;
 use super::segment::{Acknowledgement, Message};
 use super::sent_list::{Acked, SentList};
+use super::state::SenderState;
 use crate::name::ByteRange;
 use crate::time::{Duration, Instant};
 use alloc::collections::VecDeque;
@@ -21,6 +22,18 @@ pub struct SenderStats {
     pub retransmitted: u64,
     /// Segments that the timer found lost.
     pub timeouts: u64,
+}
+
+impl SenderStats {
+    /// Those of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            segments: self.segments + other.segments,
+            retransmitted: self.retransmitted + other.retransmitted,
+            timeouts: self.timeouts + other.timeouts,
+        }
+    }
 }
 
 /// The sending half: no window but the client's, no congestion control.
@@ -179,9 +192,38 @@ impl Sender {
         self.is_all && self.cumulative == self.given
     }
 
+    /// Bytes that were given.
+    pub fn given(&self) -> u64 {
+        self.given
+    }
+
     /// Bytes that were given and never sent.
     pub fn unsent(&self) -> u64 {
         self.given.saturating_sub(self.next)
+    }
+
+    /// What a sender that goes on must know.
+    pub fn state(&self) -> SenderState {
+        SenderState {
+            given: self.given,
+            is_all: self.is_all,
+            next: self.next,
+            cumulative: self.cumulative,
+            received: self.received,
+            right_edge: self.right_edge,
+            waiting: self.sent.waiting().map(|range| (range.start, range.end)).collect(),
+            rtt: self.timer.least_rtt().unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn put_state(&mut self, state: &SenderState) {
+        (self.given, self.is_all, self.next) = (state.given, state.is_all, state.next);
+        (self.cumulative, self.received) = (state.cumulative, state.received);
+        self.right_edge = state.right_edge;
+    }
+
+    pub(super) fn note_sent(&mut self, now: Instant, range: ByteRange) {
+        self.sent.on_sent(now, range);
     }
 
     /// Its counters.

@@ -74,6 +74,11 @@ impl SentList {
         self.waiting.contains_key(&start)
     }
 
+    /// The segments that are not acknowledged.
+    pub fn waiting(&self) -> impl Iterator<Item = ByteRange> + '_ {
+        self.waiting.iter().map(|(start, waiting)| ByteRange::new(*start, waiting.end))
+    }
+
     /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()

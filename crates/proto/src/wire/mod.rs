@@ -8,6 +8,7 @@ mod header;
 mod interest;
 mod notice;
 mod parity;
+mod segment;
 pub mod suite;
 pub mod varint;
 mod waited;
@@ -18,6 +19,7 @@ pub use interest::{Interest, MAX_RANGES, Ranges};
 pub use notice::{AnswererKey, Limit, News, NotNow, Notice};
 pub(crate) use parity::SUM_PREFIX;
 pub use parity::{CodePlan, MAX_COVERED, MAX_OVERLAP, ParityHeader};
+pub use segment::SegmentHeader;
 pub use suite::{Plain, Suite};
 pub use waited::Waited;
 
@@ -49,9 +51,11 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-/// Whether the first bytes are those of an Interest; the rest is not checked.
-pub fn is_interest(packet: &[u8]) -> bool {
-    packet.first().is_some_and(|first| (first >> 4) & 3 == Kind::Interest as u8)
+/// Whether the first bytes are those of a packet that answers none, an Interest or a Segment: it is for whoever receives
+/// at the address to which it was sent. The rest is not checked.
+pub fn is_request(packet: &[u8]) -> bool {
+    SegmentHeader::is_one(packet)
+        || packet.first().is_some_and(|first| (first >> 4) & 3 == Kind::Interest as u8)
 }
 
 /// A received packet, checked.
@@ -65,6 +69,8 @@ pub enum Packet<'a> {
     Notice(Notice),
     /// A sum of other packets of the hop.
     Parity(ParityHeader, &'a [u8]),
+    /// A segment of a connection between two gateways, sealed from end to end.
+    Segment(SegmentHeader, &'a [u8]),
 }
 
 impl<'a> Packet<'a> {
@@ -75,6 +81,9 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let mut reader = Reader::new(bytes);
+        if SegmentHeader::is_one(bytes) {
+            return SegmentHeader::parse(&mut reader).map(|(header, sealed)| Self::Segment(header, sealed));
+        }
         if Header::is_parity(bytes) {
             return ParityHeader::parse(&mut reader).map(|(parity, sum)| Self::Parity(parity, sum));
         }
@@ -146,6 +155,9 @@ mod tests {
         "09cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd"
     );
 
+    const SEGMENT_VECTOR: &str =
+        concat!("78abababababababababababababababab", "40012c", "0505050505050505050505050505050505");
+
     /// The vectors of docs/PROTOCOL.md.
     #[test]
     fn the_published_test_vectors_hold() {
@@ -216,6 +228,13 @@ mod tests {
         bytes.extend_from_slice(&[1, 2, 3, 4]);
         assert_eq!(hex(&bytes), "74010200000900fe0003190801020304");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Parity(parity, &[1, 2, 3, 4])));
+
+        let segment = SegmentHeader { flow: FLOW, number: 300 };
+        bytes.clear();
+        segment.emit(&mut bytes);
+        bytes.extend_from_slice(&[5; 17]);
+        assert_eq!(hex(&bytes), SEGMENT_VECTOR);
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Segment(segment, &[5; 17])));
     }
 
     #[test]
@@ -312,6 +331,7 @@ mod tests {
                 Packet::Notice(notice) => notice.emit(&mut out),
                 Packet::Data(data, payload) => { data.emit(&mut out); out.extend_from_slice(payload); }
                 Packet::Parity(parity, sum) => { parity.emit(&mut out); out.extend_from_slice(sum); }
+                Packet::Segment(header, sealed) => { header.emit(&mut out); out.extend_from_slice(sealed); }
             }
             prop_assert_eq!(Packet::parse(&out), Ok(packet));
         }

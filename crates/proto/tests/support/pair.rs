@@ -26,6 +26,12 @@ impl Bond for Pair {
         (FlowId(id), PlainKey(producer ^ asker))
     }
 
+    fn segments(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, PlainKey) {
+        let (mut flow, key) = self.trunk(ours, producer, asker);
+        flow.0[15] |= 0x40;
+        (flow, key)
+    }
+
     fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, PlainKey) {
         let (mut flow, key) = self.trunk(ours, producer, asker);
         flow.0[15] |= 0x80;

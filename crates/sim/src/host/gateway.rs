@@ -44,6 +44,12 @@ impl Bond for Pair {
         (FlowId(id), PlainKey(producer ^ asker))
     }
 
+    fn segments(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, PlainKey) {
+        let (mut flow, key) = self.trunk(ours, producer, asker);
+        flow.0[8] |= 0x40;
+        (flow, key)
+    }
+
     fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, PlainKey) {
         let (mut flow, key) = self.trunk(ours, producer, asker);
         flow.0[8] |= 0x80;
@@ -116,7 +122,7 @@ impl PairedGateway {
         (recorder, pattern): (SharedRecorder, Pattern),
     ) -> Self {
         let bond = Pair { number: place.pair, side: u8::from(place.is_near_servers) };
-        let peer = PeerSpec { address: Some(place.peer), bond };
+        let peer = PeerSpec { address: Some(place.peer), bond, by_rate: None };
         let settings = GatewaySettings { window, ..GatewaySettings::default() };
         let suite = seals.first(seed);
         let gateway = Gateway::new(seals.start(), config.clone(), settings, vec![peer], suite, seed);
@@ -142,7 +148,7 @@ impl PairedGateway {
                     let flows: Vec<u32> = self.lines.keys().copied().collect();
                     flows.into_iter().for_each(|flow| self.serve(now, flow));
                 }
-                GatewayEvent::Connected { .. } => {}
+                GatewayEvent::Connected { .. } | GatewayEvent::NotByRate { .. } => {}
             }
         }
     }

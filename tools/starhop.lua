@@ -17,6 +17,9 @@ local HEADER = 22
 -- Bytes behind a plain packet: the incarnations of its sender and, in a reply, of the asker.
 local TRAILER = 2
 local PARITY = 3
+-- With this flag kind 3 is a Segment, sealed between two gateways.
+local SEGMENT = 8
+local SEGMENT_HEADER = 18
 -- Parity has no flow id.
 local PARITY_HEADER = 12
 local FLAG_TOKEN = 4
@@ -197,6 +200,14 @@ local function plain(datagram, tree, pinfo)
     tree:add(f.sender, datagram(datagram:len() - 2, 1))
     tree:add(f.asker, datagram(datagram:len() - 1, 1))
     local kind = bit.band(bit.rshift(buffer(0, 1):uint(), 4), 3)
+    if kind == PARITY and bit.band(buffer(0, 1):uint(), 15) == SEGMENT then
+        if datagram:len() < SEGMENT_HEADER + TRAILER then return false end
+        tree:add(f.version, buffer(0, 1))
+        tree:add(f.flags, buffer(0, 1))
+        tree:add(f.flow, buffer(1, 16))
+        pinfo.cols.info = string.format("Segment flow %s", tostring(buffer(1, 4):bytes()):lower())
+        return true
+    end
     if kind ~= PARITY and datagram:len() < HEADER + TRAILER then return false end
     tree:add(f.version, buffer(0, 1))
     tree:add(f.kind, buffer(0, 1))

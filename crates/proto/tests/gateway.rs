@@ -11,11 +11,33 @@ use starhop_proto::gateway::{
     Gateway, GatewayEvent, GatewaySettings, NoStream, NotTaken, PeerSpec, Reason, StreamId,
 };
 use starhop_proto::rng::Rng;
-use starhop_proto::time::Duration;
+use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::Plain;
 use std::collections::BTreeMap;
-use world::{World, addr, content, gateway, gateway_with, mirrored, target};
+use world::{World, addr, content, mirrored, target};
+
+fn gateway(now: Instant, side: u8, seed: u64) -> Gateway<Pair> {
+    gateway_with(now, side, seed, Plain::new(seed))
+}
+
+fn gateway_with(now: Instant, side: u8, seed: u64, suite: Plain) -> Gateway<Pair> {
+    let peer = PeerSpec { address: Some(addr(usize::from(1 - side))), bond: Pair { side }, by_rate: None };
+    let settings = GatewaySettings::default();
+    Gateway::new(now, Config::default(), settings, vec![peer], suite, seed)
+}
+
+impl World {
+    fn new(delay: Duration, rate: Rate, loss: f64) -> Self {
+        let mut world = Self::of([gateway(START, 0, 1), gateway(START, 1, 2)], (delay, rate, loss));
+        world.run(ms(10_000), |world| (0..2).all(|side| world.gateways[side].is_up(world.now, 0)));
+        world
+    }
+
+    fn geo() -> Self {
+        Self::new(ms(270), Rate::from_mbps(20), 0.0)
+    }
+}
 
 #[test]
 fn streams_share_a_trunk_by_their_weights() {

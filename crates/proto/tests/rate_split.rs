@@ -156,7 +156,7 @@ fn a_reset_ends_a_stream_at_both_ends_and_is_no_clean_end() {
     assert_eq!(world.gateways.each_ref().map(|gateway| gateway.stats().streams), [0, 0]);
 }
 
-/// What a reader does not take stays with the sender's user: the gateways hold a window and a buffer.
+/// Bytes that a reader does not take stay with the sender's user: the gateways hold a window and a buffer.
 #[test]
 fn a_reader_that_does_not_read_stops_the_writer_and_goes_on_later() {
     let mut world = world(0.01);

@@ -9,7 +9,7 @@ use starhop_net::emu::Hop;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::time::{Duration as Span, Instant};
 
 pub(super) const TESTS: &[Test] = &[
@@ -19,6 +19,7 @@ pub(super) const TESTS: &[Test] = &[
     ("by_rate_a_dead_hub_is_a_reset_and_no_clean_end", a_dead_hub_is_a_reset),
     ("by_rate_a_new_program_ends_no_connection", a_new_program_ends_no_connection),
     ("by_rate_a_peer_that_does_not_speak_it_is_passed_by", a_peer_that_does_not_speak_it_is_passed_by),
+    ("by_rate_many_connections_at_once_keep_their_bytes", many_connections_keep_their_bytes),
     ("by_rate_a_path_of_short_packets_works", a_path_of_short_packets_works),
 ];
 
@@ -142,6 +143,25 @@ fn a_peer_that_does_not_speak_it_is_passed_by() {
         let answer = ask(world.connect(9000), &question).expect("an answer");
         assert!(answer == question, "{} bytes", answer.len());
     }
+}
+
+fn many_connections_keep_their_bytes() {
+    let world = World::by_rate(Hop { loss: 0.005, ..GEO }, [BY_RATE; 2], &[]);
+    world.serve(9000, echo_after_the_end);
+    let start = Instant::now();
+    let sockets: Vec<_> = (0..500).map(|_| world.connect(9000)).collect();
+    let asking: Vec<_> = (sockets.into_iter().enumerate())
+        .map(|(n, socket)| {
+            std::thread::spawn(move || {
+                let question = content(500 + 31 * n, n as u64);
+                ask(socket, &question).is_ok_and(|answer| answer == question)
+            })
+        })
+        .collect();
+    let right =
+        asking.into_iter().filter_map(|thread| thread.join().ok()).filter(|is_right| *is_right).count();
+    assert_eq!(right, 500);
+    println!("500 connections of 0.5 to 16 kB took {:?}", start.elapsed());
 }
 
 /// The path drops packets above 1,280 bytes without a word.

@@ -86,7 +86,7 @@ struct WrittenPeer {
     /// The name of the link on which it is together with others, and its part of that.
     shared_link: Option<String>,
     weight: Option<u8>,
-    /// How users' connections travel to it.
+    /// The protocol by which users' connections travel to it.
     #[serde(default)]
     protocol: Protocol,
     ack_every: Option<u32>,

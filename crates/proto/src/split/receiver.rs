@@ -240,7 +240,7 @@ impl Receiver {
         }
     }
 
-    /// What a receiver that goes on must know.
+    /// The state, for a receiver that goes on.
     pub fn state(&self) -> ReceiverState {
         ReceiverState {
             next: self.next,

@@ -202,7 +202,7 @@ impl Sender {
         self.given.saturating_sub(self.next)
     }
 
-    /// What a sender that goes on must know.
+    /// The state, for a sender that goes on.
     pub fn state(&self) -> SenderState {
         SenderState {
             given: self.given,

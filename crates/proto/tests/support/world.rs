@@ -1,13 +1,11 @@
 //! Two gateways and a link in virtual time.
 
 use super::pair::{Pair, START, ms};
-use starhop_proto::config::Config;
-use starhop_proto::gateway::{Gateway, GatewayEvent, GatewaySettings, Opening, PeerSpec, Reason, StreamId};
+use starhop_proto::gateway::{Gateway, GatewayEvent, Opening, Reason, StreamId};
 use starhop_proto::node::Node;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::Plain;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
@@ -49,23 +47,7 @@ pub(crate) struct World {
     pub(crate) is_reading: bool,
 }
 
-pub(crate) fn gateway(now: Instant, side: u8, seed: u64) -> Gateway<Pair> {
-    gateway_with(now, side, seed, Plain::new(seed))
-}
-
-pub(crate) fn gateway_with(now: Instant, side: u8, seed: u64, suite: Plain) -> Gateway<Pair> {
-    let peer = PeerSpec { address: Some(addr(usize::from(1 - side))), bond: Pair { side }, by_rate: None };
-    let settings = GatewaySettings::default();
-    Gateway::new(now, Config::default(), settings, vec![peer], suite, seed)
-}
-
 impl World {
-    pub(crate) fn new(delay: Duration, rate: Rate, loss: f64) -> Self {
-        let mut world = Self::of([gateway(START, 0, 1), gateway(START, 1, 2)], (delay, rate, loss));
-        world.run(ms(10_000), |world| (0..2).all(|side| world.gateways[side].is_up(world.now, 0)));
-        world
-    }
-
     pub(crate) fn of(gateways: [Gateway<Pair>; 2], (delay, rate, loss): (Duration, Rate, f64)) -> Self {
         Self {
             now: START,
@@ -84,10 +66,6 @@ impl World {
             read: [BTreeMap::new(), BTreeMap::new()],
             is_reading: true,
         }
-    }
-
-    pub(crate) fn geo() -> Self {
-        Self::new(ms(270), Rate::from_mbps(20), 0.0)
     }
 
     pub(crate) fn settle(&mut self, side: usize) {

@@ -60,7 +60,7 @@ impl TraceHash {
                 }
             }
             Body::Split(s) => {
-                self.mix(now.as_nanos(), u64::from(host) | u64::from(s.connection.0) << 32);
+                self.mix(now.as_nanos(), u64::from(host) | s.connection.0 << 32);
                 self.split_message(&s.message);
             }
         }

@@ -118,6 +118,8 @@ pub struct Summary {
 
 /// The transport that is shown.
 pub const GATEWAY: &str = "gateway";
+/// The same gateways, between which connections travel by the rate-based protocol of connection splitting.
+pub const RATE_SPLIT: &str = "rate-split";
 
 /// A value of one transport with its name and its goal.
 struct Value {
@@ -199,8 +201,10 @@ fn parts(options: &Options) -> Vec<Part> {
 
 /// All transports over one link: at 20 Mbit/s at once, at 100 Mbit/s the gateways by themselves.
 fn measure(options: &Options, part: &Part, directory: &Path) -> Result<Vec<Row>, LabError> {
-    let transports: Vec<&str> =
-        std::iter::once(GATEWAY).chain(options.controls.iter().map(String::as_str)).collect();
+    // That protocol sends at the rate of a link.
+    let by_rate = part.satellite.rates.map(|_| RATE_SPLIT);
+    let controls = options.controls.iter().map(String::as_str);
+    let transports: Vec<&str> = std::iter::once(GATEWAY).chain(by_rate).chain(controls).collect();
     let is_light = part.satellite.rates.is_some_and(|rates| rates[0] <= Rate::from_mbps(20));
     let groups: Vec<&[&str]> = if is_light { vec![&transports] } else { transports.chunks(1).collect() };
     let mut rows: Vec<Row> = Vec::new();

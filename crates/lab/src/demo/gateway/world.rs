@@ -1,6 +1,6 @@
 //! A server, a hub, a site and a client; between hub and site the satellite.
 
-use super::{GATEWAY, Options, Satellite, traffic};
+use super::{GATEWAY, Options, RATE_SPLIT, Satellite, traffic};
 use crate::error::LabError;
 use crate::process::{Daemon, Sealing, bare_command, start};
 use starhop_net::clock;
@@ -72,12 +72,12 @@ impl World {
         let hosts = names.iter().map(|name| Namespace::new(name)).collect::<Result<Vec<_>, _>>()?;
         let cut = Arc::<Cut>::default();
         let links = join(options, satellite, &hosts, &cut)?;
-        let is_gateway = transport == GATEWAY;
+        let is_gateway = [GATEWAY, RATE_SPLIT].contains(&transport);
         let control = if is_gateway { "cubic" } else { transport }.to_owned();
         let mut world = Self { daemons: Vec::new(), control, cut, links, hosts };
         world.serve()?;
         if is_gateway {
-            world.start_gateways(options, satellite, directory)?;
+            world.start_gateways(options, satellite, transport == RATE_SPLIT, directory)?;
         }
         Ok(world)
     }
@@ -95,12 +95,18 @@ impl World {
         &mut self,
         options: &Options,
         satellite: Satellite,
+        is_by_rate: bool,
         directory: &Path,
     ) -> Result<(), LabError> {
         let Sealing::Key(key) = Sealing::throw_away(false, directory)? else { return Ok(()) };
         let common = format!("key = \"{}\"\ncongestion = \"cubic\"\n", key.display());
-        let peer = |name: &str, at: IpAddr| format!("[[peer]]\nname = \"{name}\"\naddress = \"{at}:4433\"\n");
-        let rates = |into: usize, out: usize| match satellite.rates.filter(|_| options.is_rate_known) {
+        let (kind, protocol) =
+            if is_by_rate { (RATE_SPLIT, "protocol = \"rate-split\"\n") } else { (GATEWAY, "") };
+        let peer = |name: &str, at: IpAddr| {
+            format!("[[peer]]\nname = \"{name}\"\naddress = \"{at}:4433\"\n{protocol}")
+        };
+        let is_known = options.is_rate_known || is_by_rate;
+        let rates = |into: usize, out: usize| match satellite.rates.filter(|_| is_known) {
             Some(rates) => format!(
                 "link_rate_in_bits = {}\nlink_rate_out_bits = {}\n",
                 rates[into].as_bps(),
@@ -115,7 +121,7 @@ impl World {
             peer("hub", address(1, 1))
         );
         for (host, name, text) in [(HUB, "hub", hub), (SITE, "site", site)] {
-            let file = directory.join(format!("{name}.toml"));
+            let file = directory.join(format!("{kind}-{name}.toml"));
             std::fs::write(&file, text).map_err(LabError::system("cannot write a configuration"))?;
             let mut command = bare_command(&options.program, "gateway");
             command.arg("--config").arg(&file);

@@ -88,7 +88,7 @@ impl<'a> Content<'a> {
                 }
                 let is_last = first & FLAG_LAST != 0;
                 let is_some = !rest.is_empty() || is_last;
-                (is_some && offset + rest.len() as u64 + 1 <= MAX_OFFSET).then_some(())?;
+                (is_some && offset + (rest.len() as u64) < MAX_OFFSET).then_some(())?;
                 Some(Self::Data { id, offset, bytes: rest, is_last })
             }
             _ => None,

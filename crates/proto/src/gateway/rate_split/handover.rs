@@ -1,6 +1,6 @@
 //! The segments of a session as bytes, so that another process goes on with them.
 //!
-//! What is under way counts as sent now: acknowledgements of it come to the next process.
+//! Segments under way count as sent now: their acknowledgements come to the next process.
 
 use super::super::handover::{Part, parts};
 use super::RateSplit;

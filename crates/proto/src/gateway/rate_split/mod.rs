@@ -1,9 +1,8 @@
 //! Connections by the rate-based protocol of connection splitting, between two gateways with nothing but one link in
 //! between.
 //!
-//! Whoever the peer is, whether it is there, which streams begin, have connected and are reset is told on the trunk, as of
-//! all streams. Their bytes travel beside it: in segments of their own, sealed from end to end, which no relay takes
-//! part in. A direction of a stream is a connection of [`split::Gateway`] at the sending gateway and a
+//! The trunk tells all else: that the peer is there, and which streams begin, have connected and are reset. Their bytes
+//! travel beside it, in segments that are sealed from end to end and that no relay takes part in. A direction of a stream is a connection of [`split::Gateway`] at the sending gateway and a
 //! [`split::Receiver`] at the other, the same that the simulator has. What a stream's user gives is taken while the buffer
 //! has room, which is sized for the link's rate and both round trips; the user's TCP feels it.
 //!

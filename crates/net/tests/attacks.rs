@@ -13,7 +13,9 @@ use starhop_proto::rng::Rng;
 use starhop_proto::security::{EPOCH, HEADER_LEN, Limits, Seal, SealHeader, TAG_LEN, WallClock, witness};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataFlags, DataHeader, Interest, News, Notice, Packet, Suite, Waited, is_request};
+use starhop_proto::wire::{
+    DataFlags, DataHeader, Interest, News, Notice, Packet, Suite, Waited, is_interest,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
@@ -105,7 +107,7 @@ fn sealed(suite: &mut Sealed, now: Instant, to: usize, write: impl FnOnce(&mut V
     let mut out = vec![0; suite.room()];
     write(&mut out);
     let face = Face::towards(addr(to));
-    let is_request = is_request(&out[suite.room()..]);
+    let is_request = is_interest(&out[suite.room()..]);
     let to = if is_request { Addressee::Asked(face) } else { Addressee::Asker(somebody(face)) };
     suite.seal(now, &to, &mut out, 0).expect("it can be sealed");
     out

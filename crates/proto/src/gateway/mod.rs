@@ -701,8 +701,7 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
                 self.on_hellos(now, face.remote);
                 if let Packet::Interest(interest) = packet {
                     let receives = token.is_none() || interest.token == token;
-                    let asker = (peer.incarnation.boot, receives.then_some(face.remote));
-                    self.on_trunk_asked(now, interest.flow, asker);
+                    self.on_trunk_asked(now, interest.flow, (peer, receives));
                     self.on_packets_asked(interest.flow);
                 }
                 None

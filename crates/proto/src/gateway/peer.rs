@@ -7,7 +7,7 @@ use super::rate_split::RateSplit;
 use super::session::{Due, Session, Silence, Trunk};
 use super::store::{HELLO_LEN, Log, Store, hello_flow};
 use super::stream::Stream;
-use super::{Account, BadRecord, Bond, Gateway, GatewayEvent, Mail, PeerSpec, Reason, StreamId};
+use super::{Account, BadRecord, Bond, Gateway, GatewayEvent, Mail, PeerSpec, Reason, Sender, StreamId};
 use crate::consumer::Request;
 use crate::name::{FlowId, RangeSet};
 use crate::split::SplitConfig;
@@ -218,18 +218,15 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         self.ask_packets(now, index, have.1);
     }
 
-    /// The node that started as `boot` asks for a trunk of ours, perhaps from an `address` at which it has shown that it
-    /// receives. It has begun the session. One that has taken another's place, such as a new process of the peer, knows
+    /// A node asks for a trunk of ours, perhaps from an address at which it has shown that it `receives`. It has begun the session. One that has taken another's place, such as a new process of the peer, knows
     /// nothing of what the other was asked: all that has not come is asked for again.
-    pub(super) fn on_trunk_asked(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        (boot, address): (u64, Option<SocketAddr>),
-    ) {
-        let Some((index, asker)) = self.askers.get_mut(&flow) else { return };
-        let (index, before) = (*index, asker.replace(boot));
-        if let Some(address) = address {
+    pub(super) fn on_trunk_asked(&mut self, now: Instant, flow: FlowId, (asker, receives): (Sender, bool)) {
+        let boot = asker.incarnation.boot;
+        let Some((index, before)) = self.askers.get_mut(&flow) else { return };
+        let (index, before) = (*index, before.replace(boot));
+        self.on_segments_asked(index, asker, receives);
+        if receives {
+            let address = asker.face.remote;
             self.turn_to(now, index, address);
             self.found_at(now, index, address);
         }

@@ -9,7 +9,7 @@ use crate::peer::{Addressee, Face, Holder, Opened, Peer, Refusal, Unsealable};
 use crate::rng::Rng;
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
-use crate::wire::{AnswererKey, Notice, Suite, VERSION, is_request};
+use crate::wire::{AnswererKey, Notice, Suite, VERSION, is_interest};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -305,7 +305,7 @@ impl<R: Keyring> Seal<R> {
         }
         let from = (&mut self.keys, &self.exchanges);
         let found = self.incoming.open(from, own, sealed, datagram)?;
-        let is_request = is_request(found.packet);
+        let is_request = is_interest(found.packet);
         if is_request != (header.direction == Direction::Request) {
             return Err(Refusal::Forged);
         }

@@ -1,7 +1,7 @@
 //! The turns of connections on the satellite link, and their times.
 
 use super::segment::ConnectionId;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use alloc::collections::VecDeque;
 
@@ -17,21 +17,33 @@ pub struct Scheduler {
     others: u32,
     /// No segment leaves before this time, unless other bytes have.
     not_before: Instant,
+    /// Segments have waited since the link became free.
+    is_waited_for: bool,
 }
 
 /// Bytes that are no segments and hold the next segment up, at most, while both wait: a packet.
 const OTHERS_TURN: u32 = 1_500;
+/// A real clock wakes its owner late. Segments that waited meanwhile make up for at most this time: 9 packets at 20 Mbit/s.
+const CATCH_UP: Duration = Duration::from_millis(5);
 /// Packets' time on the link for which a segment waits for other bytes to take their turn.
 const PATIENCE: u32 = 4;
 
 impl Scheduler {
     /// A scheduler of a link of `rate`.
     pub fn new(rate: Rate) -> Self {
-        Self { rate, free_at: Instant::ZERO, turns: VecDeque::new(), others: 0, not_before: Instant::ZERO }
+        Self {
+            rate,
+            free_at: Instant::ZERO,
+            turns: VecDeque::new(),
+            others: 0,
+            not_before: Instant::ZERO,
+            is_waited_for: false,
+        }
     }
 
     /// A connection, which has no turn, has a segment from now on.
     pub fn add(&mut self, connection: ConnectionId) {
+        self.is_waited_for &= !self.turns.is_empty();
         self.turns.push_back(connection);
     }
 
@@ -82,13 +94,19 @@ impl Scheduler {
             if self.turns.is_empty() { bytes } else { bytes.min(OTHERS_TURN.saturating_sub(self.others)) };
         self.others = self.others.saturating_add(held_up);
         self.not_before = Instant::ZERO;
-        self.free_at = self.free_at.max(now) + self.rate.time_for(u64::from(held_up));
+        self.occupy(now, held_up);
     }
 
     /// A segment of `bytes` on the wire left at `now`.
     pub fn on_sent(&mut self, now: Instant, bytes: u32) {
         self.others = 0;
-        self.free_at = self.free_at.max(now) + self.rate.time_for(u64::from(bytes));
+        self.occupy(now, bytes);
+    }
+
+    fn occupy(&mut self, now: Instant, bytes: u32) {
+        let from = if self.is_waited_for { now.before(CATCH_UP) } else { now };
+        self.free_at = self.free_at.max(from) + self.rate.time_for(u64::from(bytes));
+        self.is_waited_for = !self.turns.is_empty();
     }
 }
 
@@ -145,6 +163,28 @@ mod tests {
         serve(&mut scheduler, &mut [60, 40], 100);
         // 100 segments of 1000 bytes at 1 Mbit/s.
         assert_eq!(scheduler.free_at(), Instant::ZERO + Duration::from_millis(800));
+    }
+
+    /// Serves at intervals of `late`. Returns the number of segments of 1 ms that left in 100 ms.
+    fn served_late(late: Duration) -> u32 {
+        let mut scheduler = Scheduler::new(Rate::from_mbps(8));
+        scheduler.add(ConnectionId(0));
+        let (mut now, mut count) = (Instant::ZERO, 0);
+        while now < Instant::ZERO + Duration::from_millis(100) {
+            while scheduler.pick(now, |id| Some((Some(id), true))).is_some() {
+                scheduler.on_sent(now, 1_000);
+                count += 1;
+            }
+            now += late;
+        }
+        count
+    }
+
+    #[test]
+    fn an_owner_that_wakes_late_loses_nothing_within_bounds() {
+        let served = [500, 1_700, 4_300].map(|micros| served_late(Duration::from_micros(micros)));
+        assert!(served.iter().all(|count| (97..=101).contains(count)), "{served:?}");
+        assert!((55..65).contains(&served_late(Duration::from_millis(10))), "5 or 6 of each 10 ms");
     }
 
     #[test]

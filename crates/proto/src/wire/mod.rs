@@ -51,11 +51,9 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-/// Whether the first bytes are those of a packet that answers none, an Interest or a Segment: it is for whoever receives
-/// at the address to which it was sent. The rest is not checked.
-pub fn is_request(packet: &[u8]) -> bool {
-    SegmentHeader::is_one(packet)
-        || packet.first().is_some_and(|first| (first >> 4) & 3 == Kind::Interest as u8)
+/// Whether the first bytes are those of an Interest; the rest is not checked.
+pub fn is_interest(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| (first >> 4) & 3 == Kind::Interest as u8)
 }
 
 /// A received packet, checked.

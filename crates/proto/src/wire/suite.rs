@@ -117,11 +117,11 @@ impl Suite for Plain {
         if packet.first().is_none_or(|first| first >> 6 > super::VERSION) {
             return Err(Refusal::Foreign);
         }
-        if !super::is_request(packet) && *asker != self.own {
+        if !super::is_interest(packet) && *asker != self.own {
             return Err(Refusal::NotForMe);
         }
         let incarnation = |own: u8| Incarnation { boot: u64::from(own), link: 0 };
-        let asker = if super::is_request(packet) { Incarnation::default() } else { incarnation(*asker) };
+        let asker = if super::is_interest(packet) { Incarnation::default() } else { incarnation(*asker) };
         let peer = Peer { face, incarnation: incarnation(*sender), asker, member: Member::default() };
         Ok(Opened { peer, packet })
     }

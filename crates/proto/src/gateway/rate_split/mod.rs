@@ -23,6 +23,7 @@ use super::frame::WireId;
 use super::session::Trunk;
 use super::{BadRecord, StreamId};
 use crate::deadlines::Deadlines;
+use crate::peer::Peer;
 use crate::security::{NONCE_LEN, SealKey, TAG_LEN};
 use crate::split::{self, ConnectionId, Receiver, Segment, SenderStats, SplitConfig};
 use crate::table::Table;
@@ -46,6 +47,8 @@ pub(super) struct RateSplit<K> {
     config: SplitConfig,
     out: Trunk<K>,
     into: Trunk<K>,
+    /// The incarnation of the peer that asked for our trunk last: segments are for it, as answers are. There are none before.
+    asker: Option<Peer>,
     /// The number of the next segment: no two are sealed with the same.
     number: u64,
     path: Path,
@@ -96,6 +99,7 @@ impl<K: SealKey> RateSplit<K> {
             config: *config,
             out,
             into,
+            asker: None,
             number: 0,
             path: Path::new(now, largest, window),
             sending: split::Gateway::new(config.rate, framing as u32),
@@ -126,6 +130,9 @@ impl<K: SealKey> RateSplit<K> {
 
     /// Time of the next timeout, or of the next segment.
     pub(super) fn next_timeout(&self) -> Instant {
+        if self.asker.is_none() {
+            return Instant::NEVER;
+        }
         if !self.again.is_empty() || !self.touched.is_empty() {
             return Instant::ZERO;
         }

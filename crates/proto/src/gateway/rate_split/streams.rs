@@ -8,7 +8,7 @@ use super::content::Content;
 use super::{RateSplit, connection};
 use crate::name::ByteRange;
 use crate::node::Transmit;
-use crate::peer::{Addressee, Face};
+use crate::peer::{Addressee, Peer};
 use crate::split::{ConnectionId, Message, Segment, SenderStats};
 use crate::time::{Duration, Instant};
 use crate::wire::{SegmentHeader, Suite};
@@ -62,6 +62,16 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let split = self.peers.get_mut(usize::from(index)).and_then(|peer| peer.rate_split.take());
         if let Some(split) = split {
             self.by_segments.remove(&split.into.flow);
+        }
+    }
+
+    /// The peer asks for our trunk: segments go where it asks from, sealed for it alone. They go to another address only
+    /// when it has shown that it `receives` there. At the first one that is shown by accepting the path.
+    pub(in crate::gateway) fn on_segments_asked(&mut self, index: u16, asker: Peer, receives: bool) {
+        if let Some(split) = self.rate_split(index)
+            && (receives || split.asker.is_none_or(|before| before.face == asker.face))
+        {
+            split.asker = Some(asker);
         }
     }
 
@@ -284,8 +294,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             self.give_touched(now, index);
             let start = out.len();
             out.resize(start + self.suite.room(), 0);
-            if let Some((face, is_data)) = self.emit_segment(now, index, out)
-                && let Some(sealed) = self.seal(now, &Addressee::Asked(face), out, start)
+            if let Some((asker, is_data)) = self.emit_segment(now, index, out)
+                && let Some(sealed) = self.seal(now, &Addressee::Asker(asker), out, start)
             {
                 self.note_segment(now, index, (&sealed, is_data));
                 return Some(sealed);
@@ -309,13 +319,13 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         }
     }
 
-    /// Appends the packet that is due for a peer. Returns its destination, and whether it is data.
-    fn emit_segment(&mut self, now: Instant, index: u16, out: &mut Vec<u8>) -> Option<(Face, bool)> {
+    /// Appends the packet that is due for a peer. Returns who gets it, and whether it is data.
+    fn emit_segment(&mut self, now: Instant, index: u16, out: &mut Vec<u8>) -> Option<(Peer, bool)> {
         let peer = self.peers.get_mut(usize::from(index))?;
-        let face = Face::towards(peer.address()?);
         let (split, session) = (peer.rate_split.as_mut()?, peer.session.as_ref()?);
+        let asker = split.asker?;
         if let Some(message) = split.path.poll(now).or_else(|| split.poll_ack(now)) {
-            return split.seal(&message, out).then_some((face, false));
+            return split.seal(&message, out).then_some((asker, false));
         }
         while let Some(Segment { connection, message }) = split.poll_data(now) {
             let id = super::wire_id(connection);
@@ -333,7 +343,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
                 (Message::Accept, Some(_)) => Content::Ask { id },
                 _ => continue,
             };
-            return split.seal(&content, out).then_some((face, true));
+            return split.seal(&content, out).then_some((asker, true));
         }
         None
     }

@@ -27,6 +27,9 @@ pub struct Speed {
 }
 
 const PACKET: usize = 1378;
+/// First bytes of packets.
+const INTEREST: u8 = 0x40;
+const DATA: u8 = 0x50;
 const ROUNDS: u32 = 50_000;
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4433);
 
@@ -46,12 +49,18 @@ pub fn measure() -> Result<Speed, KeyError> {
     };
     let (mut sender, mut receiver) = (suite(), suite());
     let mut out = Vec::with_capacity(2048);
+    // Data is a reply: somebody has asked for it.
+    out.resize(receiver.room() + PACKET, INTEREST);
+    let _ = receiver.seal(now, &Addressee::Asked(Face::towards(PEER)), &mut out, 0);
+    let to = sender
+        .open(now, ARRIVAL, &mut out)
+        .map_or(Addressee::Asked(Face::towards(PEER)), |asked| Addressee::Asker(asked.peer));
     let mut sealed = Vec::with_capacity(ROUNDS as usize);
     let mut packet = |out: &mut Vec<u8>| {
         out.clear();
-        out.resize(sender.room() + PACKET, 0x40);
+        out.resize(sender.room() + PACKET, DATA);
         // There is a key for every peer.
-        let _ = sender.seal(now, &Addressee::Asked(Face::towards(PEER)), out, 0);
+        let _ = sender.seal(now, &to, out, 0);
     };
     let seal_ns = time(ROUNDS, |_| {
         packet(&mut out);

@@ -1,9 +1,12 @@
-use super::{HEADER_LEN, SealHeader};
+use super::HEADER_LEN;
 use crate::peer::Incarnation;
 use core::net::SocketAddr;
 
-/// Bytes that bind a packet to its receiver: an address and port, or an incarnation.
-const BOUND_LEN: usize = 18;
+/// Bytes of the header in front of epoch and counter, which the key and the nonce depend on.
+const FRONT_LEN: usize = 12;
+/// With the bytes that bind a packet to its receiver, an address and port or an incarnation, and zeros: whole blocks of
+/// GCM, which are hashed at once.
+const BINDING_LEN: usize = 32;
 
 /// The receiver to which a seal binds a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,15 +27,16 @@ impl Receiver {
     }
 }
 
-/// The authenticated data of a packet: its header, and its receiver, which does not travel.
+/// The authenticated data of a packet: the front of its header, and its receiver, which does not travel.
 #[derive(Clone, Copy)]
-pub(super) struct Binding([u8; HEADER_LEN + BOUND_LEN]);
+pub(super) struct Binding([u8; BINDING_LEN]);
 
 impl Binding {
-    pub(super) fn new(header: &SealHeader, receiver: Receiver) -> Self {
-        let mut bytes = [0; HEADER_LEN + BOUND_LEN];
-        bytes[..HEADER_LEN].copy_from_slice(&header.emit());
-        let bound = &mut bytes[HEADER_LEN..];
+    #[inline]
+    pub(super) fn new(header: &[u8; HEADER_LEN], receiver: Receiver) -> Self {
+        let mut bytes = [0; BINDING_LEN];
+        bytes[..FRONT_LEN].copy_from_slice(&header[..FRONT_LEN]);
+        let bound = &mut bytes[FRONT_LEN..];
         match receiver {
             // Sockets of both IP versions name an IPv4 host in two ways.
             Receiver::Address(address) => {
@@ -41,7 +45,7 @@ impl Binding {
                     core::net::IpAddr::V6(v6) => v6,
                 };
                 bound[..16].copy_from_slice(&ip.octets());
-                bound[16..].copy_from_slice(&address.port().to_be_bytes());
+                bound[16..18].copy_from_slice(&address.port().to_be_bytes());
             }
             Receiver::Asker(asker) => {
                 bound[..8].copy_from_slice(&asker.boot.to_be_bytes());

@@ -92,6 +92,7 @@ impl SealHeader {
     pub const COUNTER_END: u32 = 1 << 24;
 
     /// The bytes that travel.
+    #[inline]
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         let reply = if self.direction == Direction::Reply { REPLY } else { 0 };
@@ -105,6 +106,7 @@ impl SealHeader {
     }
 
     /// Reads the front of a datagram; `None` when it is no sealed one, or too short to hold a packet.
+    #[inline]
     pub fn parse(datagram: &[u8]) -> Option<Self> {
         if datagram.len() <= HEADER_LEN + TAG_LEN {
             return None;

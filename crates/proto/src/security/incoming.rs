@@ -250,6 +250,7 @@ impl<R: Keyring> Incoming<R> {
 }
 
 impl<R: Keyring> Sender<R> {
+    #[inline]
     fn epoch(&mut self, number: u64) -> Option<&mut Epoch<R::Key>> {
         if self.newest.number == number {
             return Some(&mut self.newest);
@@ -264,6 +265,7 @@ impl<K> Epoch<K> {
     }
 }
 
+#[inline]
 fn open_known<'a, R: Keyring>(
     state: &mut Epoch<R::Key>,
     from: (&mut R, &Exchanges<R>),
@@ -368,9 +370,10 @@ fn try_keys<R: Keyring>(
     None
 }
 
+#[inline]
 fn open_with<K: SealKey>(key: &K, (header, receiver): (&SealHeader, Receiver), datagram: &mut [u8]) -> bool {
-    let Some((_, sealed)) = datagram.split_first_chunk_mut::<HEADER_LEN>() else { return false };
-    key.open(header.nonce(), Binding::new(header, receiver).bytes(), sealed).is_some()
+    let Some((front, sealed)) = datagram.split_first_chunk_mut::<HEADER_LEN>() else { return false };
+    key.open(header.nonce(), Binding::new(front, receiver).bytes(), sealed).is_some()
 }
 
 fn body(datagram: &[u8]) -> &[u8] {

@@ -109,6 +109,7 @@ impl<K: SealKey> Outgoing<K> {
     }
 
     /// The incarnation as which this node asks `remote`, where it does.
+    #[inline]
     pub(super) fn asker(&self, remote: SocketAddr) -> Option<Incarnation> {
         let id = LinkId { remote, asker: None };
         let slot = match self.last {
@@ -154,8 +155,9 @@ impl<K: SealKey> Outgoing<K> {
         if out.len() <= body {
             return false;
         }
-        out[start..body].copy_from_slice(&header.emit());
-        key.seal(header.nonce(), Binding::new(&header, receiver).bytes(), out, body)
+        let front = header.emit();
+        out[start..body].copy_from_slice(&front);
+        key.seal(header.nonce(), Binding::new(&front, receiver).bytes(), out, body)
     }
 
     /// The link to `to`, with a counter to spend and a key in place. Packets to one neighbour come in runs, so that

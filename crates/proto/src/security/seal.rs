@@ -241,6 +241,7 @@ impl<R: Keyring> Seal<R> {
     }
 
     /// The receiver to which a datagram at `face` must be bound to be taken.
+    #[inline]
     fn receiver(&self, header: &SealHeader, face: Face) -> Result<Receiver, Refusal> {
         if header.sender.boot == self.outgoing.boot() {
             return Err(Refusal::NotForMe);
@@ -284,6 +285,7 @@ impl<R: Keyring> Seal<R> {
         Ok(packet)
     }
 
+    #[inline]
     fn try_open<'a>(
         &mut self,
         now: Instant,

@@ -29,6 +29,18 @@ pub fn unix_nanos() -> u64 {
     nanos.saturating_add_signed(STEPPED.load(Ordering::Relaxed))
 }
 
+/// Now and the time of day of the kernel's last tick, at most 10 ms ago: in a tenth of the time that the exact ones take. A
+/// clock that is set shows the new time at once.
+pub(crate) fn coarse() -> (Instant, u64) {
+    let nanos = |clock| {
+        let time = clock_gettime(clock).unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
+        time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+    };
+    let unix = nanos(ClockId::CLOCK_REALTIME_COARSE);
+    let now = Instant::from_nanos(nanos(ClockId::CLOCK_MONOTONIC_COARSE));
+    (now, unix.saturating_add_signed(STEPPED.load(Ordering::Relaxed)))
+}
+
 /// Follows [`STEPS`]; ends at once if there are no steps.
 pub(crate) async fn follow_steps() -> io::Result<()> {
     let Some(steps) = STEPS.and_then(|name| std::env::var(name).ok()) else { return Ok(()) };

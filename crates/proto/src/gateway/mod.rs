@@ -15,6 +15,7 @@ mod carry;
 mod frame;
 mod handover;
 mod inbox;
+mod inside;
 mod peer;
 mod rate_split;
 mod session;
@@ -23,189 +24,37 @@ mod store;
 mod stream;
 mod survey;
 mod turns;
+mod types;
 
 pub use crate::hop::Share;
 pub use carry::{CarriedPacket, CarrySettings, CarryStats, FlowKey, NotCarried};
 pub use frame::{Opening, Reason};
 pub use handover::NotTaken;
+pub use inside::PlainKey;
 pub use survey::{Account, PeerView, StreamView};
+pub use types::{Bond, GatewayEvent, GatewaySettings, GatewayStats, NoStream, PeerSpec, StreamId};
 
 use crate::config::Config;
 use crate::consumer::{Consumer, ConsumerEvent, Sink};
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
-use crate::peer::{Addressee, Face, Opened, Peer as Sender, Refusal, Unsealable};
+use crate::peer::{Addressee, Face, Opened, Peer as Sender};
 use crate::producer::Producer;
 use crate::rng::Rng;
-use crate::security::{NONCE_LEN, SealKey, TAG_LEN};
-use crate::split::SplitConfig;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
-use crate::wire::{AnswererKey, Packet, Plain, Suite};
+use crate::wire::{Packet, Plain, Suite};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use inside::Inside;
 use peer::Peer;
 use store::Store;
 use stream::Stream;
 
-/// A stream between two gateways, at one of them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StreamId {
-    /// The peer's place in the list of peers.
-    pub peer: u16,
-    /// Which of the sessions with the peer: one that starts anew counts its streams anew.
-    pub session: u32,
-    /// Whether this gateway opened it.
-    pub ours: bool,
-    /// Its number among those of the gateway that opened it.
-    pub number: u64,
-}
-
-/// An event for the gateway's application.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GatewayEvent {
-    /// The peer opened a stream: connect to its target, then call [`Gateway::connected`] or [`Gateway::reset`].
-    Opened {
-        /// The stream.
-        stream: StreamId,
-        /// Its source and target.
-        opening: Opening,
-    },
-    /// The target of a stream has accepted.
-    Connected {
-        /// The stream.
-        stream: StreamId,
-    },
-    /// There is something to read: bytes, or the end.
-    Readable {
-        /// The stream.
-        stream: StreamId,
-    },
-    /// A stream that had no room takes bytes again.
-    Writable {
-        /// The stream.
-        stream: StreamId,
-    },
-    /// A stream is void, in both directions.
-    Reset {
-        /// The stream.
-        stream: StreamId,
-        /// The reason.
-        reason: Reason,
-    },
-    /// A peer answers, or no longer does.
-    Peer {
-        /// Its place in the list of peers.
-        peer: u16,
-        /// Whether it answers.
-        is_up: bool,
-    },
-    /// A peer answers, but takes no segments of connections: it does not speak the protocol, or a relay lies in between.
-    NotByRate {
-        /// Its place in the list of peers.
-        peer: u16,
-    },
-}
-
-/// The secret that two gateways share, beforehand or in their own way: names that no other node can guess, and
-/// keys.
-pub trait Bond {
-    /// The key that seals the records of a trunk. One key is one direction of one session.
-    type Key: SealKey;
-
-    /// The first half of the names by which hellos are asked: of us, or of the peer.
-    fn hello(&self, of_us: bool) -> [u8; 8];
-
-    /// The name and the key of the trunk that is `ours` or the peer's. Both ends have drawn a number for the session.
-    fn trunk(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, Self::Key);
-
-    /// The same for the segments of connections.
-    fn segments(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, Self::Key);
-
-    /// The same for the flow of packets.
-    fn packets(&self, ours: bool, producer: u64, asker: u64) -> (FlowId, Self::Key);
-}
-
-/// A gateway's configuration of a peer.
-#[derive(Clone, Debug)]
-pub struct PeerSpec<B> {
-    /// The neighbour that is asked for the peer's bytes: the peer itself, or the first relay on the way. `None`: the
-    /// peer is asked where it asks from, which may change.
-    pub address: Option<SocketAddr>,
-    /// The secret that both share.
-    pub bond: B,
-    /// Users' connections travel by the rate-based protocol of connection splitting, with these settings, and by nothing else.
-    /// The peer must have them, too, and no relay may lie in between.
-    pub by_rate: Option<SplitConfig>,
-}
-
-/// Settings of a gateway.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GatewaySettings {
-    /// Bytes that are asked of a peer ahead: more than the path holds.
-    pub window: u64,
-    /// Silence of a peer after which its streams end.
-    pub hold: Duration,
-    /// The most streams at once.
-    pub max_streams: usize,
-    /// The most bytes that wait for users to read them, over all streams.
-    pub max_waiting: u64,
-    /// Settings of users' packets; `None`: they are neither sent nor taken.
-    pub carry: Option<CarrySettings>,
-}
-
-impl Default for GatewaySettings {
-    fn default() -> Self {
-        Self {
-            // 62 Mbit/s over a geostationary satellite.
-            window: 4 << 20,
-            hold: Duration::from_secs(60),
-            max_streams: 65_536,
-            max_waiting: 256 << 20,
-            carry: None,
-        }
-    }
-}
-
-/// Counters of a gateway since its start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct GatewayStats {
-    /// Streams that we opened.
-    pub opened: u64,
-    /// Streams that peers opened.
-    pub accepted: u64,
-    /// Streams that were reset, by whomever.
-    pub resets: u64,
-    /// Streams now.
-    pub streams: u64,
-    /// Bytes that wait for users to read them.
-    pub waiting_bytes: u64,
-    /// Users' bytes that left streams: for the peer, and for users here.
-    pub user_bytes: u64,
-    /// Bytes of datagrams sent.
-    pub sent_bytes: u64,
-    /// Records or frames that no peer of ours can have meant.
-    pub bad_records: u64,
-    /// Datagrams that were refused or did not parse.
-    pub bad_datagrams: u64,
-}
-
 /// A record that was changed since it was sealed, or whose contents make no sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct BadRecord;
-
-/// Why a stream cannot be opened: take the plain path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoStream {
-    /// The peer does not answer.
-    PeerDown,
-    /// There are as many as there may be.
-    Full,
-    /// The peer has as many as it may have, by what it told.
-    PeerFull,
-}
 
 /// Carries streams to and from its peers.
 pub struct Gateway<B: Bond, C = Plain> {
@@ -270,83 +119,6 @@ impl Sink for Mail {
     fn write(&mut self, _now: Instant, range: ByteRange, bytes: &[u8]) {
         self.pieces.push(range);
         self.bytes.extend_from_slice(bytes);
-    }
-}
-
-/// The suite of the roles within a gateway, which opens and seals for both of them.
-#[derive(Clone, Copy, Debug)]
-struct Inside {
-    overhead: usize,
-    /// The addressee of the packet that a role emitted last.
-    to: Option<Addressee>,
-    /// The token of the address that a role hears now.
-    token: Option<u32>,
-    is_young: bool,
-    /// A sender that has just shown where it is.
-    settled: Option<Sender>,
-    /// The key to tell the neighbour that a role hears now.
-    introduction: Option<AnswererKey>,
-}
-
-impl Suite for Inside {
-    fn room(&self) -> usize {
-        0
-    }
-
-    fn overhead(&self) -> usize {
-        self.overhead
-    }
-
-    fn seal(&mut self, _: Instant, to: &Addressee, _: &mut Vec<u8>, _: usize) -> Result<(), Unsealable> {
-        self.to = Some(*to);
-        Ok(())
-    }
-
-    /// Roles within a gateway are given opened packets.
-    fn open<'a>(&mut self, _: Instant, _: Face, _: &'a mut [u8]) -> Result<Opened<'a>, Refusal> {
-        Err(Refusal::NotForMe)
-    }
-
-    fn token(&mut self, _: SocketAddr) -> Option<u32> {
-        self.token
-    }
-
-    fn is_young(&self) -> bool {
-        self.is_young
-    }
-
-    fn introduction(&mut self, _: Instant, _: &Sender) -> Option<AnswererKey> {
-        self.introduction.take()
-    }
-
-    fn settle(&mut self, peer: &Sender) {
-        self.settled = Some(*peer);
-    }
-}
-
-/// Seals nothing: its tag only tells where a record begins. For the simulator, and behind an explicit flag.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PlainKey(pub u64);
-
-impl PlainKey {
-    fn tag(self, nonce: [u8; NONCE_LEN]) -> [u8; TAG_LEN] {
-        let mut tag = [0; TAG_LEN];
-        tag[..NONCE_LEN].copy_from_slice(&nonce);
-        let mask = self.0.to_be_bytes();
-        tag.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
-        tag
-    }
-}
-
-impl SealKey for PlainKey {
-    fn seal(&self, nonce: [u8; NONCE_LEN], _header: &[u8], out: &mut Vec<u8>, _start: usize) -> bool {
-        out.extend_from_slice(&self.tag(nonce));
-        true
-    }
-
-    fn open<'a>(&self, nonce: [u8; NONCE_LEN], _header: &[u8], bytes: &'a mut [u8]) -> Option<&'a [u8]> {
-        let (plain, tag) = bytes.split_last_chunk::<TAG_LEN>()?;
-        (*tag == self.tag(nonce)).then_some(plain)
     }
 }
 

@@ -89,6 +89,13 @@ pub enum Control {
     },
 }
 
+impl Control {
+    /// The mark of a flow: everything asked for up to `offset` has been sent.
+    pub fn mark(link: Slot, flow: FlowId, offset: u64) -> Self {
+        Self::Notice { link, flow, news: News::Coming(ByteRange::at(offset, 0)) }
+    }
+}
+
 /// Packets without payload, in order. They are not paced: each answers a packet that was.
 #[derive(Debug)]
 pub struct Outbox {

@@ -13,7 +13,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{DataFlags, DataHeader, Interest, News, NotNow, Packet, Plain, Suite, Waited};
+use crate::wire::{DataFlags, DataHeader, Interest, NotNow, Packet, Plain, Suite, Waited};
 use alloc::vec::Vec;
 
 /// The state of a flow at a [`Source`].
@@ -537,8 +537,7 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
                     Turn::Send(chunk) => self.emit_chunk(now, &due, chunk, out),
                     Turn::Parity => emit_parity(&mut self.downlinks, &mut self.suite, now, &due, out),
                     Turn::Mark { flow, offset } => {
-                        let news = News::Coming(ByteRange::at(offset, 0));
-                        self.outbox.push(Control::Notice { link: due.link, flow, news });
+                        self.outbox.push(Control::mark(due.link, flow, offset));
                         None
                     }
                 }

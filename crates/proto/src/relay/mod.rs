@@ -26,7 +26,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::Instant;
 use crate::units::Rate;
-use crate::wire::{News, Packet, Plain, Suite};
+use crate::wire::{Packet, Plain, Suite};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use flow::Flow;
@@ -361,11 +361,7 @@ impl<C: Suite> Node for Relay<C> {
                     Turn::Send(chunk) => self.emit_chunk(now, due, chunk, out),
                     Turn::Parity => emit_parity(&mut self.downlinks, &mut self.suite, now, &due, out),
                     Turn::Mark { flow, offset } => {
-                        self.outbox.push(Control::Notice {
-                            link: due.link,
-                            flow,
-                            news: News::Coming(ByteRange::at(offset, 0)),
-                        });
+                        self.outbox.push(Control::mark(due.link, flow, offset));
                         None
                     }
                 }

@@ -1,15 +1,18 @@
 //! The gateway's configuration file.
 
-use super::by_rate::{self, Link, Protocol, WrittenProtocol};
+mod check;
+mod rules;
+mod written;
+
+pub(super) use written::MOST_WEIGHT;
+
+use super::by_rate;
 use super::choice::Prefer;
-use super::policy::{
-    CarryPolicies, CarryPolicy, FOR_THE_LINK, SplitPolicies, SplitPolicy, protocol, protocol_names,
-};
-use super::shared_link::SharedLinks;
+use super::policy::{CarryPolicies, CarryPolicy, SplitPolicies, SplitPolicy, protocol};
 use crate::prefix::Prefix;
 use crate::security::{GatewayBond, KeyError, KeyFile, Sources, credential};
-use crate::transparent::firewall::{CARRY_MARK, GATEWAY_MARK, divert, passing};
-use serde::Deserialize;
+use check::check;
+use rules::rules;
 use starhop_proto::config::{Config, ConfigError, Controller, Profile, Settings};
 use starhop_proto::gateway::{CarrySettings, GatewaySettings, PeerSpec, Share};
 use starhop_proto::security::Algorithm;
@@ -17,6 +20,7 @@ use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use written::{Action, Policy, Written, WrittenPeer};
 
 /// The checked contents of the file.
 #[derive(Clone, Debug)]
@@ -27,188 +31,6 @@ pub struct GatewayConfig {
     pub(super) rules: String,
     /// The policies that split.
     pub(super) split: SplitPolicies,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    name: String,
-    #[serde(default = "default_listen")]
-    listen: SocketAddr,
-    #[serde(default = "default_port")]
-    port: u16,
-    key: Option<PathBuf>,
-    roster: Option<PathBuf>,
-    cipher: Option<String>,
-    end_key: Option<PathBuf>,
-    #[serde(default)]
-    insecure: bool,
-    #[serde(default)]
-    intercept: Vec<String>,
-    #[serde(default)]
-    nat: bool,
-    congestion: Option<String>,
-    #[serde(default = "default_hold")]
-    hold_seconds: u64,
-    #[serde(default = "default_window")]
-    window_bytes: u64,
-    #[serde(default = "default_connections")]
-    max_connections: usize,
-    #[serde(default = "default_memory")]
-    max_waiting_bytes: u64,
-    link_rate_in_bits: Option<u64>,
-    link_rate_out_bits: Option<u64>,
-    payload: Option<usize>,
-    /// `None`: where this host has TUN devices.
-    carry: Option<bool>,
-    carry_deadline_ms: Option<u64>,
-    #[serde(default = "default_mtu")]
-    carry_mtu: u32,
-    #[serde(default = "default_flows")]
-    max_flows: usize,
-    #[serde(default)]
-    prefer: Prefer,
-    #[serde(default)]
-    shared_link: SharedLinks,
-    peer: Vec<WrittenPeer>,
-    #[serde(default)]
-    policy: Vec<Policy>,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenPeer {
-    name: String,
-    /// `None`: where it asks from.
-    address: Option<String>,
-    /// Whether users' connections and packets of here may go to it.
-    users: Option<bool>,
-    /// The name of the link on which it is together with others, and its part of that.
-    shared_link: Option<String>,
-    weight: Option<u8>,
-    /// The protocol by which users' connections travel to it.
-    #[serde(default)]
-    protocol: Protocol,
-    ack_every: Option<u32>,
-}
-
-impl WrittenPeer {
-    /// The keys of a peer that cannot change while a gateway runs.
-    fn lasting(&self) -> (&str, Option<&str>, Option<bool>, WrittenProtocol) {
-        (&self.name, self.address.as_deref(), self.users, self.protocol())
-    }
-
-    fn protocol(&self) -> WrittenProtocol {
-        WrittenProtocol { protocol: self.protocol, ack_every: self.ack_every }
-    }
-}
-
-impl Written {
-    /// The link to a peer.
-    fn link(&self, peer: &WrittenPeer) -> Link {
-        (self.link_rate_in_bits, self.link_rate_out_bits, peer.shared_link.is_some())
-    }
-
-    /// The keys that cannot change while a gateway runs, with their values.
-    fn lasting(&self) -> [(&'static str, String); 15] {
-        let Self { key, roster, cipher, end_key, .. } = self;
-        [
-            ("name", self.name.clone()),
-            ("listen", self.listen.to_string()),
-            ("port", self.port.to_string()),
-            ("key", format!("{key:?}")),
-            ("roster", format!("{roster:?}")),
-            ("cipher", format!("{cipher:?}")),
-            ("end_key", format!("{end_key:?}")),
-            ("insecure", self.insecure.to_string()),
-            ("window_bytes", self.window_bytes.to_string()),
-            ("link_rate_in_bits", format!("{:?}", self.link_rate_in_bits)),
-            ("link_rate_out_bits", format!("{:?}", self.link_rate_out_bits)),
-            ("payload", format!("{:?}", self.payload)),
-            ("carry", format!("{:?}", self.carry)),
-            ("carry_mtu", self.carry_mtu.to_string()),
-            ("peer", format!("{:?}", self.peer.iter().map(WrittenPeer::lasting).collect::<Vec<_>>())),
-        ]
-    }
-
-    /// Those of them that `new` has with other values.
-    fn lasting_changes(&self, new: &Self) -> impl Iterator<Item = &'static str> + use<> {
-        let pairs = self.lasting().into_iter().zip(new.lasting());
-        pairs.filter(|(old, new)| old != new).map(|((field, _), _)| field)
-    }
-}
-
-/// The treatment of connections of some kind; the first policy that matches wins.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Policy {
-    action: Action,
-    #[serde(default)]
-    from: Vec<String>,
-    #[serde(default)]
-    to: Vec<String>,
-    #[serde(default)]
-    ports: Vec<u16>,
-    protocol: Option<String>,
-    order: Option<bool>,
-    dscp: Option<u8>,
-    interface: Option<String>,
-    weight: Option<u8>,
-    peer: Option<String>,
-    open: Option<Open>,
-}
-
-/// When a client's SYN is answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Open {
-    /// At once.
-    Early,
-    /// When the target has accepted.
-    Confirmed,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Action {
-    Split,
-    Carry,
-    Pass,
-}
-
-/// The greatest weight of a policy: 32 packets in a turn are 17 ms at 20 Mbit/s, for which other connections wait.
-pub(super) const MOST_WEIGHT: u8 = 32;
-
-fn default_mtu() -> u32 {
-    1500
-}
-
-fn default_flows() -> usize {
-    CarrySettings::default().max_flows
-}
-
-fn default_listen() -> SocketAddr {
-    SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 4433))
-}
-
-fn default_port() -> u16 {
-    4434
-}
-
-fn default_hold() -> u64 {
-    60
-}
-
-fn default_window() -> u64 {
-    GatewaySettings::default().window
-}
-
-fn default_connections() -> usize {
-    20_000
-}
-
-fn default_memory() -> u64 {
-    GatewaySettings::default().max_waiting
 }
 
 /// Why a configuration cannot be used.
@@ -456,118 +278,9 @@ impl GatewayConfig {
         Ok(self.written.peer.iter().map(known).collect())
     }
 }
-
 fn resolve(address: &str) -> Option<SocketAddr> {
     address.to_socket_addrs().ok().and_then(|mut found| found.next())
 }
-
-type Wrong = (String, String);
-
-fn check(written: &Written) -> Result<(), Wrong> {
-    let wrong = |field: &str, problem: &str| Err((field.to_owned(), problem.to_owned()));
-    if written.name.is_empty() {
-        return wrong("name", "is empty: peers know this gateway by it");
-    }
-    if written.key.is_none() && credential("starhop.key").is_none() && !written.insecure {
-        return wrong("key", "is missing: name a key file, or say `insecure = true` for plain packets");
-    }
-    if written.cipher.as_deref().is_some_and(|name| Algorithm::named(name).is_none()) {
-        let names = Algorithm::ALL.map(|(name, _)| name).join(", ");
-        return Err(("cipher".to_owned(), format!("is unknown; there are {names}")));
-    }
-    let is_alone = written.roster.is_some() && written.end_key.is_none();
-    if is_alone && !written.insecure {
-        let problem =
-            "is missing: with a roster each gateway's `key` is its own, and both need one that they share";
-        return wrong("end_key", problem);
-    }
-    if written.peer.is_empty() {
-        return wrong("peer", "is missing: a gateway needs at least one [[peer]]");
-    }
-    if written.window_bytes < 65_536 || written.window_bytes > 256 << 20 {
-        return wrong("window_bytes", "must lie between 65536 and 268435456");
-    }
-    if written.link_rate_in_bits == Some(0) || written.link_rate_out_bits == Some(0) {
-        return wrong("link_rate_in_bits, link_rate_out_bits", "cannot be 0: nothing would ever be sent");
-    }
-    if !(576..=65_535).contains(&written.carry_mtu) {
-        return wrong("carry_mtu", "must lie between 576 and 65535");
-    }
-    if written.carry_deadline_ms == Some(0) {
-        return wrong("carry_deadline_ms", "cannot be 0: nothing would ever be carried");
-    }
-    for (n, policy) in written.policy.iter().enumerate() {
-        check_policy(policy, written.carry)
-            .map_err(|(field, problem)| (format!("policy[{n}].{field}"), problem))?;
-        if let Some(name) =
-            policy.peer.as_ref().filter(|name| !written.peer.iter().any(|peer| peer.name == **name))
-        {
-            return Err((format!("policy[{n}].peer"), format!("is `{name}`, which no [[peer]] is called")));
-        }
-    }
-    if !written.intercept.is_empty() && written.peer.iter().all(|peer| peer.users == Some(false)) {
-        return wrong("peer", "has `users = false` everywhere: nobody is left for what `intercept` takes");
-    }
-    written.shared_link.check()?;
-    for (n, peer) in written.peer.iter().enumerate() {
-        let shared = written.shared_link.check_peer(peer.shared_link.as_deref(), peer.weight);
-        shared.map_err(|(field, problem)| (format!("peer[{n}].{field}"), problem))?;
-        let protocol = by_rate::check(peer.protocol(), written.link(peer));
-        protocol.map_err(|(field, problem)| (format!("peer[{n}].{field}"), problem))?;
-        if peer.name == written.name {
-            return Err((format!("peer[{n}].name"), "is this gateway's own name".to_owned()));
-        }
-        if let Some(address) = peer.address.as_deref().filter(|address| resolve(address).is_none()) {
-            let problem = format!("is `{address}`, which is no HOST:PORT with an address");
-            return Err((format!("peer[{n}].address"), problem));
-        }
-    }
-    Ok(())
-}
-
-fn check_policy(policy: &Policy, carry: Option<bool>) -> Result<(), Wrong> {
-    let wrong = |field: &str, problem: String| Err((field.to_owned(), problem));
-    if let Some(name) = policy.protocol.as_deref().filter(|name| protocol(name).is_none()) {
-        return wrong("protocol", format!("is `{name}`; there are {}", protocol_names()));
-    }
-    if policy.action == Action::Carry && carry == Some(false) {
-        return wrong("action", "is `carry`, and `carry = false` forbids that".to_owned());
-    }
-    if policy.action == Action::Split && policy.protocol.as_deref().is_some_and(|name| name != "tcp") {
-        return wrong("protocol", "must be `tcp` where the action is `split`".to_owned());
-    }
-    let has_ports = matches!(policy.protocol.as_deref(), None | Some("tcp" | "udp" | "sctp" | "dccp"));
-    if !policy.ports.is_empty() && !has_ports {
-        return wrong("ports", "are of no use with a protocol that has none".to_owned());
-    }
-    if policy.order.is_some() && (policy.action != Action::Carry || policy.interface.is_some()) {
-        let problem = "goes with the action `carry`, and not with an interface, which packets do not tell";
-        return wrong("order", problem.to_owned());
-    }
-    let is_told = policy.action != Action::Pass && policy.interface.is_none();
-    if policy.weight.is_some() && !is_told {
-        let problem = "goes with the actions `split` and `carry`, and not with an interface, which neither connections nor packets tell";
-        return wrong("weight", problem.to_owned());
-    }
-    if policy.peer.is_some() && !(is_told && policy.action == Action::Split) {
-        let problem =
-            "goes with the action `split`, and not with an interface, which connections do not tell";
-        return wrong("peer", problem.to_owned());
-    }
-    if policy.open == Some(Open::Confirmed) {
-        let problem = "cannot be `confirmed`: the kernel answers a SYN that it diverts by itself, before the target is asked. \
-                       With the action `carry` the handshake is the target's own; with `early` a refusal is a reset";
-        return wrong("open", problem.to_owned());
-    }
-    if policy.open.is_some() && policy.action != Action::Split {
-        return wrong("open", "goes with the action `split`: otherwise the target answers itself".to_owned());
-    }
-    if policy.weight.is_some_and(|weight| !(1..=MOST_WEIGHT).contains(&weight)) {
-        return wrong("weight", format!("must lie between 1 and {MOST_WEIGHT}"));
-    }
-    Ok(())
-}
-
 /// The prefixes of a list that was checked.
 fn prefixes_of(list: &[String]) -> Vec<Prefix> {
     list.iter().filter_map(|text| Prefix::parse(text).ok()).collect()
@@ -587,116 +300,9 @@ fn split_policies(written: &Written) -> SplitPolicies {
     let is_told = |policy: &&Policy| policy.action == Action::Split && policy.interface.is_none();
     SplitPolicies(written.policy.iter().filter(is_told).map(of).collect())
 }
-
-/// The firewall's rules: the policies in turn, then that TCP of the interfaces is split, and that the rest is carried.
-fn rules(written: &Written) -> Result<String, Wrong> {
-    let mut lines = String::new();
-    let Some(interfaces) = interfaces(&written.intercept)? else { return Ok(lines) };
-    let mark = GATEWAY_MARK | u32::from(written.port);
-    // Later packets of a connection follow its socket. A connection that began on the plain path has none here, and the
-    // listener would reset it.
-    let begins = "tcp flags & (fin | syn | rst | ack) == syn";
-    let split = |matches: &str| divert(&format!("{matches} {begins}"), written.port, mark);
-    let carry_mark = CARRY_MARK | u32::from(written.port);
-    let carry = |matches: &str| format!("    {matches} meta mark set {carry_mark} accept\n");
-    let carries = written.carry != Some(false);
-    if carries {
-        lines += FOR_THE_LINK;
-    }
-    for (n, policy) in written.policy.iter().enumerate() {
-        let on = match &policy.interface {
-            Some(name) => interfaces_of(std::slice::from_ref(name), &format!("policy[{n}].interface"))?,
-            None => interfaces.clone(),
-        };
-        for (is_v4, matches) in matches(policy, n)? {
-            let matches = format!("{on}{matches}");
-            match policy.action {
-                Action::Pass => lines += &passing(&matches, n),
-                Action::Carry => lines += &carry(&matches),
-                Action::Split => {
-                    let [v4, v6] = split(&matches);
-                    lines += if is_v4 { &v4 } else { &v6 };
-                }
-            }
-        }
-    }
-    lines.extend(split(&format!("{interfaces} meta l4proto tcp")));
-    if carries {
-        lines += &carry(&format!("{interfaces} meta l4proto != tcp"));
-    }
-    Ok(lines)
-}
-
-fn interfaces(names: &[String]) -> Result<Option<String>, Wrong> {
-    if names.is_empty() { Ok(None) } else { interfaces_of(names, "intercept").map(Some) }
-}
-
-fn interfaces_of(names: &[String], field: &str) -> Result<String, Wrong> {
-    let is_name = |name: &String| {
-        (1..=15).contains(&name.len())
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_@".contains(c))
-    };
-    if let Some(name) = names.iter().find(|name| !is_name(name)) {
-        return Err((field.to_owned(), format!("names `{name}`, which is no name of a network interface")));
-    }
-    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
-    Ok(format!("iifname {{ {} }}", quoted.join(", ")))
-}
-
-/// The conditions of a policy as rules of the firewall, one for each IP version that it names, and whether that is IPv4.
-fn matches(policy: &Policy, n: usize) -> Result<Vec<(bool, String)>, Wrong> {
-    let rest = of_protocol(policy);
-    let prefixes = |list: &[String], field: &str, is_v4: bool| -> Result<Option<String>, Wrong> {
-        let mut of_version = Vec::new();
-        for text in list {
-            let prefix = Prefix::parse(text)
-                .map_err(|problem| (format!("policy[{n}].{field}"), format!("has `{text}`, {problem}")))?;
-            if prefix.is_ipv4() == is_v4 {
-                of_version.push(text.clone());
-            }
-        }
-        Ok(Some(of_version.join(", ")).filter(|joined| !joined.is_empty()))
-    };
-    if policy.dscp.is_some_and(|dscp| dscp > 63) {
-        return Err((format!("policy[{n}].dscp"), "must lie between 0 and 63".to_owned()));
-    }
-    let mut all = Vec::new();
-    for (is_v4, family, version) in [(true, "ip", "ipv4"), (false, "ip6", "ipv6")] {
-        let (from, to) = (prefixes(&policy.from, "from", is_v4)?, prefixes(&policy.to, "to", is_v4)?);
-        let is_other = |list: &[String], found: &Option<String>| !list.is_empty() && found.is_none();
-        if is_other(&policy.from, &from) || is_other(&policy.to, &to) {
-            continue;
-        }
-        let mut line = format!(" meta nfproto {version}");
-        from.iter().for_each(|from| line += &format!(" {family} saddr {{ {from} }}"));
-        to.iter().for_each(|to| line += &format!(" {family} daddr {{ {to} }}"));
-        policy.dscp.iter().for_each(|dscp| line += &format!(" {family} dscp {dscp}"));
-        all.push((is_v4, line + &rest));
-    }
-    Ok(all)
-}
-
-/// The matches of a policy for a packet's protocol and ports.
-fn of_protocol(policy: &Policy) -> String {
-    let numbers = match (policy.action, policy.protocol.as_deref().and_then(protocol)) {
-        (Action::Split, _) => Some(&[6][..]),
-        (_, Some(numbers)) => Some(numbers),
-        (_, None) if policy.ports.is_empty() => None,
-        (_, None) => Some(&[6, 17][..]),
-    };
-    let list = |numbers: Vec<String>| format!("{{ {} }}", numbers.join(", "));
-    let mut rest = String::new();
-    if let Some(numbers) = numbers {
-        rest += &format!(" meta l4proto {}", list(numbers.iter().map(u8::to_string).collect()));
-    }
-    if !policy.ports.is_empty() {
-        rest += &format!(" th dport {}", list(policy.ports.iter().map(u16::to_string).collect()));
-    }
-    rest
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::policy::FOR_THE_LINK;
     use super::*;
 
     const GOOD: &str = "name = \"site\"\ninsecure = true\nintercept = [\"lan0\"]\n\
@@ -732,7 +338,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_guide_is_right() {
-        let text = include_str!("../../../../docs/guide/gateway.toml");
+        let text = include_str!("../../../../../docs/guide/gateway.toml");
         GatewayConfig::parse(text, Path::new("gateway.toml")).unwrap();
     }
 

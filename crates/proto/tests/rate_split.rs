@@ -297,3 +297,27 @@ fn another_process_goes_on_with_streams_in_both_directions() {
     );
     assert_eq!((world.resets(0), world.resets(1)), (vec![], vec![]));
 }
+
+#[test]
+fn a_gateway_that_starts_anew_ends_old_streams_in_resets_and_takes_new_ones() {
+    let mut world = world(0.01);
+    let (stream, bytes) = (open(&mut world), content(2_000_000, 1));
+    let written = world.gateways[1].write(mirrored(stream), &bytes);
+    world.run(ms(300), |_| false);
+    world.gateways[1] = gateway_of(world.now, 1, (Some(by_rate()), false), 77);
+    world.run(ms(20_000), |world| !world.resets(0).is_empty() && is_up(world));
+    assert_eq!(world.resets(0), [Reason::PeerLost], "after {written} bytes");
+    let next = world.open(81);
+    let opened = |world: &World| {
+        let found = |(_, event): &(Instant, GatewayEvent)| match event {
+            GatewayEvent::Opened { stream, .. } => Some(*stream),
+            _ => None,
+        };
+        world.events[1].iter().rev().find_map(found).filter(|id| world.gateways[1].is_open(*id))
+    };
+    world.run(ms(10_000), |world| opened(world).is_some());
+    let far = opened(&world).expect("it takes streams");
+    send(&mut world, 1, far, &bytes);
+    world.run(ms(20_000), |world| world.is_read(0, next, &bytes));
+    assert!(world.is_read(0, next, &bytes));
+}

@@ -21,6 +21,19 @@ fn tcp_through_gateways_fills_a_satellite_on_which_plain_tcp_has_a_thirtieth() {
     }
 }
 
+/// The code of real gateways, with the machines that the simulator's own gateways of that protocol have.
+#[test]
+fn the_rate_based_protocol_fills_the_satellite_too() {
+    let options =
+        "flow.through.gateway_options={ protocol = \"rate-split\", controller = { fixed = \"20Mbit\" } }";
+    for (loss, limit) in [("0", 9.9), ("1%", 11.5)] {
+        let result = run("geo-gateway.toml", &[options, &format!("topology.override.0.loss={loss}")]);
+        println!("loss {loss}: {:?} s", result.flows[0].completion_s);
+        assert!(result.problems.is_empty(), "{:?}", result.problems);
+        assert!(result.flows[0].completion_s.is_some_and(|s| s <= limit), "{:?}", result.flows[0]);
+    }
+}
+
 #[test]
 fn connections_share_a_pair_of_gateways() {
     let result = run(

@@ -66,7 +66,8 @@ fn pairs(flows: &[FlowSpec]) -> Result<Vec<Pair<'_>>, LabError> {
         let (Transport::Gateway(how), &[near, far]) = (&flow.transport, &flow.splits[..]) else { continue };
         let nodes = [near, far];
         let is_it = |pair: &Pair<'_>| {
-            pair.nodes == nodes && (&pair.how.config, pair.how.window) == (&how.config, how.window)
+            let settings = |how: &GatewayTransport| (how.config.clone(), how.window, how.by_rate);
+            pair.nodes == nodes && settings(pair.how) == settings(how)
         };
         if let Some(at) = pairs.iter().position(is_it) {
             pairs[at].flows.push(index);
@@ -98,6 +99,7 @@ fn configuration(
     let rates = rate.map_or_else(String::new, |rate| {
         format!("link_rate_in_bits = {0}\nlink_rate_out_bits = {0}\n", rate.as_bps())
     });
+    let protocol = pair.how.by_rate.map_or("", |_| "protocol = \"rate-split\"\n");
     let names = ["near-servers", "near-clients"];
     let peer = SocketAddr::new(world.address(pair.nodes[1 - side]), PORT);
     let mut devices: Vec<String> = Vec::new();
@@ -110,7 +112,7 @@ fn configuration(
     let ports: Vec<String> = pair.flows.iter().map(|&flow| tcp::port(flow).to_string()).collect();
     Ok(format!(
         "name = \"{}\"\n{key}\nwindow_bytes = {}\ncongestion = \"{control}\"\ncarry = false\n{rates}{intercept}\
-         [[peer]]\nname = \"{}\"\naddress = \"{peer}\"\n\
+         [[peer]]\nname = \"{}\"\naddress = \"{peer}\"\n{protocol}\
          [[policy]]\naction = \"split\"\nports = [{}]\n[[policy]]\naction = \"pass\"\n",
         names[side],
         pair.how.window,
@@ -127,6 +129,7 @@ fn known_rate(config: &Config) -> Result<Option<Rate>, LabError> {
     if **config == (Settings { controller, ..usual }) {
         return Ok(rate);
     }
-    let problem = "`gateway_options`: real gateways have `window` and `controller = { fixed = … }` only";
+    let problem =
+        "`gateway_options`: real gateways have `window`, `protocol` and `controller = { fixed = … }` only";
     Err(LabError::Scenario(problem.to_owned()))
 }

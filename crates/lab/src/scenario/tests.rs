@@ -209,6 +209,11 @@ fn a_pair_of_gateways_is_for_whole_tcp_connections_between_two_nodes() {
         (&format!("{pair}\noptions = {{ handshake = false }}"), "flow.0.gateway", "handshake"),
         (&format!("{pair}\ngateway_options = {{ windw = \"8MiB\" }}"), "flow.0.gateway_options", "windw"),
         ("gateway_options = { window = \"8MiB\" }", "flow.0.gateway_options", "with `gateway`"),
+        (
+            &format!("{pair}\ngateway_options = {{ protocol = \"rate-split\" }}"),
+            "flow.0.gateway_options.protocol",
+            "fixed",
+        ),
     ] {
         let error = error(&flow(more));
         assert!(error.field.starts_with(field), "{more}: {error}");

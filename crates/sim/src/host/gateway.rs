@@ -13,6 +13,7 @@ use starhop_proto::gateway::{
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::node::{Node, Transmit};
 use starhop_proto::peer::Face;
+use starhop_proto::split::SplitConfig;
 use starhop_proto::time::Instant;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -113,16 +114,16 @@ pub struct PairedGateway {
 }
 
 impl PairedGateway {
-    /// A gateway for `flows`, which asks at most `window` bytes of its peer ahead.
+    /// A gateway for `flows`, which asks at most `window` bytes of its peer ahead, or has connections travel by rate.
     pub fn new(
         place: PairPlace,
-        (config, window): (&Config, u64),
+        (config, window, by_rate): (&Config, u64, Option<SplitConfig>),
         (seals, seed): (Seals, u64),
         flows: &[ServedFlow],
         (recorder, pattern): (SharedRecorder, Pattern),
     ) -> Self {
         let bond = Pair { number: place.pair, side: u8::from(place.is_near_servers) };
-        let peer = PeerSpec { address: Some(place.peer), bond, by_rate: None };
+        let peer = PeerSpec { address: Some(place.peer), bond, by_rate };
         let settings = GatewaySettings { window, ..GatewaySettings::default() };
         let suite = seals.first(seed);
         let gateway = Gateway::new(seals.start(), config.clone(), settings, vec![peer], suite, seed);
@@ -180,9 +181,10 @@ impl PairedGateway {
             return;
         };
         let End::Server { receiver, given, is_timed, .. } = end else { return };
-        if !*is_timed && receiver.handshake_rtt().is_some() {
+        if let Some(rtt) = receiver.handshake_rtt().filter(|_| !*is_timed) {
             *is_timed = true;
             self.gateway.connected(*stream);
+            self.gateway.set_user_rtt(*stream, rtt);
         }
         let (front, back) = self.gateway.readable(*stream);
         let requested = front.len() + back.len();

@@ -6,6 +6,7 @@ use crate::host::tcp::{TcpConfig, TcpSink, TcpSource};
 use crate::host::{PairPlace, PairedGateway, Protection, ServedFlow};
 use starhop_proto::config::Config;
 use starhop_proto::name::FlowId;
+use starhop_proto::split::SplitConfig;
 
 /// TCP at both ends of a flow, and the protocol between the gateways.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +17,8 @@ pub struct GatewayTransport {
     pub config: Config,
     /// Bytes that a gateway asks of the other ahead.
     pub window: u64,
+    /// Connections travel by the rate-based protocol of connection splitting, with these settings.
+    pub by_rate: Option<SplitConfig>,
 }
 
 /// The flows that one pair of gateways carries.
@@ -23,6 +26,7 @@ struct Carried {
     nodes: [NodeId; 2],
     config: Config,
     window: u64,
+    by_rate: Option<SplitConfig>,
     members: Vec<usize>,
 }
 
@@ -34,12 +38,19 @@ impl Builder {
             let (Transport::Gateway(how), &[left, right]) = (&flow.transport, &flow.splits[..]) else {
                 continue;
             };
-            let (nodes, config, window) = ([left, right], &how.config, how.window);
-            let is_it =
-                |pair: &&mut Carried| pair.nodes == nodes && pair.config == *config && pair.window == window;
+            let (nodes, config, window, by_rate) = ([left, right], &how.config, how.window, how.by_rate);
+            let is_it = |pair: &&mut Carried| {
+                pair.nodes == nodes && (&pair.config, pair.window, pair.by_rate) == (config, window, by_rate)
+            };
             match pairs.iter_mut().find(is_it) {
                 Some(pair) => pair.members.push(index),
-                None => pairs.push(Carried { nodes, config: config.clone(), window, members: vec![index] }),
+                None => pairs.push(Carried {
+                    nodes,
+                    config: config.clone(),
+                    window,
+                    by_rate,
+                    members: vec![index],
+                }),
             }
         }
         (0..).zip(pairs).for_each(|(number, pair)| self.add_pair(number, &pair, flows));
@@ -57,7 +68,8 @@ impl Builder {
                 PairPlace { pair: number, is_near_servers: side == 0, peer: gateways[1 - side].addr() };
             let (seals, seed) = (self.seals(Protection::Sealed, node), self.rng.next_u64());
             let shown = (self.recorder.clone(), self.pattern.clone());
-            let host = PairedGateway::new(place, (&pair.config, pair.window), (seals, seed), &served, shown);
+            let settings = (&pair.config, pair.window, pair.by_rate);
+            let host = PairedGateway::new(place, settings, (seals, seed), &served, shown);
             self.world.add_host(node, Box::new(host), false);
         }
         gateways.into_iter().for_each(|gateway| self.world.start(gateway));

@@ -4,6 +4,7 @@
 
 mod gateways;
 mod harness;
+mod quic;
 mod support;
 
 use gateways::{CLIENT, HUB, LAN, SERVER, SITE, World};
@@ -25,17 +26,19 @@ const GEO: Hop = Hop { rate: Rate::from_mbps(20), delay: Duration::from_millis(2
 const SERVERS: [&str; 2] = ["10.77.0.1", "fd77::1"];
 
 fn main() {
-    let tests: [harness::Test; 11] = [
+    let tests: [harness::Test; 13] = [
         ("udp_of_both_ip_versions_is_carried_both_ways_byte_for_byte", udp_is_carried_both_ways),
         ("a_ping_is_carried_and_class_and_hop_limit_are_a_routers", a_ping_is_carried),
         ("packets_longer_than_the_tunnel_are_answered_by_icmp", long_packets_are_answered),
         ("what_a_policy_passes_is_not_carried", a_policy_passes),
         ("tcp_that_must_stay_whole_is_carried_byte_for_byte", tcp_is_carried_whole),
+        ("quic_is_carried_byte_for_byte_and_faster_than_by_the_plain_path", quic_is_carried),
         ("segments_of_tcp_that_is_carried_fit_the_path", || _ = segments_fit_the_path()),
         ("long_segments_follow_a_path_that_becomes_narrow", segments_follow_the_path),
         ("without_the_peer_or_the_gateway_packets_take_the_plain_path", packets_take_the_plain_path),
         ("an_operator_sees_packets", an_operator_sees_packets),
         ("long_a_stream_of_udp_beside_the_plain_path", long_a_stream_of_udp),
+        ("long_quic_beside_the_plain_path", long_quic),
         ("long_tcp_carried_whole_beside_the_plain_path", long_tcp_carried_whole),
     ];
     gateways::run_tests(&tests);
@@ -73,7 +76,7 @@ impl World {
     }
 
     /// A socket of UDP on a host.
-    fn udp(&self, host: usize, address: &str) -> UdpSocket {
+    pub(crate) fn udp(&self, host: usize, address: &str) -> UdpSocket {
         let address: SocketAddr = address.parse().expect("an address");
         let socket = self.site.chain.hosts[host].run(move || UdpSocket::bind(address)).expect("a thread");
         let socket = socket.expect("a port");
@@ -294,6 +297,8 @@ fn a_policy_passes() {
     assert!(world.carried().0 > before.0, "the rest is carried");
 }
 
+/// Packets of UDP are not kept in order, QUIC's neither.
+const AS_THEY_COME: &str = "[[policy]]\naction = \"carry\"\nprotocol = \"udp\"\norder = false\n";
 const WHOLE: &str = "[[policy]]\naction = \"carry\"\nprotocol = \"tcp\"\nports = [9100]\n";
 
 /// Sends `len` bytes from the server to the client by plain TCP with `cubic`, and returns how long that took.
@@ -502,5 +507,36 @@ fn long_tcp_carried_whole() {
         let carried = download(&world, len);
         println!("{name}: {len} B of TCP whole: plain {plain:?}, carried {first:?}, again {carried:?}");
         assert!(carried < plain, "{name}: slower than by the plain path");
+    }
+}
+
+/// No policy names QUIC: the gateways know it, and keep its packets in order. Carried as they come it is slower over LEO than
+/// by the plain path.
+fn quic_is_carried() {
+    let calm = Hop { loss: 0.0, ..LEO };
+    let world = World::new(calm, "");
+    quic::download(&world, SERVERS[0], 300_000);
+    quic::download(&world, SERVERS[1], 300_000);
+    let (to, from) = world.carried();
+    assert!(from > 400 && to > 20, "its packets were carried: {to} {from}");
+    let plain = quic::download(&World::plain(LEO), SERVERS[0], 1_000_000);
+    let carried = quic::download(&World::new(LEO, ""), SERVERS[0], 1_000_000);
+    println!("     1 MB over LEO: plain {plain:?}, carried {carried:?}");
+    assert!(carried < plain, "slower than by the plain path");
+}
+
+fn long_quic() {
+    for (name, link, len) in [("LEO", LEO, 5_000_000), ("GEO", GEO, 1_000_000)] {
+        let plain = quic::download(&World::plain(link), SERVERS[0], len);
+        let mut carried = Vec::new();
+        for policy in [AS_THEY_COME, ""] {
+            let world = World::new(link, policy);
+            let first = quic::download(&world, SERVERS[0], len);
+            carried.push((first, quic::download(&world, SERVERS[0], len)));
+        }
+        println!(
+            "{name}: {len} B of QUIC: plain {plain:?}; as they come, in order (first, again): {carried:?}"
+        );
+        assert!(carried[1].1 < plain, "{name}: slower than by the plain path");
     }
 }

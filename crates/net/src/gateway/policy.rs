@@ -1,7 +1,7 @@
 //! Which packets are carried, and which of them in order.
 
 use crate::prefix::Prefix;
-use starhop_proto::gateway::{FlowKey, Opening};
+use starhop_proto::gateway::{FlowKey, Opening, begins_quic};
 
 /// Packets that no gateway takes from where they are: they are for a link, for many, or for a host that has no address yet.
 pub(super) const FOR_THE_LINK: &str = "    fib daddr type { broadcast, multicast, anycast } return
@@ -65,9 +65,11 @@ pub(super) struct CarryPolicies(pub(super) Vec<CarryPolicy>);
 
 impl CarryPolicies {
     /// Whether the packets of a flow that begins with `packet` are to be delivered in order. Where no policy says so, those
-    /// of TCP are: it takes what overtakes for lost, and slows down.
+    /// of TCP and of QUIC are: both take what overtakes for lost, and slow down (RFC 9002 section 6.1.1: three packets).
     pub(super) fn is_ordered(&self, key: &FlowKey, packet: &[u8]) -> bool {
-        self.of(key, packet).and_then(|policy| policy.order).unwrap_or_else(|| key.is_tcp())
+        self.of(key, packet)
+            .and_then(|policy| policy.order)
+            .unwrap_or_else(|| key.is_tcp() || begins_quic(packet))
     }
 
     /// The share of the flow of `packet` beside flows of weight 1. `key` is that of the flow's question.
@@ -139,24 +141,34 @@ mod tests {
     }
 
     #[test]
-    fn tcp_is_delivered_in_order_and_the_rest_as_it_comes_unless_a_policy_says_otherwise() {
-        let quic = CarryPolicy {
-            ports: vec![443],
+    fn tcp_and_quic_are_delivered_in_order_and_the_rest_as_it_comes_unless_a_policy_says_otherwise() {
+        let video = CarryPolicy {
+            ports: vec![5004],
             protocols: vec![17],
             to: vec![Prefix::parse("192.0.2.0/24").unwrap()],
             order: Some(true),
             ..CarryPolicy::default()
         };
         let marked = CarryPolicy { dscp: Some(46), order: Some(false), weight: 8, ..CarryPolicy::default() };
-        let policies = CarryPolicies(vec![quic, marked]);
+        let policies = CarryPolicies(vec![video, marked]);
         let v4 = |dscp: u8| [0x45, dscp << 2];
-        assert!(policies.is_ordered(&key("10.0.0.1", "192.0.2.9", 17, 443), &v4(0)));
-        assert!(!policies.is_ordered(&key("10.0.0.1", "192.0.3.9", 17, 443), &v4(0)));
+        assert!(policies.is_ordered(&key("10.0.0.1", "192.0.2.9", 17, 5004), &v4(0)));
+        assert!(!policies.is_ordered(&key("10.0.0.1", "192.0.3.9", 17, 5004), &v4(0)));
         assert!(policies.is_ordered(&key("10.0.0.1", "192.0.3.9", 6, 80), &v4(0)));
         assert!(!policies.is_ordered(&key("10.0.0.1", "192.0.3.9", 6, 80), &v4(46)));
         let v6 = [0x60 | (46 >> 2), (46 & 3) << 6];
         assert!(!policies.is_ordered(&key("fd00::1", "fd00::2", 6, 80), &v6));
         assert_eq!(policies.weight(&key("fd00::1", "fd00::2", 6, 80), &v6), 8);
-        assert_eq!(policies.weight(&key("10.0.0.1", "192.0.2.9", 17, 443), &v4(0)), 1);
+        assert_eq!(policies.weight(&key("10.0.0.1", "192.0.2.9", 17, 5004), &v4(0)), 1);
+
+        // The client's Initial: a long header of version 1, connection IDs of 8 and 0 bytes.
+        let mut initial = [0; 70];
+        (initial[0], initial[3], initial[9]) = (0x45, 70, 17);
+        initial[20..24].copy_from_slice(&[0xc0, 0x01, 0x01, 0xbb]);
+        (initial[28], initial[32], initial[33]) = (0xc0, 1, 8);
+        let to_web = key("10.0.0.1", "198.51.100.7", 17, 443);
+        assert!(policies.is_ordered(&to_web, &initial));
+        initial[1] = 46 << 2;
+        assert!(!policies.is_ordered(&to_web, &initial), "a policy says otherwise");
     }
 }

@@ -27,7 +27,7 @@ mod turns;
 mod types;
 
 pub use crate::hop::Share;
-pub use carry::{CarriedPacket, CarrySettings, CarryStats, FlowKey, NotCarried};
+pub use carry::{CarriedPacket, CarrySettings, CarryStats, FlowKey, NotCarried, begins_quic};
 pub use frame::{Opening, Reason};
 pub use handover::NotTaken;
 pub use inside::PlainKey;

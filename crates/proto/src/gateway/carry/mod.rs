@@ -12,7 +12,7 @@ mod patience;
 mod queue;
 mod record;
 
-pub use packet::FlowKey;
+pub use packet::{FlowKey, begins_quic};
 
 use super::frame::Frame;
 use super::handover::Part;

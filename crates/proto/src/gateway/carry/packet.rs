@@ -1,4 +1,4 @@
-//! The parts of a user's IP packet that a gateway reads: its hosts, and its flow. Packets are not changed.
+//! The parts of a user's IP packet that a gateway reads: its hosts, its flow, and the sign of QUIC. Packets are not changed.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,6 +17,15 @@ const FRAGMENT: u8 = 44;
 /// More extension headers than any sender has a use for.
 const MOST_EXTENSIONS: usize = 8;
 
+/// Bytes of a UDP header.
+const UDP_HEADER: usize = 8;
+/// The bits of a long header's first byte: its form, and the one that is always set (RFC 9000 section 17.2).
+const QUIC_LONG_HEADER: u8 = 0xc0;
+/// The numbers of versions 1 and 2.
+const QUIC_VERSIONS: [u32; 2] = [1, 0x6b33_43cf];
+/// Bytes of the longest connection ID of both versions.
+const QUIC_LONGEST_ID: u8 = 20;
+
 /// The fields that the packets of a flow share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlowKey {
@@ -33,6 +42,11 @@ pub struct FlowKey {
 impl FlowKey {
     /// The flow of an IP packet; `None` when it is no packet of IPv4 or IPv6, or not as long as its header says.
     pub fn of(packet: &[u8]) -> Option<Self> {
+        Self::with_content(packet).map(|(key, _)| key)
+    }
+
+    /// The flow of an IP packet, and what follows its IP headers.
+    fn with_content(packet: &[u8]) -> Option<(Self, &[u8])> {
         match packet.first()? >> 4 {
             4 => Self::of_v4(packet),
             6 => Self::of_v6(packet),
@@ -40,7 +54,7 @@ impl FlowKey {
         }
     }
 
-    fn of_v4(packet: &[u8]) -> Option<Self> {
+    fn of_v4(packet: &[u8]) -> Option<(Self, &[u8])> {
         let header = packet.first_chunk::<20>()?;
         let header_len = usize::from(header[0] & 0x0f) * 4;
         let is_whole = usize::from(u16::from_be_bytes([header[2], header[3]])) == packet.len();
@@ -52,10 +66,10 @@ impl FlowKey {
             Some(Ipv4Addr::from(octets).into())
         };
         let ports = if is_fragment { None } else { ports(header[9], content) };
-        Some(Self { from: address(12)?, to: address(16)?, protocol: header[9], ports })
+        Some((Self { from: address(12)?, to: address(16)?, protocol: header[9], ports }, content))
     }
 
-    fn of_v6(packet: &[u8]) -> Option<Self> {
+    fn of_v6(packet: &[u8]) -> Option<(Self, &[u8])> {
         let (header, mut content) = packet.split_first_chunk::<40>()?;
         if usize::from(u16::from_be_bytes([header[4], header[5]])) != content.len() {
             return None;
@@ -75,7 +89,7 @@ impl FlowKey {
             let octets: [u8; 16] = header.get(at..at + 16)?.try_into().ok()?;
             Some(Ipv6Addr::from(octets).into())
         };
-        Some(Self { from: address(8)?, to: address(24)?, protocol, ports })
+        Some((Self { from: address(8)?, to: address(24)?, protocol, ports }, content))
     }
 
     /// The flow of the answers.
@@ -101,6 +115,25 @@ impl FlowKey {
         };
         is_one(self.from) && is_one(self.to)
     }
+}
+
+/// Whether an IP packet is one of those by which a connection of QUIC begins: a long header (RFC 8999 section 5.1) of
+/// version 1 (RFC 9000 section 17.2) or 2 (RFC 9369 section 3.1), with connection IDs of at most 20 bytes.
+pub fn begins_quic(packet: &[u8]) -> bool {
+    let Some((FlowKey { protocol: UDP, ports: Some(_), .. }, datagram)) = FlowKey::with_content(packet)
+    else {
+        return false;
+    };
+    let Some((&[first, a, b, c, d, destination_len], rest)) =
+        datagram.get(UDP_HEADER..).and_then(<[u8]>::split_first_chunk::<6>)
+    else {
+        return false;
+    };
+    let is_id_len = |len: u8| len <= QUIC_LONGEST_ID;
+    first & QUIC_LONG_HEADER == QUIC_LONG_HEADER
+        && QUIC_VERSIONS.contains(&u32::from_be_bytes([a, b, c, d]))
+        && is_id_len(destination_len)
+        && rest.get(usize::from(destination_len)).copied().is_some_and(is_id_len)
 }
 
 fn ports(protocol: u8, content: &[u8]) -> Option<(u16, u16)> {
@@ -168,6 +201,40 @@ mod tests {
         assert_eq!((key.protocol, key.ports), (UDP, Some((5, 6))));
     }
 
+    /// A datagram of UDP with the beginning of a long header and two connection IDs.
+    fn quic(first: u8, version: u32, ids: [u8; 2]) -> Vec<u8> {
+        let mut datagram = alloc::vec![0xc0, 0x01, 0x01, 0xbb, 0, 0, 0, 0, first];
+        datagram.extend_from_slice(&version.to_be_bytes());
+        for len in ids {
+            datagram.push(len);
+            datagram.extend(core::iter::repeat_n(7, usize::from(len)));
+        }
+        datagram.extend_from_slice(&[0; 40]);
+        datagram
+    }
+
+    #[test]
+    fn a_connection_of_quic_is_known_by_its_long_header_and_version() {
+        // RFC 9001 appendix A.2: the client's Initial, with a connection ID of 8 bytes and none of its own.
+        let initial = quic(0xc0, 1, [8, 0]);
+        assert!(begins_quic(&v4(UDP, 0x4000, &initial)) && begins_quic(&v6(UDP, &initial)));
+        // Its Handshake with header protection, and version 2.
+        assert!(begins_quic(&v4(UDP, 0x4000, &quic(0xef, 1, [20, 20]))));
+        assert!(begins_quic(&v6(UDP, &quic(0xd3, 0x6b33_43cf, [0, 8]))));
+
+        let short_header = quic(0x4f, 1, [8, 0]);
+        assert!(!begins_quic(&v4(UDP, 0x4000, &short_header)));
+        assert!(!begins_quic(&v4(UDP, 0x4000, &quic(0x80, 1, [8, 0]))), "the fixed bit is not set");
+        assert!(!begins_quic(&v4(UDP, 0x4000, &quic(0xc0, 2, [8, 0]))), "an unknown version");
+        assert!(!begins_quic(&v4(UDP, 0x4000, &quic(0xc0, 1, [21, 0]))), "a connection ID too long");
+        assert!(!begins_quic(&v4(UDP, 0x4000, &quic(0xc0, 1, [8, 21]))), "a connection ID too long");
+        assert!(!begins_quic(&v4(TCP, 0x4000, &initial)), "another protocol");
+        assert!(!begins_quic(&v4(UDP, 0x2000, &initial)), "a fragment");
+        for len in 0..8 + 6 + 8 + 1 {
+            assert!(!begins_quic(&v4(UDP, 0x4000, &initial[..len])), "{len} bytes");
+        }
+    }
+
     #[test]
     fn packets_for_a_link_or_for_many_are_not_routed() {
         let to = |to: &str| FlowKey {
@@ -185,6 +252,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_packet_or_are_not(bytes: Vec<u8>) {
+            begins_quic(&bytes);
             if let Some(key) = FlowKey::of(&bytes) {
                 prop_assert!(bytes.len() >= 20);
                 prop_assert_eq!(key.reversed().reversed(), key);

@@ -18,13 +18,15 @@ pub struct Transmit {
 /// Inputs are `handle_datagram` and `handle_timeout`; outputs are `poll_transmit`, `poll_event` and
 /// `poll_timeout`. After any input (and after any other method of a role that takes `now`) the driver takes
 /// transmits and events until there are none, then asks `poll_timeout` when to come back. `now` never goes
-/// back; calling `handle_timeout` early or twice is harmless. A timeout that is due asks for
+/// back, but for one case: a datagram that waited in a socket's buffer while the node was busy is told with the time
+/// of its arrival, which may lie before that of the last departure. Times of arrival never go back among themselves.
+/// Calling `handle_timeout` early or twice is harmless. A timeout that is due asks for
 /// `handle_timeout(now)` and then for transmits: paced packets become available by the passing of time.
 pub trait Node {
     /// An event for the role's application.
     type Event;
 
-    /// A datagram arrived at `face`. Its bytes may be changed (opened in place).
+    /// A datagram arrived at `face` at the time `now`. Its bytes may be changed (opened in place).
     fn handle_datagram(&mut self, now: Instant, face: Face, datagram: &mut [u8]);
 
     /// Time passed.

@@ -7,6 +7,7 @@ use starhop_proto::consumer::ConsumerEvent;
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::node::Node;
 use starhop_proto::time::Instant;
+use starhop_proto::units::Rate;
 use starhop_proto::wire::Packet;
 use support::{FLOW, Path, Rig, addr, ms, packet};
 
@@ -212,6 +213,25 @@ fn clocks_hours_apart_change_nothing() {
         rig.finish(ms(10_000)).expect("finished")
     };
     assert_eq!(run(&[0, 0, 0, 0]), run(&[7_200, 3, 86_400, 1_000_000]));
+}
+
+/// Packets wait in the sockets of busy hosts, whose nodes are told times of arrival before those of their last departure.
+#[test]
+fn waits_in_sockets_of_busy_hosts_are_no_length_of_the_path() {
+    let run = |turn| {
+        let path = Path { delay: ms(2), rate: Rate::from_mbps(100), turn, ..Path::default() };
+        let mut rig = Rig::chain(3, Config::default(), Some(30 * MB), path);
+        rig.start();
+        let took = rig.finish(ms(30_000)).expect("finished");
+        assert_whole(&mut rig, 30 * MB);
+        took.as_secs_f64()
+    };
+    let idle = run(ms(0));
+    // With the times at which they are handled in place of those of arrival it takes 1.08 and 5.4 times as long.
+    for (turn, most) in [(3, 1.03), (10, 1.9)] {
+        let busy = run(ms(turn));
+        assert!(busy <= most * idle, "turns of {turn} ms: {busy} s, {idle} s on idle hosts");
+    }
 }
 
 /// Ranges that the client asks of a new upstream at the moment of the change.

@@ -69,8 +69,6 @@ pub struct Driver<N> {
     batch: Batch,
     stats: DriverStats,
     fired_at: Instant,
-    /// No earlier than the latest time that the driver told the node.
-    told_at: Instant,
     idle_turns: u32,
     turns: u32,
 }
@@ -89,7 +87,6 @@ impl<N: Node> Driver<N> {
             batch: Batch::default(),
             stats: DriverStats::default(),
             fired_at: Instant::ZERO,
-            told_at: Instant::ZERO,
             idle_turns: 0,
             turns: 0,
         })
@@ -138,7 +135,6 @@ impl<N: Node> Driver<N> {
             let received = self.receive()?;
             let fired = self.fire();
             let sent = self.transmit()?;
-            self.told_at = clock::now();
             if received || sent {
                 self.idle_turns = 0;
                 return Ok(());
@@ -153,7 +149,7 @@ impl<N: Node> Driver<N> {
 
     fn receive(&mut self) -> io::Result<bool> {
         let (node, stats) = (&mut self.node, &mut self.stats);
-        self.receiver.receive(&self.endpoint, self.told_at, stats, |now, face, datagram| {
+        self.receiver.receive(&self.endpoint, stats, |now, face, datagram| {
             node.handle_datagram(now, face, datagram);
         })
     }

@@ -119,6 +119,8 @@ pub(crate) struct Path {
     pub(crate) longest: usize,
     /// Receivers wake up only at multiples of this.
     pub(crate) tick: Duration,
+    /// Nodes take packets from their sockets only at multiples of this, and know when each of them arrived.
+    pub(crate) turn: Duration,
     /// Up to this much is added to the delay, by chance; packets stay in order.
     pub(crate) jitter: Duration,
 }
@@ -135,6 +137,7 @@ impl Default for Path {
             corrupt: 0.0,
             longest: usize::MAX,
             tick: Duration::ZERO,
+            turn: Duration::ZERO,
             jitter: Duration::ZERO,
         }
     }
@@ -158,7 +161,8 @@ macro_rules! each {
     };
 }
 
-type Flight = Reverse<(Instant, u64, usize, usize, Vec<u8>)>;
+/// When it is handled, its number, its ends, when it arrived, and its bytes.
+type Flight = Reverse<(Instant, u64, usize, usize, Instant, Vec<u8>)>;
 
 pub(crate) struct Rig {
     pub(crate) roles: Vec<Role>,
@@ -302,9 +306,9 @@ impl Rig {
             };
             self.now = at;
             if arrival == Some(at) {
-                let Some(Reverse((_, _, from, to, mut bytes))) = self.flights.pop() else { return };
-                let now = self.clock(to);
-                each!(&mut self.roles[to], node => node.handle_datagram(now, addr(from).into(), &mut bytes), else ());
+                let Some(Reverse((_, _, from, to, arrived, mut bytes))) = self.flights.pop() else { return };
+                let arrived = arrived + self.clock_offset[to];
+                each!(&mut self.roles[to], node => node.handle_datagram(arrived, addr(from).into(), &mut bytes), else ());
                 self.drain(to);
             } else if let Some((_, index)) = timer {
                 let now = self.clock(index);
@@ -370,17 +374,21 @@ impl Rig {
             *last = arrival.max(*last);
             arrival = *last;
         }
-        if !self.path.tick.is_zero() {
-            let tick = self.path.tick.as_nanos();
-            arrival = Instant::from_nanos(arrival.as_nanos().div_ceil(tick) * tick);
-        }
+        arrival = at_next(arrival, self.path.tick);
+        let handled = at_next(arrival, self.path.turn);
         self.sent += 1;
         if self.rng.chance(self.path.duplicate) {
-            self.flights.push(Reverse((arrival, self.sent, from, to, bytes.clone())));
+            self.flights.push(Reverse((handled, self.sent, from, to, arrival, bytes.clone())));
             self.sent += 1;
         }
-        self.flights.push(Reverse((arrival, self.sent, from, to, bytes)));
+        self.flights.push(Reverse((handled, self.sent, from, to, arrival, bytes)));
     }
+}
+
+/// The next multiple of `step`; `at` itself where there are no steps.
+fn at_next(at: Instant, step: Duration) -> Instant {
+    let step = step.as_nanos().max(1);
+    Instant::from_nanos(at.as_nanos().div_ceil(step) * step)
 }
 
 /// Time of each packet of `rig` from its first transmission until it and all packets before it had arrived.

@@ -20,7 +20,7 @@ const CALLS_PER_TURN: usize = 4;
 pub(super) struct Receiver {
     bytes: Vec<u8>,
     meta: [RecvMeta; BATCH_SIZE],
-    /// Whatever comes next arrived no earlier: the last arrival, or the last moment at which the socket was empty.
+    /// No datagram that comes now arrived earlier: the last arrival, or the last moment at which the socket was empty.
     not_before: Instant,
 }
 

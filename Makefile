@@ -16,9 +16,12 @@ bootstrap:
 build: bootstrap
 	$(CARGO) build --release --locked -p starhop
 
-# Format, lints, all tests; those on real networks make their own namespaces and say so where they cannot.
+# Format, lints, all tests; those on real networks make their own namespaces and say so where they cannot. As root, the programs
+# that tests talk to are installed first; without them tests are skipped, and counted.
+TESTED_WITH := nft ip nginx curl tshark chromium zsh fish
 test: lint
 	@mkdir -p target
+	@if [ "$$(id -u)" = 0 ]; then scripts/bootstrap.sh $(TESTED_WITH) || echo "some tests will be skipped"; fi
 	$(CARGO) test --workspace --locked 2>&1 | tee target/test.log
 	@awk '/^skipped [0-9]+ tests:/ {sum += $$2} END {printf "%d tests were skipped; target/test.log says why\n", sum}' target/test.log
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --offline check licenses bans sources; \

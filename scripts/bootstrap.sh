@@ -75,6 +75,10 @@ for wanted_too in "$@"; do
     case $wanted_too in
     /usr/include/bpf/*) [ -e "$wanted_too" ] || missing+=(libbpf-dev) ;;
     llvm-strip) compgen -c llvm-strip >/dev/null || missing+=(llvm) ;;
+    nft) command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing+=(nftables) ;;
+    ip) command -v ip >/dev/null || [ -x /usr/sbin/ip ] || missing+=(iproute2) ;;
+    nginx) command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || missing+=(nginx-light) ;;
+    iptables) command -v iptables >/dev/null || [ -x /usr/sbin/iptables ] || missing+=(iptables) ;;
     *) command -v "$wanted_too" >/dev/null || missing+=("$wanted_too") ;;
     esac
 done

@@ -46,6 +46,9 @@ enum Verb {
         /// Packets are carried, too
         #[arg(long)]
         carry: bool,
+        /// SYNs are held, too
+        #[arg(long)]
+        hold: bool,
         /// The rules are to take the place of those in force
         #[arg(long)]
         in_force: bool,
@@ -109,8 +112,9 @@ fn main() -> ExitCode {
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Gateway(args) => verb::gateway::run(args),
-        Verb::GatewayWatchdog { port, rules, carry, in_force } => {
-            starhop_net::transparent::watch_gateway(*port, rules, *carry, *in_force)
+        Verb::GatewayWatchdog { port, rules, carry, hold, in_force } => {
+            let devices = starhop_net::transparent::Devices { carry: *carry, hold: *hold };
+            starhop_net::transparent::watch_gateway(*port, rules, devices, *in_force)
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(anyhow::Error::from)
         }

@@ -3,6 +3,7 @@
 //! hold the word.
 
 mod gateway_by_rate;
+mod gateway_confirmed;
 mod gateway_crowd;
 mod gateway_keys;
 mod gateway_life;
@@ -51,6 +52,7 @@ fn main() {
         &[
             &tests,
             gateway_by_rate::TESTS,
+            gateway_confirmed::TESTS,
             gateway_crowd::TESTS,
             gateway_life::TESTS,
             gateway_reload::TESTS,

@@ -22,6 +22,13 @@ pub(super) struct Ended {
     pub(super) reason: Option<Reason>,
 }
 
+impl Ended {
+    /// The end of a connection that never had a byte.
+    pub(super) fn before(reason: Reason) -> Self {
+        Self { sent: 0, received: 0, first_byte: None, reason: Some(reason) }
+    }
+}
+
 /// A user's connection for which the other gateway has no room, and which nobody has answered: another way is still open to it.
 pub(super) struct Unserved {
     pub(super) socket: TcpStream,
@@ -67,6 +74,11 @@ impl<'a> Connection<'a> {
         let ended = Ended { sent: 0, received: 0, first_byte: None, reason: None };
         let said = stream.ours.then(|| Said { bytes: Vec::new(), of_all: &shared.said });
         Self { shared, stream, socket, began, said, is_read: false, is_written: false, ended }
+    }
+
+    /// The target has accepted before the user's connection began: there is no other way to ask it.
+    pub(super) fn accepted(self) -> Self {
+        Self { said: None, ..self }
     }
 
     /// Goes on with a connection that was left.

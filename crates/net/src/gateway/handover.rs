@@ -4,6 +4,7 @@
 //! the program in use stays.
 
 use super::connection::Ended;
+use super::hold::Hold;
 use super::{Gateway, GatewayConfig, GatewayError, Site, Told, Tunnel};
 use crate::clock;
 use crate::endpoint::Endpoint;
@@ -72,6 +73,7 @@ struct Inventory {
     carry_mtu: Option<u32>,
     endpoint: RawFd,
     tunnel: Option<[RawFd; 2]>,
+    hold: Option<RawFd>,
     listeners: Option<[RawFd; 2]>,
     watchdog: (i32, RawFd),
     connections: Vec<Handed>,
@@ -85,9 +87,10 @@ pub struct TakeOver {
 }
 
 /// The sockets and devices that a program takes over: as descriptors, or in use.
-pub(super) struct Legacy<E = OwnedFd, T = [OwnedFd; 2], L = OwnedFd> {
+pub(super) struct Legacy<E = OwnedFd, T = [OwnedFd; 2], H = OwnedFd, L = OwnedFd> {
     pub(super) endpoint: E,
     pub(super) tunnel: Option<T>,
+    pub(super) hold: Option<H>,
     pub(super) listeners: Option<[L; 2]>,
     /// The watchdog of the program before this one, if there was one.
     pub(super) watchdog: Option<Former>,
@@ -95,12 +98,16 @@ pub(super) struct Legacy<E = OwnedFd, T = [OwnedFd; 2], L = OwnedFd> {
 
 impl Legacy {
     /// Puts them in use.
-    pub(super) fn opened(self, config: &GatewayConfig) -> io::Result<Legacy<Endpoint, Tunnel, TcpListener>> {
-        let Self { endpoint, tunnel, listeners, watchdog } = self;
+    pub(super) fn opened(
+        self,
+        config: &GatewayConfig,
+    ) -> io::Result<Legacy<Endpoint, Tunnel, Hold, TcpListener>> {
+        let Self { endpoint, tunnel, hold, listeners, watchdog } = self;
         let listener = |fd: OwnedFd| TcpListener::from_std(std::net::TcpListener::from(fd));
         Ok(Legacy {
             endpoint: Endpoint::adopt(endpoint)?,
             tunnel: tunnel.map(|fds| Tunnel::adopt(clock::now(), config, fds)).transpose()?,
+            hold: hold.map(Hold::adopt).transpose()?,
             listeners: listeners
                 .map(|[a, b]| Ok::<_, io::Error>([listener(a)?, listener(b)?]))
                 .transpose()?,
@@ -109,10 +116,10 @@ impl Legacy {
     }
 }
 
-impl Legacy<Endpoint, Tunnel, TcpListener> {
+impl Legacy<Endpoint, Tunnel, Hold, TcpListener> {
     /// Nothing is left to a gateway that begins, with sockets of its own.
-    pub(super) fn none(endpoint: Endpoint, tunnel: Option<Tunnel>) -> Self {
-        Self { endpoint, tunnel, listeners: None, watchdog: None }
+    pub(super) fn none(endpoint: Endpoint, tunnel: Option<Tunnel>, hold: Option<Hold>) -> Self {
+        Self { endpoint, tunnel, hold, listeners: None, watchdog: None }
     }
 }
 
@@ -162,6 +169,7 @@ impl TakeOver {
             Some(mtu) if *mtu != config.carry_mtu() => changed("carry_mtu"),
             Some(_) if !config.may_carry() => changed("carry"),
             None if config.must_carry() => changed("carry"),
+            _ if config.holds() && self.inventory.hold.is_none() => changed("policy"),
             _ => Ok(()),
         }
     }
@@ -185,6 +193,7 @@ impl TakeOver {
         Ok(Legacy {
             endpoint: adopt(self.inventory.endpoint)?,
             tunnel: both(self.inventory.tunnel)?,
+            hold: self.inventory.hold.map(adopt).transpose()?,
             listeners: both(self.inventory.listeners)?,
             watchdog: Some(Former::new(watchdog, adopt(heart)?)),
         })
@@ -309,6 +318,7 @@ impl Site {
             carry_mtu: self.tunnel.as_ref().map(|_| self.config.carry_mtu()),
             endpoint: self.driver.endpoint().as_fd().as_raw_fd(),
             tunnel,
+            hold: self.hold.as_ref().map(|hold| hold.descriptor().as_raw_fd()),
             listeners,
             watchdog: self.watchdog.handle(),
             connections,
@@ -363,6 +373,7 @@ impl Site {
         let arguments: Vec<_> =
             std::iter::once(first).chain(arguments(&number)).map(name).collect::<io::Result<_>>()?;
         let mut kept = pairs;
+        kept.extend(self.hold.iter().map(Hold::descriptor));
         kept.extend([file.as_fd(), self.driver.endpoint().as_fd(), self.watchdog.heart()?]);
         kept.extend(left.iter().map(|left| left.socket.as_fd()));
         let done = kept.iter().try_for_each(|fd| keep(*fd, true)).and_then(|()| {

@@ -10,6 +10,7 @@ mod choice;
 mod config;
 mod connection;
 mod handover;
+mod hold;
 mod policy;
 mod reload;
 mod room;
@@ -17,11 +18,14 @@ mod shared;
 mod shared_link;
 mod sockets;
 mod status;
+mod syn;
 mod tunnel;
+mod users;
 
 pub use config::{GatewayConfig, GatewayConfigError};
 pub use handover::{CAN, TRY, TakeOver, try_take_over};
 pub use room::{all_descriptors, shortage};
+pub use users::FlowEnd;
 
 use crate::clock;
 use crate::daemon::Signals;
@@ -33,56 +37,29 @@ use crate::operate::policing::Policing;
 use crate::operate::transfers::Record;
 use crate::operate::{Desk, about};
 use crate::security::{HopSuite, ReloadError};
-use crate::transparent::firewall::Firewall;
+use crate::transparent::firewall::{Devices, Firewall};
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
 use burst::Burst;
 use choice::{Candidate, Choice};
-use connection::{Connection, Ended, Outcome, Unserved, prepare, reason_of};
+use connection::{Connection, Outcome};
 use handover::{Left, Legacy, Successor};
+use hold::Hold;
 use reload::Reading;
 use room::Room;
 use shared::{Shared, SharedNode};
-use starhop_proto::gateway::{
-    Gateway, GatewayEvent, GatewayStats, NoStream, NotTaken, Opening, Reason, StreamId,
-};
+use starhop_proto::gateway::{Gateway, GatewayEvent, GatewayStats, NotTaken, Opening, Reason, StreamId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-use tokio::io::AsyncWriteExt;
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use tunnel::Tunnel;
-
-/// Longest time that a new connection waits for its client's first bytes, so that they travel with the opening.
-const FIRST_BYTES: Duration = Duration::from_millis(2);
-
-/// The end of a user's connection, for the log and for events.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct FlowEnd {
-    /// The client.
-    pub from: std::net::SocketAddr,
-    /// The target.
-    pub to: std::net::SocketAddr,
-    /// Whether it was intercepted here, or opened by the other gateway.
-    pub intercepted: bool,
-    /// The way in which it was carried: `split`, or `plain` if that was not possible.
-    pub carried: &'static str,
-    /// Bytes from the client to the target.
-    pub up_bytes: u64,
-    /// Bytes from the target to the client.
-    pub down_bytes: u64,
-    /// From the connection's beginning until the first byte to the user at this gateway.
-    pub first_byte_ms: Option<f64>,
-    /// From its beginning to its end.
-    pub seconds: f64,
-    /// `done`, or why it ended before its time.
-    pub reason: &'static str,
-}
+use users::flow_end;
 
 /// An event for the program that runs a gateway.
 #[derive(Clone, Debug)]
@@ -186,6 +163,8 @@ struct Site {
     room: Room,
     /// Where packets are carried.
     tunnel: Option<Tunnel>,
+    /// Where SYNs wait for the answers of their targets.
+    hold: Option<Hold>,
     /// A new configuration, while it is read and checked.
     reading: Reading,
     successor: Successor,
@@ -208,9 +187,13 @@ impl Site {
         shortage(&config, all_descriptors()).iter().for_each(|shortage| tracing::warn!("{shortage}"));
         let suite = HopSuite::new(&config.sources())?;
         let legacy = take_over.map(TakeOver::legacy).transpose()?;
-        let Legacy { endpoint, tunnel, listeners, watchdog: former } = match legacy {
+        let Legacy { endpoint, tunnel, hold, listeners, watchdog: former } = match legacy {
             Some(legacy) => legacy.opened(&config)?,
-            None => Legacy::none(Endpoint::bind(config.listen())?, tunnel(&config)?),
+            None => {
+                let tunnel = tunnel(&config)?;
+                let hold = config.holds().then(|| hold(&config, tunnel.is_some())).transpose()?;
+                Legacy::none(Endpoint::bind(config.listen())?, tunnel, hold)
+            }
         };
         let mut peers = config.peers()?;
         for peer in &mut peers {
@@ -226,9 +209,10 @@ impl Site {
         shared.said.most.set(settings.max_waiting);
         let driver = Driver::new(SharedNode(shared.clone()), endpoint)?;
         let signals = Signals::new()?;
-        let firewall = Firewall::gateway(config.port(), config.rules(), tunnel.is_some());
+        let devices = Devices { carry: tunnel.is_some(), hold: hold.is_some() };
+        let firewall = Firewall::gateway(config.port(), config.rules(), devices);
         let mut arguments = watchdog.1.clone();
-        arguments.extend(tunnel.is_some().then(|| "--carry".to_owned()));
+        arguments.extend(devices.options().map(str::to_owned));
         let successor = Successor::new(&watchdog.0);
         let watchdog = Watchdog::start(&watchdog.0, &arguments, firewall, former)?;
         let record = Rc::new(RefCell::new(Record::default()));
@@ -243,6 +227,7 @@ impl Site {
             listeners,
             room: Room::default(),
             tunnel,
+            hold,
             reading,
             successor,
             paths,
@@ -313,6 +298,7 @@ impl Site {
                 signals,
                 watchdog,
                 tunnel,
+                hold,
                 record,
                 reading,
                 successor,
@@ -347,14 +333,21 @@ impl Site {
                 accepted = accept(listeners.as_ref()) => Some(accepted),
                 () = shared.changed.notified() => None,
                 done = packets(tunnel.as_ref()) => { done?; None }
+                done = syns(hold.as_ref()) => { done?; None }
                 () = notifier.beat() => None,
-                _ = hangup.recv() => { reading.begin(config, tunnel.is_some()); None }
+                _ = hangup.recv() => {
+                    reading.begin(config, Devices { carry: tunnel.is_some(), hold: hold.is_some() });
+                    None
+                }
                 new = reading.done() => { read = Some(new); None }
                 _ = upgrade.recv() => { is_upgrade = true; None }
                 outcome = successor.tried() => { tried = Some(outcome); None }
                 inquiry = desk.next() => {
                     let mut status = status::status(config, shared, driver.stats(), &record.borrow());
-                    status.refuse("packets_by_kernel", tunnel.as_ref().map_or(0, Tunnel::refused));
+                    let by_kernel = tunnel.as_ref().map_or(0, Tunnel::refused)
+                        + hold.as_ref().map_or(0, |hold| hold.counts().refused);
+                    status.refuse("packets_by_kernel", by_kernel);
+                    status.refuse("syns_not_asked", hold.as_ref().map_or(0, |hold| hold.counts().passed));
                     inquiry.answer(status);
                     None
                 }
@@ -376,6 +369,7 @@ impl Site {
             if is_beat {
                 self.choose();
                 self.look_for_room()?;
+                self.sweep_held();
             }
             if is_upgrade {
                 self.on_upgrade();
@@ -392,18 +386,23 @@ impl Site {
                     tunnel.take(now, gateway)
                 })?;
             }
+            self.hold()?;
         }
     }
 
     fn on_event(&mut self, event: GatewayEvent) -> io::Result<()> {
         match event {
             GatewayEvent::Opened { stream, opening } => self.connect(stream, opening),
-            GatewayEvent::Connected { stream }
-            | GatewayEvent::Readable { stream }
-            | GatewayEvent::Writable { stream }
-            | GatewayEvent::Reset { stream, .. } => self.shared.tell(stream, event),
+            GatewayEvent::Readable { stream } | GatewayEvent::Writable { stream } => {
+                self.shared.tell(stream, event);
+            }
+            GatewayEvent::Connected { stream } => self.on_connected(stream),
+            GatewayEvent::Reset { stream, reason } => self.on_reset(stream, reason),
             GatewayEvent::Peer { peer, is_up } => {
                 (self.tell)(&Told::Peer { peer, is_up });
+                if !is_up {
+                    self.release_held(peer);
+                }
                 self.choose();
                 self.listen()?;
             }
@@ -432,88 +431,6 @@ impl Site {
         }
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.set_peer(chosen));
     }
-
-    /// A user's connection was diverted here.
-    fn take(&self, socket: TcpStream) {
-        let (config, shared, tell) = (self.config.clone(), self.shared.clone(), self.tell.clone());
-        let accepting = shared.work();
-        tokio::task::spawn_local(async move {
-            let began = Instant::now();
-            // A client that is gone by now has no address any more.
-            let Ok(opening) = sockets::opening(&socket) else { return };
-            if prepare(&socket).is_err() {
-                return;
-            }
-            // Of a class that the kernel does not grant, the connection goes on without.
-            let _ = sockets::mark(&socket2::SockRef::from(&socket), opening);
-            let _ = tokio::time::timeout(FIRST_BYTES, socket.readable()).await;
-            let is_full = shared.connections() >= config.max_connections();
-            let weight = config.split.weight(&opening);
-            let opened = match is_full {
-                true => Err(NoStream::Full),
-                false => shared.change(|now, gateway| {
-                    let mut peers = config
-                        .split
-                        .peer(&opening)
-                        .into_iter()
-                        .chain(shared.for_users.get())
-                        .chain(config.for_users());
-                    let opened = peers.find_map(|peer| gateway.open(now, peer, opening).ok());
-                    opened.inspect(|stream| gateway.set_weight(*stream, weight)).ok_or(NoStream::PeerDown)
-                }),
-            };
-            let (ended, carried) = match opened {
-                Ok(stream) => {
-                    let connection = Connection::new(&shared, stream, socket, began);
-                    drop(accepting);
-                    match connection.run().await {
-                        Outcome::Ended(ended) => (ended, "split"),
-                        Outcome::Left => return,
-                        Outcome::Unserved(user) => (plain(&config, user, opening, began).await, "plain"),
-                    }
-                }
-                Err(_) => {
-                    drop(accepting);
-                    let user = Unserved { socket, said: Vec::new() };
-                    (plain(&config, user, opening, began).await, "plain")
-                }
-            };
-            tell(&Told::Flow(flow_end(opening, began, ended, (true, carried))));
-        });
-    }
-
-    /// The other gateway opened a stream: its target is asked.
-    fn connect(&self, stream: StreamId, opening: Opening) {
-        let (config, shared, tell) = (self.config.clone(), self.shared.clone(), self.tell.clone());
-        let door = shared.enter(stream);
-        shared.look(|_, gateway| gateway.set_weight(stream, config.split.weight(&opening)));
-        tokio::task::spawn_local(async move {
-            let began = Instant::now();
-            let connected = tokio::select! {
-                connected = room::patiently(async || sockets::connect(&config, opening).await) => connected,
-                () = gone(&door) => Err(io::ErrorKind::ConnectionReset.into()),
-            };
-            let prepared = connected.and_then(|socket| prepare(&socket).map(|()| socket));
-            let ended = match prepared {
-                Ok(socket) => {
-                    shared.change(|_, gateway| gateway.connected(stream));
-                    // Events before this point had no listener: the door is looked at once.
-                    door.knock.notify_one();
-                    match Connection::new(&shared, stream, socket, began).run().await {
-                        Outcome::Ended(ended) => ended,
-                        Outcome::Left | Outcome::Unserved(_) => return,
-                    }
-                }
-                Err(error) => {
-                    let reason = reason_of(&error);
-                    shared.change(|_, gateway| gateway.reset(stream, reason));
-                    shared.leave(stream);
-                    Ended { sent: 0, received: 0, first_byte: None, reason: Some(reason) }
-                }
-            };
-            tell(&Told::Flow(flow_end(opening, began, ended, (false, "split"))));
-        });
-    }
 }
 
 /// Tells, and counts the reasons for which connections ended.
@@ -525,13 +442,6 @@ fn counted(tell: Tell, record: &Rc<RefCell<Record>>) -> Tell {
         }
         tell(told);
     })
-}
-
-/// Returns when the stream of `door` was reset.
-async fn gone(door: &shared::Door) {
-    while door.reset.get().is_none() {
-        door.knock.notified().await;
-    }
 }
 
 /// The next connection, of either IP version; none while there is no listener.
@@ -563,60 +473,30 @@ fn tunnel(config: &GatewayConfig) -> io::Result<Option<Tunnel>> {
     }
 }
 
+/// The device of SYNs that wait, where packets can be carried: SYNs that cannot wait pass by the devices of those.
+fn hold(config: &GatewayConfig, carries: bool) -> io::Result<Hold> {
+    let missing = |error: io::Error| {
+        let problem = format!("SYNs cannot be held (`open = \"confirmed\"`): no TUN device here ({error})");
+        io::Error::new(error.kind(), problem)
+    };
+    match carries {
+        true => Hold::open(config).map_err(missing),
+        false => Err(missing(io::ErrorKind::Unsupported.into())),
+    }
+}
+
+/// Returns when there are SYNs to be looked at.
+async fn syns(hold: Option<&Hold>) -> io::Result<()> {
+    match hold {
+        Some(hold) => hold.readable().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Returns when there are packets to be carried.
 async fn packets(tunnel: Option<&Tunnel>) -> io::Result<()> {
     match tunnel {
         Some(tunnel) => tunnel.readable().await,
         None => std::future::pending().await,
-    }
-}
-
-/// Carries a connection past the gateway's peer: a connection of our own to the target, in the client's name.
-async fn plain(config: &GatewayConfig, user: Unserved, opening: Opening, began: Instant) -> Ended {
-    let Unserved { mut socket, said } = user;
-    let carried = async {
-        let mut far = room::patiently(async || sockets::connect(config, opening).await).await?;
-        prepare(&far)?;
-        let ((mut from_user, mut to_user), (mut from_far, mut to_far)) = (socket.split(), far.split());
-        let up = async {
-            to_far.write_all(&said).await?;
-            let more = tokio::io::copy(&mut from_user, &mut to_far).await?;
-            to_far.shutdown().await.map(|()| more + said.len() as u64)
-        };
-        let down = async {
-            let received = tokio::io::copy(&mut from_far, &mut to_user).await?;
-            to_user.shutdown().await.map(|()| received)
-        };
-        let carried = tokio::try_join!(up, down)?;
-        for socket in [&socket, &far] {
-            socket2::SockRef::from(socket).set_linger(None)?;
-        }
-        Ok(carried)
-    };
-    match carried.await {
-        Ok((sent, received)) => Ended { sent, received, first_byte: Some(began.elapsed()), reason: None },
-        Err(error) => Ended { sent: 0, received: 0, first_byte: None, reason: Some(reason_of(&error)) },
-    }
-}
-
-fn flow_end(
-    opening: Opening,
-    began: Instant,
-    ended: Ended,
-    (intercepted, carried): (bool, &'static str),
-) -> FlowEnd {
-    // At the far end, the user is the target.
-    let (up_bytes, down_bytes) =
-        if intercepted { (ended.sent, ended.received) } else { (ended.received, ended.sent) };
-    FlowEnd {
-        from: opening.from,
-        to: opening.to,
-        intercepted,
-        carried,
-        up_bytes,
-        down_bytes,
-        first_byte_ms: ended.first_byte.map(|span| span.as_secs_f64() * 1e3),
-        seconds: began.elapsed().as_secs_f64(),
-        reason: ended.reason.map_or("done", |reason| reason.word()),
     }
 }

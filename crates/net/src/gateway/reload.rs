@@ -2,7 +2,7 @@
 
 use super::{GatewayConfig, Site, Told, sockets};
 use crate::security::GatewayBond;
-use crate::transparent::firewall::Firewall;
+use crate::transparent::firewall::{Devices, Firewall};
 use std::io;
 use std::rc::Rc;
 use tokio::task::JoinHandle;
@@ -20,13 +20,13 @@ pub(super) struct Reading {
 
 impl Reading {
     /// Reads anew the file of `config`.
-    pub(super) fn begin(&mut self, config: &GatewayConfig, carries: bool) {
+    pub(super) fn begin(&mut self, config: &GatewayConfig, devices: Devices) {
         if self.task.is_some() {
             self.is_stale = true;
             return;
         }
         let config = config.clone();
-        self.task = Some(tokio::task::spawn_blocking(move || read(&config, carries)));
+        self.task = Some(tokio::task::spawn_blocking(move || read(&config, devices)));
     }
 
     /// Returns the outcome; never if nothing is read.
@@ -38,13 +38,19 @@ impl Reading {
     }
 }
 
-fn read(config: &GatewayConfig, carries: bool) -> Outcome {
+fn read(config: &GatewayConfig, devices: Devices) -> Outcome {
     let new = config.renewed().map_err(|error| error.to_string())?;
     let wrong = |field: &str, problem: String| new.wrong(field, &problem).to_string();
+    if new.holds() && !devices.hold {
+        return Err(wrong(
+            "policy",
+            "has the first `open = \"confirmed\"`, which takes a restart".to_owned(),
+        ));
+    }
     sockets::check_congestion(&new).map_err(|error| {
         wrong("congestion", format!("names a control that is not to be had here: {error}"))
     })?;
-    let firewall = Firewall::gateway(new.port(), new.rules(), carries);
+    let firewall = Firewall::gateway(new.port(), new.rules(), devices);
     firewall.check().map_err(|error| wrong("policy", format!("makes rules that are refused: {error}")))?;
     let bonds = new.peers().map_err(|error| error.to_string())?.into_iter().map(|peer| peer.bond).collect();
     Ok((new, bonds))
@@ -60,7 +66,8 @@ impl Site {
         }
         (self.tell)(&Told::Reloaded { error: done.err() });
         if std::mem::take(&mut self.reading.is_stale) {
-            self.reading.begin(&self.config, self.tunnel.is_some());
+            let devices = Devices { carry: self.tunnel.is_some(), hold: self.hold.is_some() };
+            self.reading.begin(&self.config, devices);
         }
     }
 

@@ -15,6 +15,31 @@ pub(crate) const GATEWAY_MARK: u32 = 0x5347_0000;
 /// As [`MARK`], for the packets that gateways carry: "SC", and the port.
 pub(crate) const CARRY_MARK: u32 = 0x5343_0000;
 
+/// As [`MARK`], for the SYNs that gateways hold: "SN", and the port.
+pub(crate) const HOLD_MARK: u32 = 0x534e_0000;
+
+/// The match of a TCP segment by which a connection begins.
+pub(crate) const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+
+/// The devices that a gateway has, for which its firewall needs rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Devices {
+    /// Those of carried packets.
+    pub carry: bool,
+    /// That of SYNs which wait until their targets have accepted.
+    pub hold: bool,
+}
+
+impl Devices {
+    /// The options of a watchdog for them.
+    pub(crate) fn options(self) -> impl Iterator<Item = &'static str> {
+        [(self.carry, "--carry"), (self.hold, "--hold")]
+            .into_iter()
+            .filter(|(is, _)| *is)
+            .map(|(_, option)| option)
+    }
+}
+
 /// The device that gives packets to carry to the gateway of the TCP port `port`, and takes the packets that its peers
 /// carried.
 pub(crate) fn carry_device(port: u16) -> String {
@@ -24,6 +49,11 @@ pub(crate) fn carry_device(port: u16) -> String {
 /// The device that takes the packets that the gateway was given and did not carry.
 pub(crate) fn pass_device(port: u16) -> String {
     format!("starhop{port}p")
+}
+
+/// The device that gives SYNs to the gateway, and takes those that are to be diverted.
+pub(crate) fn hold_device(port: u16) -> String {
+    format!("starhop{port}h")
 }
 
 /// Rules that divert packets matching `matches` to the local port `port`, one for each IP version.
@@ -92,6 +122,8 @@ pub(crate) struct Firewall {
     rules: String,
     /// The mark of carried packets, and the device that takes them.
     carry: Option<(u32, String)>,
+    /// The mark of SYNs that wait, and the device that takes them.
+    hold: Option<(u32, String)>,
     /// Bytes of the longest packet that is carried in one piece: TCP that is carried whole keeps to it.
     whole: Option<u16>,
 }
@@ -108,17 +140,19 @@ impl Firewall {
             rules.extend(divert);
         }
         let (table, mark) = (format!("inet starhop_relay_{port}"), MARK | u32::from(port));
-        Self { table, mark, beside: String::new(), first: String::new(), rules, carry: None, whole: None }
+        let (beside, first) = (String::new(), String::new());
+        Self { table, mark, beside, first, rules, carry: None, hold: None, whole: None }
     }
 
     /// The firewall of a gateway that listens on the TCP port `port`: the lines of `rules`, behind one that brings back
-    /// the answers to whom it speaks to in its clients' names, and, where it `carries`, others that carry back the
-    /// answers to packets that its peers carried.
-    pub(crate) fn gateway(port: u16, rules: &str, carries: bool) -> Self {
+    /// the answers to whom it speaks to in its clients' names, and, where it carries, others that carry back the
+    /// answers to packets that its peers carried; where it holds SYNs, one that diverts those that it lets in.
+    pub(crate) fn gateway(port: u16, rules: &str, devices: Devices) -> Self {
         let mark = GATEWAY_MARK | u32::from(port);
         let answers = format!("    meta l4proto tcp socket transparent 1 meta mark set {mark} accept\n");
         let local = "    fib daddr type local return\n";
-        let carry = carries.then(|| (CARRY_MARK | u32::from(port), carry_device(port)));
+        let carry = devices.carry.then(|| (CARRY_MARK | u32::from(port), carry_device(port)));
+        let hold = devices.hold.then(|| (HOLD_MARK | u32::from(port), hold_device(port)));
         let (mut beside, mut first, mut second) = (String::new(), String::new(), String::new());
         if let Some((mark, device)) = &carry {
             beside = carried_flows();
@@ -126,9 +160,12 @@ impl Firewall {
             first = format!("    iifname \"{pass}\" accept\n    iifname \"{device}\" jump learn\n");
             second = answers_to_carried(*mark);
         }
+        if let Some((_, device)) = &hold {
+            first.extend(divert(&format!("iifname \"{device}\" {SYN}"), port, mark));
+        }
         let first = first + &answers + local + &second;
         let rules = rules.to_owned();
-        Self { table: gateway_table(port), mark, beside, first, rules, carry, whole: None }
+        Self { table: gateway_table(port), mark, beside, first, rules, carry, hold, whole: None }
     }
 
     /// The same firewall with other rules of the operator's.
@@ -139,6 +176,11 @@ impl Firewall {
     /// The same firewall for packets of which those of at most `whole` bytes are carried in one piece.
     pub(crate) fn with_whole(&self, whole: u16) -> Self {
         Self { whole: Some(whole), ..self.clone() }
+    }
+
+    /// The marks of packets that go to devices, and these.
+    fn devices(&self) -> impl Iterator<Item = &(u32, String)> {
+        self.carry.iter().chain(&self.hold)
     }
 
     fn script(&self) -> String {
@@ -175,7 +217,7 @@ impl Firewall {
     pub(super) fn install(&self) -> io::Result<()> {
         self.remove()?;
         rules::add(self.mark)?;
-        if let Some((mark, device)) = &self.carry {
+        for (mark, device) in self.devices() {
             rules::add_device(*mark, device)?;
         }
         nft(&["-f", "-"], &self.script())
@@ -187,11 +229,11 @@ impl Firewall {
             rules::remove(self.mark)?;
             rules::add(self.mark)?;
         }
-        if let Some((mark, device)) = &self.carry
-            && !rules::are_there(*mark)?
-        {
-            rules::remove(*mark)?;
-            rules::add_device(*mark, device)?;
+        for (mark, device) in self.devices() {
+            if !rules::are_there(*mark)? {
+                rules::remove(*mark)?;
+                rules::add_device(*mark, device)?;
+            }
         }
         self.replace()
     }
@@ -211,8 +253,12 @@ impl Firewall {
         }
         let count = |text: &str| text.matches("mark set").count();
         let is_whole = count(&String::from_utf8_lossy(&output.stdout)) == count(&self.script());
-        let carries = self.carry.as_ref().map_or(Ok(true), |(mark, _)| rules::are_there(*mark));
-        Ok(is_whole && rules::are_there(self.mark)? && carries?)
+        for mark in std::iter::once(self.mark).chain(self.devices().map(|(mark, _)| *mark)) {
+            if !rules::are_there(mark)? {
+                return Ok(false);
+            }
+        }
+        Ok(is_whole)
     }
 
     /// Lets packets pass. What is not there need not be removed.
@@ -220,7 +266,7 @@ impl Firewall {
         let table = &self.table;
         // Adding a table that exists changes nothing, and makes the deletion succeed.
         nft(&["-f", "-"], &format!("add table {table}\ndelete table {table}\n"))?;
-        if let Some((mark, _)) = &self.carry {
+        for (mark, _) in self.devices() {
             rules::remove(*mark)?;
         }
         rules::remove(self.mark)

@@ -11,7 +11,7 @@ mod rules;
 pub(crate) mod socket;
 pub(crate) mod watchdog;
 
-pub use firewall::can_divert;
+pub use firewall::{Devices, can_divert};
 pub use watchdog::{watch, watch_gateway};
 
 use crate::clock;

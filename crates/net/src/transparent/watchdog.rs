@@ -1,7 +1,7 @@
 //! The watchdog of a transparent relay: a process of its own that holds the firewall open only while the relay
 //! proves, four times a second, that it is alive. When the relay is killed or hangs, packets pass it by.
 
-use super::firewall::Firewall;
+use super::firewall::{Devices, Firewall};
 use super::news::News;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::waitpid;
@@ -192,13 +192,13 @@ pub fn watch(port: u16) -> io::Result<()> {
     hold_open(&Firewall::relay(port), false)
 }
 
-/// As [`watch`], for the firewall of a gateway, which `carries` packets or does not. If rules are `in_force` already, these take
+/// As [`watch`], for the firewall of a gateway with these devices. If rules are `in_force` already, these take
 /// their place in one transaction.
 ///
 /// # Errors
 /// When the firewall cannot be changed.
-pub fn watch_gateway(port: u16, rules: &str, carries: bool, in_force: bool) -> io::Result<()> {
-    hold_open(&Firewall::gateway(port, rules, carries), in_force)
+pub fn watch_gateway(port: u16, rules: &str, devices: Devices, in_force: bool) -> io::Result<()> {
+    hold_open(&Firewall::gateway(port, rules, devices), in_force)
 }
 
 fn hold_open(firewall: &Firewall, in_force: bool) -> io::Result<()> {

@@ -100,9 +100,9 @@ fn check_policy(policy: &Policy, carry: Option<bool>) -> Result<(), Wrong> {
             "goes with the action `split`, and not with an interface, which connections do not tell";
         return wrong("peer", problem.to_owned());
     }
-    if policy.open == Some(Open::Confirmed) {
-        let problem = "cannot be `confirmed`: the kernel answers a SYN that it diverts by itself, before the target is asked. \
-                       With the action `carry` the handshake is the target's own; with `early` a refusal is a reset";
+    if policy.open == Some(Open::Confirmed) && carry == Some(false) {
+        let problem =
+            "cannot be `confirmed` with `carry = false`: SYNs wait, and pass, by the devices that it forbids";
         return wrong("open", problem.to_owned());
     }
     if policy.open.is_some() && policy.action != Action::Split {

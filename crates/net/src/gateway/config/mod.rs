@@ -20,7 +20,7 @@ use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use written::{Action, Policy, Written, WrittenPeer};
+use written::{Action, Open, Policy, Written, WrittenPeer};
 
 /// The checked contents of the file.
 #[derive(Clone, Debug)]
@@ -147,6 +147,11 @@ impl GatewayConfig {
     /// Whether connections are intercepted here.
     pub fn intercepts(&self) -> bool {
         !self.written.intercept.is_empty()
+    }
+
+    /// Whether SYNs of some policy are held until their targets have accepted.
+    pub(super) fn holds(&self) -> bool {
+        self.intercepts() && self.written.policy.iter().any(|policy| policy.open == Some(Open::Confirmed))
     }
 
     /// Whether targets see this host's address instead of the client's.
@@ -325,6 +330,20 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_that_confirms_sends_the_first_packets_of_connections_to_their_device() {
+        let text = format!("{GOOD}[[policy]]\naction = \"split\"\nopen = \"confirmed\"\nports = [25]\n");
+        let config = GatewayConfig::parse(&text, Path::new("gateway.toml")).unwrap();
+        assert!(config.holds() && !GatewayConfig::parse(GOOD, Path::new("gateway.toml")).unwrap().holds());
+        let lines: Vec<&str> = config.rules.lines().skip(FOR_THE_LINK.lines().count()).collect();
+        let mark = 0x534e_0000 | 4434;
+        for line in &lines[..2] {
+            assert!(line.contains("th dport { 25 } tcp flags & (fin | syn | rst | ack) == syn"), "{line}");
+            assert!(line.ends_with(&format!("meta mark set {mark} accept")), "{line}");
+        }
+        assert!(lines[2].contains("tproxy"), "other connections are split at once: {}", lines[2]);
+    }
+
+    #[test]
     fn keys_that_need_a_restart_are_named() {
         let config = |text: &str| GatewayConfig::parse(text, Path::new("gateway.toml")).unwrap().written;
         let changed = |text: &str| config(GOOD).lasting_changes(&config(text)).collect::<Vec<_>>();
@@ -433,7 +452,6 @@ mod tests {
         assert!(carried("peer = \"hub\"").contains("`policy[0].peer` goes with"));
         let split = |line: &str| problem(&format!("{GOOD}[[policy]]\naction = \"split\"\n{line}\n"));
         assert!(split("weight = 0").contains("between 1 and 32"));
-        assert!(split("open = \"confirmed\"").contains("`policy[0].open` cannot be `confirmed`"));
         assert!(split("open = \"later\"").contains("line 9"));
         assert!(policy("open = \"early\"").contains("`policy[0].open` goes with"));
         assert!(split("peer = \"other\"").contains("`policy[0].peer` is `other`"));
@@ -442,5 +460,7 @@ mod tests {
         assert!(split("weight = 2\ninterface = \"lan0\"").contains("not with an interface"));
         let carry = GOOD.replace("insecure", "carry = false\ninsecure") + "[[policy]]\naction = \"carry\"\n";
         assert!(problem(&carry).contains("`carry = false` forbids"));
+        let confirmed = carry.replace("action = \"carry\"", "action = \"split\"\nopen = \"confirmed\"");
+        assert!(problem(&confirmed).contains("`policy[0].open` cannot be `confirmed` with `carry = false`"));
     }
 }

@@ -2,9 +2,9 @@
 
 use super::super::policy::{FOR_THE_LINK, protocol};
 use super::check::Wrong;
-use super::written::{Action, Policy, Written};
+use super::written::{Action, Open, Policy, Written};
 use crate::prefix::Prefix;
-use crate::transparent::firewall::{CARRY_MARK, GATEWAY_MARK, divert, passing};
+use crate::transparent::firewall::{CARRY_MARK, GATEWAY_MARK, HOLD_MARK, SYN, divert, passing};
 
 /// The firewall's rules: the policies in turn, then that TCP of the interfaces is split, and that the rest is carried.
 pub(super) fn rules(written: &Written) -> Result<String, Wrong> {
@@ -13,8 +13,9 @@ pub(super) fn rules(written: &Written) -> Result<String, Wrong> {
     let mark = GATEWAY_MARK | u32::from(written.port);
     // Later packets of a connection follow its socket. A connection that began on the plain path has none here, and the
     // listener would reset it.
-    let begins = "tcp flags & (fin | syn | rst | ack) == syn";
-    let split = |matches: &str| divert(&format!("{matches} {begins}"), written.port, mark);
+    let split = |matches: &str| divert(&format!("{matches} {SYN}"), written.port, mark);
+    let hold_mark = HOLD_MARK | u32::from(written.port);
+    let hold = |matches: &str| format!("    {matches} {SYN} meta mark set {hold_mark} accept\n");
     let carry_mark = CARRY_MARK | u32::from(written.port);
     let carry = |matches: &str| format!("    {matches} meta mark set {carry_mark} accept\n");
     let carries = written.carry != Some(false);
@@ -31,6 +32,7 @@ pub(super) fn rules(written: &Written) -> Result<String, Wrong> {
             match policy.action {
                 Action::Pass => lines += &passing(&matches, n),
                 Action::Carry => lines += &carry(&matches),
+                Action::Split if policy.open == Some(Open::Confirmed) => lines += &hold(&matches),
                 Action::Split => {
                     let [v4, v6] = split(&matches);
                     lines += if is_v4 { &v4 } else { &v6 };

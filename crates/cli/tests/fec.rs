@@ -33,12 +33,13 @@ const AT_SERVER: [&str; 4] = ["--peer", "10.77.0.2:4434", "--route", "10.77.1.2"
 const AT_GATEWAY: [&str; 6] = ["--peer", "10.77.0.1:4434", "--route", "10.77.0.1", "--by", "up"];
 
 fn main() {
-    let tests: [harness::Test; 6] = [
+    let tests: [harness::Test; 7] = [
         ("what_the_path_loses_is_restored_in_order_and_byte_for_byte", what_is_lost_is_restored),
         ("tcp_is_as_fast_as_without_losses", tcp_is_as_fast_as_without_losses),
         ("an_end_may_start_anew", an_end_may_start_anew),
         ("who_lacks_the_key_is_not_heard", who_lacks_the_key_is_not_heard),
         ("an_end_that_ends_leaves_the_plain_path", an_end_that_ends_leaves_the_plain_path),
+        ("an_end_takes_its_configuration_anew", an_end_takes_its_configuration_anew),
         ("what_cannot_work_is_said_with_what_to_do", what_cannot_work_is_said),
     ];
     harness::run(&tests, || None);
@@ -245,6 +246,44 @@ fn an_end_that_ends_leaves_the_plain_path() {
     assert!(is_answered_within(&site, 9002, Span::from_secs(6)).is_some());
     drop(server);
     assert!(is_answered_within(&site, 9003, Span::from_secs(3)).is_some());
+}
+
+/// A packet under way when a route changes may be lost; the end itself goes on.
+fn an_end_takes_its_configuration_anew() {
+    let site = Site::new(&[TERRESTRIAL, SATELLITE]);
+    let set = |routes: &str, more: &str| {
+        let text = format!("[fec]\npeer = \"10.77.0.2:4434\"\nroute = [{routes}]\n{more}");
+        std::fs::write(site.path("fec.toml"), text).expect("a file");
+    };
+    set("\"10.77.1.2\"", "");
+    let ends = [start(&site, SERVER, &["--config", "fec.toml"]), start(&site, GATEWAY, &AT_GATEWAY)];
+    wait_for_both(&site);
+    let routes = || {
+        let list = || std::process::Command::new("ip").args(["route", "show", "dev", "fec0"]).output();
+        let output = site.chain.hosts[SERVER].run(list).expect("a thread").expect("ip");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let hang_up = || {
+        ends[0].process.signal(Signal::SIGHUP).expect("it runs");
+        std::thread::sleep(Span::from_millis(500));
+    };
+    assert!(routes().contains("10.77.1.2"), "{}", routes());
+    set("\"10.77.1.0/25\", \"192.0.2.0/24\"", "path-mtu = 1400\n");
+    hang_up();
+    let now = routes();
+    assert!(
+        now.contains("10.77.1.0/25") && now.contains("192.0.2.0/24") && !now.contains("10.77.1.2 "),
+        "{now}"
+    );
+    assert!(stream(&site, 100).len() > 95, "packets go by the new route");
+    // Of a file with a fault nothing is taken: the other end's own address would come back to the device.
+    set("\"10.77.0.0/16\"", "");
+    hang_up();
+    assert_eq!(routes(), now);
+    assert_eq!(status(&site, SERVER)["code"]["is_up"], true);
+    let [server, gateway] = ends;
+    server.end("stats");
+    assert_eq!(gateway.end("stats")["code"]["starts"], 0, "the server's end never began anew");
 }
 
 fn what_cannot_work_is_said() {

@@ -89,7 +89,7 @@ pub enum FecError {
         listen: SocketAddr,
     },
     /// A socket or the device failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
 }
 
@@ -106,6 +106,8 @@ pub struct FecHost {
     device: Device,
     name: String,
     routes: Vec<Prefix>,
+    /// The other end is reached by one device only, so that its own address may be among the routes.
+    has_way: bool,
     /// The routes are set: the other end takes what comes by them.
     is_routed: bool,
     listen: SocketAddr,
@@ -142,6 +144,7 @@ impl FecHost {
             device,
             name: options.device.clone(),
             routes: options.routes.clone(),
+            has_way: options.by.is_some(),
             is_routed: false,
             listen,
             peer,
@@ -150,6 +153,39 @@ impl FecHost {
             refused: 0,
             record: Record::default(),
         })
+    }
+
+    /// Puts other routes in the place of those in use.
+    ///
+    /// # Errors
+    /// The other end's address is among them, or the kernel refuses one; then the routes stay as they were.
+    pub fn set_routes(&mut self, routes: &[Prefix]) -> Result<(), FecError> {
+        if !self.has_way && routes.iter().any(|route| route.contains(self.peer.ip())) {
+            return Err(FecError::Loop(self.peer));
+        }
+        let not_among = |all: &[Prefix], others: &[Prefix]| -> Vec<Prefix> {
+            all.iter().filter(|one| !others.contains(one)).copied().collect()
+        };
+        let (new, old) = (not_among(routes, &self.routes), not_among(&self.routes, routes));
+        // A route that cannot be set is told now, and not when the other end answers.
+        for one in &new {
+            if let Err(error) = route(self.name.clone(), vec![*one], true) {
+                let set: Vec<Prefix> = new.iter().take_while(|other| *other != one).copied().collect();
+                route(self.name.clone(), set, false)?;
+                return Err(error.into());
+            }
+        }
+        match self.is_routed {
+            true => route(self.name.clone(), old, false)?,
+            false => route(self.name.clone(), new, false)?,
+        }
+        self.routes = routes.to_vec();
+        Ok(())
+    }
+
+    /// Reads the keys anew.
+    pub fn reload_keys(&mut self) {
+        self.driver.node_mut().suite_mut().reload_and_log();
     }
 
     /// Bytes of the longest packet that the device takes.
@@ -189,6 +225,7 @@ impl FecHost {
         &mut self,
         every: Option<Duration>,
         tell: &dyn Fn(&Self),
+        reload: &mut dyn FnMut(&mut Self),
         desk: &mut Desk,
     ) -> io::Result<()> {
         let mut signals = Signals::new()?;
@@ -203,7 +240,7 @@ impl FecHost {
                 biased;
                 () = signals.recv() => return Ok(()),
                 () = notifier.beat() => {}
-                _ = hangup.recv() => self.driver.node_mut().suite_mut().reload_and_log(),
+                _ = hangup.recv() => reload(self),
                 _ = looks.tick() => self.driver.node_mut().suite_mut().tell_news(clock::now()),
                 _ = ticks.tick() => tell(self),
                 inquiry = desk.next() => inquiry.answer(self.status()),
@@ -276,8 +313,8 @@ pub struct Ticks<'a> {
     pub tell: &'a dyn Fn(&FecHost),
 }
 
-/// Runs an end until SIGINT or SIGTERM; SIGHUP reads the keys anew. `ready` is called once, `ticks` as they
-/// say and at the end. Questions are answered at the `desk`.
+/// Runs an end until SIGINT or SIGTERM. `ready` is called once, `ticks` as they say and at the end, `reload` at SIGHUP. Questions
+/// are answered at the `desk`.
 ///
 /// # Errors
 /// As [`FecError`] says.
@@ -286,13 +323,14 @@ pub fn run_alone(
     suite: HopSuite,
     ready: impl FnOnce(&FecHost),
     ticks: Ticks<'_>,
+    mut reload: impl FnMut(&mut FecHost),
     mut desk: Desk,
 ) -> Result<(), FecError> {
     let Ticks { every, tell } = ticks;
     runtime()?.block_on(async {
         let mut host = FecHost::open(options, suite)?;
         ready(&host);
-        host.run(every, tell, &mut desk).await?;
+        host.run(every, tell, &mut reload, &mut desk).await?;
         tell(&host);
         Ok(())
     })

@@ -3,9 +3,11 @@
 use super::desk::DeskArgs;
 use super::logging::LogArgs;
 use super::sealing::SealArgs;
-use super::{address, say, tell};
-use crate::config::ConfigArgs;
+use super::{address, reload, say, tell};
+use crate::Cli;
+use crate::config::{ConfigArgs, Reread};
 use crate::quantity;
+use clap::CommandFactory;
 use serde_json::json;
 use starhop_net::Prefix;
 use starhop_net::fec::{self, FecError, FecHost, FecOptions, Ticks};
@@ -17,7 +19,7 @@ use std::time::Duration;
 /// Protect the packets between two hosts by an erasure code: what is routed to its device goes to the other end, with parity
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example, a server behind a lossy terrestrial path and the satellite gateway 192.0.2.1 at its end:\n  starhop fec --peer 192.0.2.1:4434 --route 198.51.100.0/24 --key domain.key          # on the server: the users' network\n  starhop fec --peer 203.0.113.5:4434 --route 203.0.113.5 --by eth0 --key domain.key  # on the gateway: the server\n\nPackets may be of any kind, encrypted ones included; they arrive as they were sent, and in order. The share of parity\nfollows the loss that the other end reports. Needs CAP_NET_ADMIN and /dev/net/tun. The device and its routes go when\nthis command ends, and packets take the plain path again. SIGHUP reads the key anew; `starhop status` has the counters.\n\nExit code 0, 1 when it could not be done, 2 for a wrong command, 3 when this machine cannot."
+    after_help = "Example, a server behind a lossy terrestrial path and the satellite gateway 192.0.2.1 at its end:\n  starhop fec --peer 192.0.2.1:4434 --route 198.51.100.0/24 --key domain.key          # on the server: the users' network\n  starhop fec --peer 203.0.113.5:4434 --route 203.0.113.5 --by eth0 --key domain.key  # on the gateway: the server\n\nPackets may be of any kind, encrypted ones included; they arrive as they were sent, and in order. The share of parity\nfollows the loss that the other end reports. Needs CAP_NET_ADMIN and /dev/net/tun. The device and its routes go when\nthis command ends, and packets take the plain path again. SIGHUP reads the key anew, and\nof a configuration file routes and levels of the log; `starhop status` has the counters.\n\nExit code 0, 1 when it could not be done, 2 for a wrong command, 3 when this machine cannot."
 )]
 pub(crate) struct Args {
     /// The other end, which runs this command, too
@@ -104,6 +106,22 @@ impl Args {
     }
 }
 
+/// Reads keys and configuration file anew, and applies the options that can change at run time.
+fn reread(host: &mut FecHost, reread: Option<&mut Reread>) {
+    host.reload_keys();
+    let Some(reread) = reread else { return };
+    let mut reconfigure = || {
+        let Some((changed, args)) = reload::again::<Args>(reread, "fec")? else { return anyhow::Ok(()) };
+        host.set_routes(&args.route)?;
+        args.log.reload(&changed)?;
+        reload::settle(reread, &changed, &["route", "log-level"]);
+        Ok(())
+    };
+    if let Err(error) = reconfigure() {
+        tracing::error!("the settings in use stay: {error:#}");
+    }
+}
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.log.start(args.json)?;
@@ -118,7 +136,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     let ticks = Ticks { every: args.stats_every, tell: &counters };
-    match fec::run_alone(&options, suite, |host| args.ready(host), ticks, desk) {
+    let mut file = Reread::new(&Cli::command());
+    let reload = |host: &mut FecHost| reread(host, file.as_mut());
+    match fec::run_alone(&options, suite, |host| args.ready(host), ticks, reload, desk) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) if error.is_of_this_machine() => {
             eprintln!("starhop: {error}");

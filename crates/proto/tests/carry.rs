@@ -1,20 +1,20 @@
 //! Users' packets between two gateways, in virtual time, over links that lose, delay and overtake.
 
+#[path = "support/line.rs"]
+mod line;
 #[path = "support/pair.rs"]
 mod pair;
 
+use line::Line;
 use pair::{Pair, START, ms};
 use starhop_proto::config::{Config, Controller, Profile, Settings};
 use starhop_proto::gateway::{
     CarrySettings, CarryStats, FlowKey, Gateway, GatewayEvent, GatewaySettings, NotCarried, Opening, PeerSpec,
 };
 use starhop_proto::node::Node;
-use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::Plain;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 
 /// A gateway of side `side` that carries packets as `carry` says.
@@ -57,23 +57,12 @@ fn number(packet: &[u8]) -> u32 {
     packet[28..32].try_into().map(u32::from_be_bytes).expect("32 bytes")
 }
 
-type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
-
 struct World {
     now: Instant,
     gateways: [Gateway<Pair>; 2],
     /// The present place of each gateway, in the last byte of its address.
     ports: [u16; 2],
-    flights: BinaryHeap<Flight>,
-    count: u64,
-    delay: Duration,
-    rate: Rate,
-    loss: f64,
-    /// Packets are late by up to so much, each by itself: they overtake each other.
-    jitter: Duration,
-    busy: [Instant; 2],
-    is_cut: bool,
-    rng: Rng,
+    line: Line,
     /// Bytes of connections that were read.
     read: usize,
     /// The packets that were delivered at each side, with their times.
@@ -90,20 +79,12 @@ impl World {
         world
     }
 
-    fn of(gateways: [Gateway<Pair>; 2], (delay, rate, loss): (Duration, Rate, f64), seed: u64) -> Self {
+    fn of(gateways: [Gateway<Pair>; 2], link: (Duration, Rate, f64), seed: u64) -> Self {
         Self {
             now: START,
             gateways,
             ports: [4433; 2],
-            flights: BinaryHeap::new(),
-            count: 0,
-            delay,
-            rate,
-            loss,
-            jitter: Duration::ZERO,
-            busy: [START; 2],
-            is_cut: false,
-            rng: Rng::new(seed),
+            line: Line::new(link, seed),
             read: 0,
             delivered: [Vec::new(), Vec::new()],
         }
@@ -127,14 +108,10 @@ impl World {
         }
         loop {
             let mut out = Vec::new();
-            let Some(sent) = self.gateways[side].poll_transmit(self.now, &mut out) else { return };
-            let busy = self.busy[side].max(self.now) + self.rate.time_for(sent.len as u64 + 28);
-            self.busy[side] = busy;
-            if !self.is_cut && !self.rng.chance(self.loss) {
-                self.count += 1;
-                let late = Duration::from_nanos(self.rng.next_u64() % (self.jitter.as_nanos() + 1));
-                self.flights.push(Reverse((busy + self.delay + late, self.count, 1 - side, out)));
+            if self.gateways[side].poll_transmit(self.now, &mut out).is_none() {
+                return;
             }
+            self.line.send(self.now, side, out, true);
         }
     }
 
@@ -147,20 +124,14 @@ impl World {
         self.settle(0);
         self.settle(1);
         while !done(self) {
-            let arrival = self.flights.peek().map(|Reverse(flight)| flight.0);
-            let timers = self.gateways.iter().filter_map(Node::poll_timeout).map(|at| at.max(self.now));
-            let Some(next) = timers.chain(arrival).min().filter(|next| *next <= end) else {
+            let Some(next) = self.line.next(&self.gateways, self.now, end) else {
                 self.now = end;
                 return;
             };
             self.now = next;
-            while let Some(Reverse(flight)) = self.flights.peek() {
-                if flight.0 > next {
-                    break;
-                }
-                let Some(Reverse((_, _, to, mut bytes))) = self.flights.pop() else { break };
+            while let Some((to, mut datagram)) = self.line.take(next) {
                 let from = self.address(1 - to);
-                self.gateways[to].handle_datagram(next, from.into(), &mut bytes);
+                self.gateways[to].handle_datagram(next, from.into(), &mut datagram);
             }
             for side in 0..2 {
                 self.gateways[side].handle_timeout(next);
@@ -264,7 +235,7 @@ fn at_one_percent_loss_nearly_everything_arrives_within_the_deadline() {
 fn an_ordered_flow_is_delivered_in_order_and_without_holes_where_repairs_come() {
     let delivered = (1..13).map(|seed| {
         let mut world = World::leo(0.01, seed);
-        world.jitter = ms(3);
+        world.line.jitter = ms(3);
         world.stream((0, 5_000), 1_400, ms(2), true);
         world.run(ms(1_000), |_| false);
         let numbers = world.numbers();
@@ -282,7 +253,7 @@ fn an_ordered_flow_is_delivered_in_order_and_without_holes_where_repairs_come() 
 fn what_is_given_up_holds_nothing_up() {
     let delivered = (1..13).map(|seed| {
         let mut world = World::leo(0.0, seed);
-        world.loss = 0.12;
+        world.line.loss = 0.12;
         let sent = world.stream((0, 3_000), 500, ms(1), false);
         world.run(ms(1_000), |_| false);
         let stats = world.stats(1);
@@ -292,7 +263,7 @@ fn what_is_given_up_holds_nothing_up() {
         // Queued at most 75 ms, and waited for 75 ms; where a hop takes the losses for a full queue, some wait longer.
         let (p99, last) = (delays[delays.len() * 99 / 100], delays[delays.len() - 1]);
         assert!(p99 < ms(25 + 75 + 75 + 30) && last < ms(350), "seed {seed}: p99 {p99:?}, last {last:?}");
-        world.loss = 0.0;
+        world.line.loss = 0.0;
         world.run(ms(2_000), |_| false);
         let before = world.delivered[1].len();
         world.stream((0, 100), 500, ms(1), false);
@@ -328,13 +299,13 @@ fn packets_flow_again_after_an_outage_without_old_ones() {
     for outage in [300, 1_500, 20_000] {
         let mut world = World::leo(0.0, 10);
         world.stream((0, 200), 1_000, ms(1), false);
-        world.is_cut = true;
+        world.line.is_cut = true;
         let mut refused = 0;
         for n in 0..outage {
             refused += u64::from(world.send(0, &packet(7, 1_000_000 + n, 1_000), false).is_err());
             world.run(ms(1), |_| false);
         }
-        world.is_cut = false;
+        world.line.is_cut = false;
         if outage > 3_000 {
             assert!(refused > 0, "the plain path was to be taken");
         }

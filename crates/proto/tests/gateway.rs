@@ -1,5 +1,7 @@
 //! Two gateways and a link in virtual time.
 
+#[path = "support/line.rs"]
+mod line;
 #[path = "support/pair.rs"]
 mod pair;
 #[path = "support/world.rs"]
@@ -154,9 +156,9 @@ fn both_directions_carry_bulk_whoever_starts_first_and_whoever_has_to_prove_its_
         };
         let mut world = World::of([start(0), start(1)], (ms(25), Rate::from_mbps(50), 0.0));
         // Packets to the one that does not run yet are lost.
-        world.is_cut = true;
+        world.line.is_cut = true;
         world.run(ms(3_000), |_| false);
-        world.is_cut = false;
+        world.line.is_cut = false;
         world.run(ms(3_000), |world| (0..2).all(|side| world.gateways[side].is_up(world.now, 0)));
         let (stream, bytes) = (world.open(80), content(1_000_000, 6));
         world.write(0, stream, &bytes, true);
@@ -225,7 +227,7 @@ fn a_repair_of_what_arrived_after_all_ends_no_stream() {
     let mut written = 0;
     for round in 0..3_000 {
         // The order of packets is lost for a while, and again: needless repairs are asked for.
-        world.jitter = if round % 40 < 5 { ms(30) } else { Duration::ZERO };
+        world.line.jitter = if round % 40 < 5 { ms(30) } else { Duration::ZERO };
         written += world.gateways[0].write(stream, &bytes[written..]);
         world.run(ms(10), |_| false);
         if written == bytes.len() {
@@ -329,7 +331,7 @@ fn streams_outlive_an_outage_and_end_with_a_reset_when_it_lasts_too_long() {
     let (stream, bytes) = (world.open(80), content(3_000_000, 1));
     let mut written = 0;
     for round in 0..2_000 {
-        world.is_cut = (20..1_020).contains(&round);
+        world.line.is_cut = (20..1_020).contains(&round);
         written += world.gateways[0].write(stream, &bytes[written..]);
         world.run(ms(10), |_| false);
     }
@@ -343,11 +345,11 @@ fn streams_outlive_an_outage_and_end_with_a_reset_when_it_lasts_too_long() {
     let stream = world.open(81);
     world.write(0, stream, b"hello", false);
     world.run(ms(100), |_| false);
-    world.is_cut = true;
+    world.line.is_cut = true;
     world.run(ms(61_000), |_| false);
     assert_eq!((world.resets(0), world.resets(1)), (vec![Reason::PeerLost], vec![Reason::PeerLost]));
     assert_eq!(world.gateways[0].open(world.now, 0, target(82)), Err(NoStream::PeerDown));
-    world.is_cut = false;
+    world.line.is_cut = false;
     world.run(ms(5_000), |world| (0..2).all(|side| world.gateways[side].is_up(world.now, 0)));
     let again = world.open(83);
     world.write(0, again, b"hello", true);
@@ -414,7 +416,7 @@ fn transfer_with_outage(world: &mut World, span: Duration, bytes: &[u8]) -> Outa
         |world: &World, side: usize| world.read[side].get(&ids[side]).map_or(0, |(read, _)| read.len());
     let (mut written, mut before, mut outage) = ([0; 2], None, Outage { first: None, all: None, left: 0 });
     while world.now < end + ms(30_000) && outage.all.is_none() {
-        world.is_cut = world.now >= begin && world.now < end;
+        world.line.is_cut = world.now >= begin && world.now < end;
         for side in 0..2 {
             written[side] += world.gateways[side].write(ids[side], &bytes[written[side]..]);
             if written[side] == bytes.len() {
@@ -448,7 +450,7 @@ fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
     for (span, loss) in spans.into_iter().flat_map(|span| [0.0, 0.01].map(|loss| (span, loss))) {
         for seed in if loss > 0.0 { 1..9 } else { 1..2 } {
             let mut world = World::new(ms(25), rate, loss);
-            world.rng = Rng::new(seed);
+            world.line.rng = Rng::new(seed);
             let outage = transfer_with_outage(&mut world, ms(span), &bytes);
             let least = rate.time_for(outage.left as u64 * 1407 / 1324);
             println!("{span} ms, loss {loss}, seed {seed}: {outage:?}, at the full rate {least:?}");
@@ -607,7 +609,7 @@ fn requests_that_are_lost_two_at_a_time_stop_no_stream() {
     for seed in 0..12 {
         let mut world =
             World::of([gateway(START, 0, 1), gateway(START, 1, 2)], (ms(25), Rate::from_mbps(50), 0.08));
-        world.rng = Rng::new(seed);
+        world.line.rng = Rng::new(seed);
         world.run(ms(10_000), |world| (0..2).all(|side| world.gateways[side].is_up(world.now, 0)));
         let (stream, bytes, start) = (world.open(80), content(5_000_000, seed), world.now);
         world.write(0, stream, &bytes, true);

@@ -1,5 +1,7 @@
 //! Two gateways between which connections travel by the rate-based protocol of connection splitting, in virtual time.
 
+#[path = "support/line.rs"]
+mod line;
 #[path = "support/pair.rs"]
 mod pair;
 #[path = "support/world.rs"]
@@ -96,13 +98,13 @@ fn the_link_is_full_from_the_first_round_trip_on_and_its_rate_is_kept() {
     for loss in [0.0, 0.01] {
         let mut world = world(loss);
         let (stream, bytes) = (open(&mut world), content(20_000_000, 1));
-        let (start, busy) = (world.now, world.busy[1]);
+        let (start, busy) = (world.now, world.line.busy[1]);
         send(&mut world, 1, mirrored(stream), &bytes);
         world.run(ms(60_000), |world| world.is_read(0, stream, &bytes));
         assert!(world.is_read(0, stream, &bytes));
         took.push(world.now.since(start).as_millis_f64());
         // Time on the wire never waits: more than the rate was never sent. Signs of life take turns with segments.
-        let ahead = world.busy[1].since(busy.max(start)).saturating_sub(world.now.since(start));
+        let ahead = world.line.busy[1].since(busy.max(start)).saturating_sub(world.now.since(start));
         assert!(ahead < ms(5), "{ahead:?} of the link's time waits");
     }
     println!("20 MB took {took:?} ms without loss and at 1 %");
@@ -222,7 +224,7 @@ fn carried_packets_and_segments_share_the_link() {
         while let Some((_, packet)) = world.gateways[0].poll_packet() {
             came += packet.bytes.len() as u64;
         }
-        let ahead = world.busy[1].since(world.now.min(world.busy[1]));
+        let ahead = world.line.busy[1].since(world.now.min(world.line.busy[1]));
         assert!(ahead < ms(30), "{ahead:?} of the link's time waits at {:?}", world.now.since(start));
     }
     let read = world.read[0][&stream].0.len() as u64;
@@ -255,7 +257,7 @@ fn an_outage_of_ten_seconds_ends_no_stream() {
     let (stream, bytes) = (open(&mut world), content(6_000_000, 1));
     let mut written = 0;
     for step in 0..400 {
-        world.is_cut = (20..220).contains(&step);
+        world.line.is_cut = (20..220).contains(&step);
         written += world.gateways[1].write(mirrored(stream), &bytes[written..]);
         world.run(ms(50), |_| false);
     }

@@ -26,6 +26,7 @@ pub(crate) mod report;
 pub(crate) mod roster;
 pub(crate) mod sealing;
 pub(crate) mod serve;
+mod service;
 pub(crate) mod setup;
 pub(crate) mod sim;
 pub(crate) mod split_proxy;

@@ -1,14 +1,11 @@
 //! `starhop relay`: stands between source and client, repairs and caches.
 
-use super::desk::DeskArgs;
-use super::logging::LogArgs;
-use super::mechanisms::Mechanisms;
 use super::memory::{Division, MemoryArgs};
-use super::sealing::SealArgs;
 use super::serve::{socket, warn};
+use super::service::ServiceArgs;
 use super::{address, fix_rate, limit_rate, reload, say, tell};
 use crate::Cli;
-use crate::config::{ConfigArgs, Reread};
+use crate::config::Reread;
 use crate::quantity;
 use anyhow::{Context, anyhow, bail};
 use clap::CommandFactory;
@@ -78,21 +75,7 @@ pub(crate) struct Args {
     #[arg(long = "route", value_parser = route, value_name = "b3:HASH=ADDR")]
     routes: Vec<(FlowId, SocketAddr)>,
     #[command(flatten)]
-    seal: SealArgs,
-    #[command(flatten)]
-    mechanisms: Mechanisms,
-    #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
-    desk: DeskArgs,
-    #[command(flatten)]
-    config: ConfigArgs,
-    /// Print events as JSON lines
-    #[arg(long)]
-    json: bool,
-    /// Print counters as a JSON line this often
-    #[arg(long, value_parser = quantity::period, value_name = "TIME")]
-    stats_every: Option<Duration>,
+    service: ServiceArgs,
 }
 
 /// The values of `--verify`.
@@ -132,8 +115,8 @@ fn route(text: &str) -> Result<(FlowId, SocketAddr), String> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let proofs = args.verify.scrutiny().map_or(0, |_| MAX_PROOF_BYTES);
     let memory = args.memory.divide(args.cache, Config::default().parity_bound() + proofs)?;
-    args.log.start(args.json)?;
-    let config = args.mechanisms.config(|settings| {
+    args.service.log.start(args.service.json)?;
+    let config = args.service.mechanisms.config(|settings| {
         memory.apply(settings);
         fix_rate(settings, args.link_rate);
         limit_rate(settings, args.limit_rate);
@@ -143,7 +126,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     // Before it says that it is ready: a change after that is one.
     let reread = Reread::new(&Cli::command());
-    let mut suite = args.seal.suite()?;
+    let mut suite = args.service.seal.suite()?;
     memory.apply_to_suite(&mut suite);
     // Before signal handlers exist, so that a signal can end a process that waits for a name.
     let find = |place: &Place| place.resolve_patiently(|problem| tracing::warn!("{problem}"));
@@ -174,9 +157,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             (bound, memory),
             greeting.and_then(|told| told.rtt).map(|rtt| rtt.as_millis_f64()),
         );
-        let every = args.stats_every.unwrap_or(Duration::from_secs(1));
-        let mut desk = args.desk.open("relay", driver.endpoint().local().port())?;
-        let (record, tells_stats) = (Record::default(), args.stats_every.is_some());
+        let every = args.service.tick(Duration::from_secs(1));
+        let mut desk = args.service.desk.open("relay", driver.endpoint().local().port())?;
+        let (record, tells_stats) = (Record::default(), args.service.tells_stats());
         let next_look = clock::now();
         let lies = Lies::default();
         let names = Names { places: args.upstream.clone(), ..Names::default() };
@@ -268,7 +251,7 @@ impl Chores {
             reachable(endpoint, address)
         });
         let upstreams = upstreams.collect::<anyhow::Result<Vec<_>>>()?;
-        args.log.reload(&changed)?;
+        args.service.log.reload(&changed)?;
         self.names.places.clone_from(&args.upstream);
         let switch = self.failover.replace(&upstreams);
         self.turn(driver, switch);
@@ -285,7 +268,7 @@ fn reload_transparent(suite: &mut HopSuite, reread: Option<&mut Reread>) {
     let Some(reread) = reread else { return };
     let mut reconfigure = || {
         let Some((changed, args)) = reload::again::<Args>(reread, "relay")? else { return anyhow::Ok(()) };
-        args.log.reload(&changed)?;
+        args.service.log.reload(&changed)?;
         reload::settle(reread, &changed, &["log-level"]);
         Ok(())
     };
@@ -324,7 +307,7 @@ impl Names {
 
 /// Refuses a relay whose upstream is itself, and reports other faults that can be seen beforehand.
 fn check_upstreams(args: &Args, upstreams: &[SocketAddr]) -> anyhow::Result<()> {
-    let sources = args.seal.sources()?;
+    let sources = args.service.seal.sources()?;
     for &upstream in upstreams {
         if is_itself(upstream, args.listen) {
             bail!("--upstream {upstream} is this relay itself: name the next node towards the server");
@@ -412,7 +395,7 @@ fn verify(args: &Args, relay: &mut Relay<HopSuite>) {
 
 /// Runs a relay that end points do not know of.
 fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<ExitCode> {
-    if args.seal.roster.is_some() {
+    if args.service.seal.roster.is_some() {
         bail!(
             "a transparent relay needs the domain's key: nodes with keys of their own (--roster) seal for each other, \
              and a relay that they do not know of can open nothing. Tell them of the relay, with --upstream and \
@@ -422,7 +405,7 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
     let port = args.listen.port();
     let program = std::env::current_exe().context("cannot find this program itself")?;
     let watchdog = (program, vec!["relay-watchdog".to_owned(), port.to_string()]);
-    let mut suite = args.seal.suite()?;
+    let mut suite = args.service.seal.suite()?;
     memory.apply_to_suite(&mut suite);
     let mut reread = Reread::new(&Cli::command());
     daemon::runtime()?.block_on(async {
@@ -432,7 +415,7 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
         verify(args, relay.relay_mut());
         let options = transparent::Options { port, watchdog };
         let mut relay = Transparent::start(relay, &options).context("cannot relay transparently")?;
-        if args.json {
+        if args.service.json {
             tell(json!({"event": "ready", "role": "relay", "transparent": true, "port": port,
                 "security": security, "memory_bound": bound, "memory": memory.all}));
         } else {
@@ -454,12 +437,12 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
             relay.suite_mut().tidy(clock::now());
             warn(lies.news(clock::now(), relay.counters().relay));
             paths.look(relay.path_lengths());
-            if args.stats_every.is_some() {
+            if args.service.tells_stats() {
                 document("stats", relay.counters(), relay.suite());
             }
         };
-        let every = args.stats_every.unwrap_or(Duration::from_secs(1));
-        let mut desk = args.desk.open("relay", port)?;
+        let every = args.service.tick(Duration::from_secs(1));
+        let mut desk = args.service.desk.open("relay", port)?;
         let status = |relay: &Transparent| {
             let (counters, local) = (relay.counters(), SocketAddr::new(args.listen.ip(), port));
             let mut status = Status::new("relay", local, relay.suite(), counters.sockets, &record.borrow());
@@ -470,7 +453,7 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
         };
         let reload = |suite: &mut HopSuite| reload_transparent(suite, reread.as_mut());
         relay.run(Some(every), tick, reload, (&mut desk, status)).await?;
-        match args.json {
+        match args.service.json {
             true => document("end", relay.counters(), relay.suite()),
             false => say_stats(relay.counters().relay),
         }
@@ -480,7 +463,7 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
 
 fn announce(args: &Args, driver: &Node, (bound, memory): (u64, Division), rtt_ms: Option<f64>) {
     let listen = driver.endpoint().local();
-    if args.json {
+    if args.service.json {
         tell(
             json!({"event": "ready", "role": "relay", "listen": listen, "upstream": args.upstream.first().map(Place::to_string), "reached": rtt_ms.is_some(), "upstream_rtt_ms": rtt_ms,
             "security": driver.node().suite().security(), "memory_bound": bound, "memory": memory.all}),
@@ -523,7 +506,7 @@ impl Lies {
 }
 
 fn finish(args: &Args, driver: &Node) {
-    if args.json {
+    if args.service.json {
         tell(stats("end", driver));
         return;
     }

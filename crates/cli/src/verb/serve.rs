@@ -1,15 +1,11 @@
 //! `starhop serve`: offers files.
 
-use super::desk::DeskArgs;
-use super::logging::LogArgs;
-use super::mechanisms::Mechanisms;
 use super::memory::{Division, MemoryArgs};
-use super::sealing::SealArgs;
+use super::service::ServiceArgs;
 use super::{address, reload, say, tell};
 use crate::Cli;
-use crate::config::{ConfigArgs, Reread};
+use crate::config::Reread;
 use crate::progress::Amount;
-use crate::quantity;
 use anyhow::Context;
 use clap::CommandFactory;
 use indicatif::{HumanBytes, ProgressBar};
@@ -49,21 +45,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     memory: MemoryArgs,
     #[command(flatten)]
-    seal: SealArgs,
-    #[command(flatten)]
-    mechanisms: Mechanisms,
-    #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
-    desk: DeskArgs,
-    #[command(flatten)]
-    config: ConfigArgs,
-    /// Print events as JSON lines
-    #[arg(long)]
-    json: bool,
-    /// Print counters as a JSON line this often
-    #[arg(long, value_parser = quantity::period, value_name = "TIME")]
-    stats_every: Option<Duration>,
+    service: ServiceArgs,
     /// Write when which bytes were read to this file, at the end
     #[arg(long, value_name = "FILE", hide = true)]
     trace: Option<PathBuf>,
@@ -73,15 +55,15 @@ type Server = Driver<Producer<Files, HopSuite>>;
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    args.log.start(args.json)?;
+    args.service.log.start(args.service.json)?;
     // Before it says that it is ready: a change after that is one.
     let reread = Reread::new(&Cli::command());
     let open = |path: &PathBuf| Root::open(path, args.hidden);
     let roots = args.paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let memory = args.memory.divide(Some(0), Config::default().parity_bound())?;
-    let config = args.mechanisms.config(|settings| memory.apply(settings))?;
+    let config = args.service.mechanisms.config(|settings| memory.apply(settings))?;
     let paths = Paths::new(config.payload);
-    let mut suite = args.seal.suite()?;
+    let mut suite = args.service.seal.suite()?;
     memory.apply_to_suite(&mut suite);
     daemon::runtime()?.block_on(async {
         let endpoint = Endpoint::bind(args.listen)?;
@@ -91,9 +73,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         producer.set_about(about());
         let mut driver = Driver::new(producer, endpoint)?;
         announce(args, &driver, memory);
-        let every = args.stats_every.unwrap_or(Duration::from_millis(250));
-        let mut desk = args.desk.open("serve", driver.endpoint().local().port())?;
-        let tells_stats = args.stats_every.is_some();
+        let every = args.service.tick(Duration::from_millis(250));
+        let mut desk = args.service.desk.open("serve", driver.endpoint().local().port())?;
+        let tells_stats = args.service.tells_stats();
         let mut chores = Chores {
             hashing: Hashing::new(args),
             memory,
@@ -124,7 +106,7 @@ impl Chores {
     fn reconfigure(&mut self) -> anyhow::Result<()> {
         let Some(reread) = &mut self.reread else { return Ok(()) };
         let Some((changed, args)) = reload::again::<Args>(reread, "serve")? else { return Ok(()) };
-        args.log.reload(&changed)?;
+        args.service.log.reload(&changed)?;
         reload::settle(reread, &changed, &["log-level"]);
         Ok(())
     }
@@ -180,7 +162,7 @@ impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
 
 fn announce(args: &Args, driver: &Server, memory: Division) {
     let listen = driver.endpoint().local();
-    if args.json {
+    if args.service.json {
         let security = driver.node().suite().security();
         tell(json!({"event": "ready", "role": "serve", "listen": listen, "security": security,
             "memory": memory.all}));
@@ -198,7 +180,7 @@ fn finish(args: &Args, driver: &Server) -> anyhow::Result<ExitCode> {
     if let Some((path, trace)) = args.trace.as_ref().zip(files.trace()) {
         trace.write(path).with_context(|| format!("cannot write `{}`", path.display()))?;
     }
-    if args.json {
+    if args.service.json {
         tell(stats("end", driver));
     } else {
         let stats = driver.node().stats();
@@ -248,7 +230,7 @@ impl Hashing {
     fn new(args: &Args) -> Self {
         let with_total = "hashing {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
         let amount = Amount::new(ProgressBar::no_length(), "{spinner} looking for files {bytes}", with_total);
-        Self { amount, is_done: false, json: args.json }
+        Self { amount, is_done: false, json: args.service.json }
     }
 
     fn show(&mut self, driver: &Server) {

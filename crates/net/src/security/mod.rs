@@ -6,6 +6,7 @@
 
 mod aead;
 mod bond;
+mod complaints;
 mod credential;
 mod exchange;
 mod floor;
@@ -15,6 +16,7 @@ mod keys;
 mod latest;
 mod roster;
 mod secret;
+mod sources;
 pub mod speed;
 pub mod stream;
 mod suite;
@@ -28,7 +30,8 @@ pub(crate) use keyfile::holds_a_secret;
 pub use keyfile::{KeyError, KeyFile, Kind, Step};
 pub use keys::Keys;
 pub use roster::{Authority, Member, Roster, RosterError};
-pub use suite::{HopSuite, ReloadError, Security, Sources};
+pub use sources::{ReloadError, Security, Sources};
+pub use suite::HopSuite;
 pub use term::Term;
 
 /// Lower-case hexadecimal digits.

@@ -1,61 +1,18 @@
+use super::complaints::{Complaints, complain};
 use super::floor;
-use super::keyfile::{KeyError, KeyFile, Kind};
-use super::keys::{Keys, member_id};
+use super::keys::Keys;
 use super::latest::Latest;
-use super::roster::{Roster, RosterError};
-use super::term::{Notice, Term, Told};
+use super::sources::{FIRST_YEAR, Loaded, ReloadError, Security, Sources};
+use super::term::{Notice, Told};
 use crate::clock;
 use crate::pcapng::Way;
 use crate::tap;
-use serde::Serialize;
 use starhop_proto::peer::{Addressee, Face, Member, Opened, Peer, Refusal, Unsealable};
-use starhop_proto::security::{Algorithm, Limits, Seal, SealStats, WallClock};
-use starhop_proto::time::{Duration, Instant};
+use starhop_proto::security::{Limits, Seal, SealStats, WallClock};
+use starhop_proto::time::Instant;
 use starhop_proto::wire::{AnswererKey, Plain, Suite};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-
-/// Between two complaints, at least.
-const NEWS: Duration = Duration::from_secs(10);
-
-/// No host's clock has a reason to show an earlier time than this program's year (2026-01-01, UTC).
-const FIRST_YEAR: u64 = 1_767_225_600;
-
-/// The source of a node's keys.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Sources {
-    /// Nowhere: packets are plain.
-    Insecure,
-    /// Files.
-    Files {
-        /// The domain's key, or the node's.
-        key: PathBuf,
-        /// The nodes that a node with a key of its own speaks to.
-        roster: Option<PathBuf>,
-        /// The cipher that seals; `None` is the fastest of this processor. Neighbours open all of them.
-        cipher: Option<Algorithm>,
-    },
-}
-
-/// The protection of a node's packets, for status and events.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Security {
-    /// `sealed` or `plain`.
-    pub packets: &'static str,
-    /// The name of the domain.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub domain: Option<String>,
-    /// The id of the key that seals.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// The cipher that seals; neighbours may seal with others.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cipher: Option<&'static str>,
-    /// Which roster is believed, and until when.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub roster: Option<Term>,
-}
 
 /// The suite of a real program: sealed, or plain where the operator insists.
 pub enum HopSuite {
@@ -73,9 +30,7 @@ pub struct Sealed {
     security: Security,
     term_told: Told,
     names: BTreeMap<Member, String>,
-    /// Refusals that the operator was told of, and the earliest time of the next message.
-    told: SealStats,
-    next_news: Instant,
+    complaints: Complaints,
 }
 
 impl std::fmt::Debug for HopSuite {
@@ -84,39 +39,13 @@ impl std::fmt::Debug for HopSuite {
     }
 }
 
-/// A reason why keys are not available.
-#[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
-    /// The key file is at fault.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// The roster is.
-    #[error(transparent)]
-    Roster(#[from] RosterError),
-    /// A node's key is of no use alone.
-    #[error("`{}` is one node's own key: say with --roster FILE whom the node speaks to", .0.display())]
-    RosterMissing(PathBuf),
-    /// A domain's key needs no roster.
-    #[error("`{}` is a domain's key, which needs no roster; leave --roster out", .0.display())]
-    RosterUseless(PathBuf),
-    /// The node's file does not name the authority of rosters.
-    #[error("`{}` names no authority: make the key with `starhop key new --node --authority PUBLIC`", .0.display())]
-    AuthorityMissing(PathBuf),
-    /// The clock was never set.
-    #[error(
-        "this host's clock says {0} s since 1970, which is before 2026: keys change with the time, and neighbours \
-         would refuse every packet. Set the clock (chrony, ntpd, GPS) and start again"
-    )]
-    Clock(u64),
-}
-
 impl HopSuite {
     /// A suite with keys from `sources`.
     ///
     /// # Errors
     /// [`ReloadError`] says which file is at fault and why, or that the clock is.
     pub fn new(sources: &Sources) -> Result<Self, ReloadError> {
-        let Some((keys, security, names)) = load(sources)? else {
+        let Some(Loaded { keys, security, names }) = sources.load()? else {
             return Ok(Self::Plain(Plain::guarded(clock::seed())));
         };
         let (now, unix) = (clock::now(), clock::unix_nanos());
@@ -139,8 +68,7 @@ impl HopSuite {
             security,
             term_told: Told::default(),
             names,
-            told: SealStats::default(),
-            next_news: now,
+            complaints: Complaints::new(now),
         })))
     }
 
@@ -150,7 +78,7 @@ impl HopSuite {
     /// As [`HopSuite::new`].
     pub fn reload(&mut self) -> Result<Security, ReloadError> {
         if let Self::Sealed(sealed) = self
-            && let Some((keys, security, names)) = load(&sealed.sources)?
+            && let Some(Loaded { keys, security, names }) = sealed.sources.load()?
         {
             // The newest roster may not be recorded on the disk.
             if let Some((before, now)) = sealed.security.roster.zip(security.roster) {
@@ -294,102 +222,15 @@ impl HopSuite {
     }
 
     fn refusals(&mut self, now: Instant) -> Option<String> {
-        let stats = self.stats();
         let Self::Sealed(sealed) = self else { return None };
-        if now < sealed.next_news {
-            return None;
-        }
-        let told = std::mem::replace(&mut sealed.told, stats);
-        let fresh = SealStats {
-            foreign: stats.foreign - told.foreign,
-            forged: stats.forged - told.forged,
-            replayed: stats.replayed - told.replayed,
-            untimely: stats.untimely - told.untimely,
-            over_limit: stats.over_limit - told.over_limit,
-            ..stats
-        };
-        let complaint = complain(fresh, self.security().domain.unwrap_or_default().as_str());
-        if let (Self::Sealed(sealed), Some(_)) = (self, &complaint) {
-            sealed.next_news = now + NEWS;
-        }
-        complaint
+        let domain = sealed.security.domain.as_deref().unwrap_or_default();
+        sealed.complaints.news(now, sealed.seal.stats(), domain)
     }
 
     /// A message for the operator about datagrams that were refused, if any were.
     pub fn complaint(&self) -> Option<String> {
         complain(self.stats(), self.security().domain.unwrap_or_default().as_str())
     }
-}
-
-fn complain(stats: SealStats, domain: &str) -> Option<String> {
-    let count = |count: u64, what: String| (count > 0).then(|| format!("{count} {what}"));
-    let seconds = stats.last_untimely_s;
-    let parts = [
-        count(stats.foreign, "were not sealed (does the other side run --insecure?)".to_owned()),
-        count(
-            stats.forged,
-            format!(
-                "no key of the domain `{domain}` opens (has the other side the same? \
-             behind a NAT: --public)"
-            ),
-        ),
-        count(stats.replayed, "had been taken before".to_owned()),
-        count(stats.untimely, format!("were {seconds} s off: a clock is wrong, or they are a recording")),
-        count(stats.over_limit, "came from more senders than there is room for".to_owned()),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("Datagrams refused: {}", parts.join("; ")))
-}
-
-/// Keys, their description, and the names of their owners.
-type Loaded = (Keys, Security, BTreeMap<Member, String>);
-
-fn load(sources: &Sources) -> Result<Option<Loaded>, ReloadError> {
-    let Sources::Files { key: path, roster, cipher } = sources else {
-        tap::set_passes(None);
-        return Ok(None);
-    };
-    let file = KeyFile::load(path)?;
-    let (keys, term, names) = match (file.kind(), roster) {
-        (Kind::Domain, None) => (Keys::domain(&file), None, BTreeMap::new()),
-        (Kind::Domain, Some(_)) => return Err(ReloadError::RosterUseless(path.clone())),
-        (Kind::Node, None) => return Err(ReloadError::RosterMissing(path.clone())),
-        (Kind::Node, Some(roster)) => {
-            let (keys, term, names) = pairwise(&file, path, roster)?;
-            (keys, Some(term), names)
-        }
-    };
-    let keys = match cipher {
-        Some(cipher) => keys.with_algorithm(*cipher),
-        None => keys,
-    };
-    tap::set_passes(Some(file.passes()));
-    let id = file.ids().find(|(_, seals, _)| *seals).map(|(id, ..)| id);
-    let security = Security {
-        packets: "sealed",
-        domain: Some(file.domain().to_owned()),
-        key: id,
-        cipher: Some(keys.algorithm().name()),
-        roster: term,
-    };
-    Ok(Some((keys, security, names)))
-}
-
-fn pairwise(
-    file: &KeyFile,
-    path: &Path,
-    roster_path: &Path,
-) -> Result<(Keys, Term, BTreeMap<Member, String>), ReloadError> {
-    let roster = Roster::load(roster_path)?;
-    if roster.domain() != file.domain() {
-        let (roster, key) = (roster.domain().to_owned(), file.domain().to_owned());
-        return Err(RosterError::Domain { roster, key }.into());
-    }
-    let authority = file.authority.ok_or_else(|| ReloadError::AuthorityMissing(path.to_owned()))?;
-    roster.verify(&authority, clock::unix_nanos() / 1_000_000_000)?;
-    floor::check(roster_path, &roster, &authority)?;
-    let names = roster.members().iter().map(|member| (member_id(&member.name), member.name.clone()));
-    Ok((Keys::pairwise(file, &roster)?, roster.term(), names.collect()))
 }
 
 impl Sealed {
@@ -482,11 +323,12 @@ impl Suite for HopSuite {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::security::{Authority, Member as Listed};
+    use crate::security::{Authority, KeyFile, Kind, Member as Listed, Roster};
     use starhop_proto::name::{ByteRange, FlowId};
-    use starhop_proto::time::WireTime;
+    use starhop_proto::time::{Duration, WireTime};
     use starhop_proto::units::Rate;
     use starhop_proto::wire::{Interest, News, Notice};
+    use std::path::{Path, PathBuf};
 
     fn suite(directory: &Path) -> (HopSuite, PathBuf) {
         let path = directory.join("key");

@@ -208,7 +208,7 @@ impl<S: Sink> Flow<S> {
         if !self.progress.is_over && self.progress.first_missing() >= length {
             self.progress.is_over = true;
             if let Some(bytes) = self.ahead.learnt() {
-                shared.note_habit(now, self.fetch.uplink, bytes);
+                shared.neighbours.note_habit(now, self.fetch.uplink, bytes);
             }
             shared.events.push_back(ConsumerEvent::Finished { flow: self.fetch.id, length });
         }

@@ -5,10 +5,12 @@
 mod ahead;
 mod congestion;
 mod flow;
+mod neighbours;
 mod opening;
 mod rto;
 mod share;
 mod silence;
+mod stats;
 mod timeouts;
 mod window;
 
@@ -30,8 +32,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 pub use flow::Flow;
-use opening::{Beginning, Habit, Opening};
+use neighbours::Neighbours;
+use opening::{Beginning, Opening};
 use share::Offer;
+pub use stats::{ConsumerStats, FlowStats};
 
 /// Destination of received bytes: a file, a reassembly buffer, a recorder.
 pub trait Sink {
@@ -83,49 +87,6 @@ pub enum ConsumerEvent {
     },
 }
 
-/// Counters of one flow since it was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FlowStats {
-    /// New bytes received.
-    pub received_bytes: u64,
-    /// Bytes received again.
-    pub duplicate_bytes: u64,
-    /// Interests sent.
-    pub interests_sent: u64,
-    /// Bytes of datagrams sent.
-    pub sent_bytes: u64,
-    /// Ranges asked for again on the last hop.
-    pub repairs: u64,
-    /// End-to-end timeouts.
-    pub timeouts: u64,
-    /// Number of times that it was told "not now".
-    pub put_off: u64,
-    /// Bytes that the application found to be wrong.
-    pub rejected_bytes: u64,
-}
-
-impl FlowStats {
-    fn add(&mut self, other: Self) {
-        self.received_bytes += other.received_bytes;
-        self.duplicate_bytes += other.duplicate_bytes;
-        self.interests_sent += other.interests_sent;
-        self.sent_bytes += other.sent_bytes;
-        self.repairs += other.repairs;
-        self.timeouts += other.timeouts;
-        self.put_off += other.put_off;
-        self.rejected_bytes += other.rejected_bytes;
-    }
-}
-
-/// Counters of a Consumer since its start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ConsumerStats {
-    /// Sums over all flows, closed ones included.
-    pub flows: FlowStats,
-    /// Datagrams that were refused, did not parse, or came from a node that was not asked.
-    pub bad_datagrams: u64,
-}
-
 /// Fetches any number of flows.
 pub struct Consumer<S, C = Plain> {
     suite: C,
@@ -142,45 +103,19 @@ pub struct Consumer<S, C = Plain> {
 struct Shared {
     config: Config,
     uplinks: Uplinks,
-    /// By the slot of its hop.
-    neighbours: Vec<Neighbour>,
+    neighbours: Neighbours,
     outbox: Outbox,
     opening: Opening,
     events: VecDeque<ConsumerEvent>,
     rng: Rng,
 }
 
-/// A neighbour that flows are asked of.
-#[derive(Clone, Copy, Debug, Default)]
-struct Neighbour {
-    flows: u32,
-    habit: Habit,
-}
-
 impl Shared {
-    /// One more flow is asked of a hop.
-    fn use_link(&mut self, link: Slot) {
-        let index = link.0 as usize;
-        self.neighbours.resize(self.neighbours.len().max(index + 1), Neighbour::default());
-        self.neighbours[index].flows += 1;
-    }
-
-    /// One flow less is asked of a hop.
-    fn leave_link(&mut self, link: Slot) {
-        self.neighbours[link.0 as usize].flows -= 1;
-    }
-
     /// A hop as one of its flows sees it.
     fn offer(&self, link: Slot) -> Offer {
-        let flows = self.neighbours[link.0 as usize].flows.max(1);
+        let flows = self.neighbours.flows(link).max(1);
         let rate = self.uplinks.get(link).map_or(Rate::ZERO, Requester::rate);
         Offer { rate: Rate::from_bps(rate.as_bps() / u64::from(flows)), hop_rtt: self.uplinks.hop_rtt(link) }
-    }
-
-    /// A flow of a hop is complete; `bytes` asked for ahead turned out to fill its path.
-    fn note_habit(&mut self, now: Instant, link: Slot, bytes: u64) {
-        let neighbour = &mut self.neighbours[link.0 as usize];
-        neighbour.habit.note(now, bytes, neighbour.flows);
     }
 }
 
@@ -205,7 +140,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
             shared: Shared {
                 rng: rng.fork(9),
                 uplinks: Uplinks::new(&config, rng),
-                neighbours: Vec::new(),
+                neighbours: Neighbours::default(),
                 outbox: Outbox::new(&config),
                 opening: Opening::default(),
                 events: VecDeque::new(),
@@ -228,10 +163,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         }
         let Self { flows, shared, .. } = self;
         let uplink = shared.uplinks.link(request.upstream.into(), id);
-        shared.use_link(uplink);
+        shared.neighbours.add_flow(uplink);
         let carries = shared.uplinks.get(uplink).filter(|hop| hop.is_measured()).map(Requester::rate);
-        let Neighbour { flows: asked, habit } = shared.neighbours[uplink.0 as usize];
-        let alone = habit.first(now, asked);
+        let alone = shared.neighbours.first(now, uplink);
         let bytes = if live.is_some() { 0 } else { shared.opening.begin(carries, alone) };
         let beginning = Beginning { bytes, alone };
         let flow = || Flow::new(now, &shared.config, uplink, (request, live), beginning, sink);
@@ -291,7 +225,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         closed.end_opening(&mut self.shared);
         self.closed.add(closed.stats());
         let link = closed.fetch.uplink;
-        self.shared.leave_link(link);
+        self.shared.neighbours.remove_flow(link);
         if self.shared.config.per_flow_control {
             self.shared.uplinks.remove(link);
         } else if closed.is_waiting() {
@@ -304,14 +238,14 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     pub fn set_upstream(&mut self, now: Instant, flow: FlowId, upstream: SocketAddr) {
         let Some(slot) = self.flows.find(&flow) else { return };
         let uplink = self.shared.uplinks.link(upstream.into(), flow);
-        let is_used = self.shared.neighbours.get(uplink.0 as usize).is_some_and(|known| known.flows > 0);
+        let is_used = self.shared.neighbours.flows(uplink) > 0;
         if let Some(requester) = self.shared.uplinks.get_mut(uplink).filter(|_| !is_used) {
             requester.resume();
         }
         self.with_flow(slot, |flow, shared| {
             if flow.fetch.uplink != uplink {
-                shared.leave_link(flow.fetch.uplink);
-                shared.use_link(uplink);
+                shared.neighbours.remove_flow(flow.fetch.uplink);
+                shared.neighbours.add_flow(uplink);
                 flow.turn_to(now, uplink, shared);
             }
         });

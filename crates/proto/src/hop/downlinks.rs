@@ -1,4 +1,5 @@
 use super::LinkKey;
+use super::asking::{Asked, Asking, Denied};
 use super::faces::Faces;
 use super::ledger::{Ledger, cost};
 use super::openings::Misses;
@@ -7,7 +8,7 @@ use super::path_size::SizeQuestion;
 use super::responder::Responder;
 use super::scheduler::Turn;
 use super::shared_links::{Share, SharedLinks};
-use super::subject::Subject;
+use super::strangers::Strangers;
 use super::subscriber::Subscriber;
 use super::transfer::{Ended, Ending, Transfer};
 use crate::config::Config;
@@ -18,8 +19,8 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{CodePlan, Interest, Limit, NotNow, Suite, Waited};
-use alloc::collections::{BTreeMap, VecDeque};
+use crate::wire::{CodePlan, Limit, NotNow, Waited};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -27,19 +28,12 @@ use core::net::SocketAddr;
 pub struct Downlinks {
     links: Table<LinkKey<Peer>, Responder>,
     faces: Faces,
-    /// Hops of neighbours that have not shown that they receive at their address, the oldest first.
-    strangers: VecDeque<Slot>,
+    strangers: Strangers,
     due: Deadlines,
     /// Links that several hops share. Their hops wait there once their own rates allow a packet.
     shared: SharedLinks,
-    /// The neighbours whose hops are on such links.
-    shares: BTreeMap<SocketAddr, Share>,
-    /// Bytes that the last turn has taken from a shared link.
-    charged: u64,
     /// The memory of all of them.
     ledger: Ledger,
-    /// Names of strangers that were not found. Anybody can use a stranger's address.
-    misses: Misses,
     /// Hops with a code.
     coded: usize,
     /// Bytes that wait in all queues.
@@ -48,63 +42,6 @@ pub struct Downlinks {
     config: Config,
     rng: Rng,
 }
-
-/// An Interest as it arrived.
-#[derive(Clone, Copy, Debug)]
-pub struct Asking<'a> {
-    /// Its sender.
-    pub peer: Peer,
-    /// The Interest.
-    pub interest: &'a Interest,
-    /// Its subject.
-    pub subject: Subject,
-    /// Bytes of its datagram.
-    pub len: usize,
-    /// The token that the node wants from this address; `None` if it wants none.
-    pub wanted_token: Option<u32>,
-    /// The node serves no request without the token.
-    pub needs_token: bool,
-}
-
-impl<'a> Asking<'a> {
-    /// An Interest of `peer` that `suite` opened, whose datagram had `len` bytes.
-    pub fn new<C: Suite>(
-        suite: &mut C,
-        peer: Peer,
-        (interest, subject): (&'a Interest, Subject),
-        len: usize,
-    ) -> Self {
-        let (wanted_token, needs_token) = (suite.token(peer.face.remote), suite.is_young());
-        Self { peer, interest, subject, len, wanted_token, needs_token }
-    }
-}
-
-/// The reason why an Interest changed nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Denied {
-    /// There is no room for one more neighbour.
-    NoRoom(NotNow),
-    /// The neighbour must repeat this token first.
-    Unproven(u32),
-}
-
-/// The hop of an Interest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Asked {
-    /// The hop.
-    pub link: Slot,
-    /// The token that its neighbour must repeat.
-    pub token: Option<u32>,
-    /// The neighbour has just shown that it receives at its address.
-    pub is_settled_now: bool,
-}
-
-/// A stranger that has not repeated its token by then is forgotten where there are many: on a silent path a Consumer
-/// repeats a request after 600 ms at most.
-const STRANGER_TIME: Duration = Duration::from_secs(2);
-
-/// Strangers may have this part of the memory: one divided by the number.
-const STRANGERS: u64 = 8;
 
 /// The result for a flow that was not known here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,10 +54,7 @@ pub enum Found {
     NotAsked,
 }
 
-/// Time after which there may be room again, once memory is full: the state of silent neighbours is forgotten after
-/// half a minute, and bytes that others asked for arrive meanwhile.
-const MEMORY_BACK: Duration = Duration::from_millis(500);
-/// The same for bytes, as a part of the time in which the outstanding bytes leave, within bounds.
+/// Time after which there may be room for more bytes again, as a part of the time in which the outstanding ones leave, within bounds.
 const BYTES_BACK: (u64, u64) = (1, 4);
 const LEAST_BYTES_BACK: Duration = Duration::from_millis(20);
 const MOST_BYTES_BACK: Duration = Duration::from_secs(2);
@@ -139,25 +73,16 @@ pub struct Due {
 /// Headers of a packet in addition to its payload and its seal, at most: IPv6, UDP and ours.
 const OTHER_BYTES: u64 = 110;
 
-/// If memory is short, a flow that no neighbour waits for is forgotten after this time. Repetitions of the last
-/// requests have come by then.
-const QUIET: Duration = Duration::from_secs(2);
-/// Interval between two searches for such flows.
-const PRESSED_SWEEP: Duration = Duration::from_secs(1);
-
 impl Downlinks {
     /// No hops yet.
     pub fn new(config: &Config, rng: Rng) -> Self {
         Self {
             links: Table::new(rng.fork(2).next_u64()),
             faces: Faces::new(rng.fork(6).next_u64()),
-            strangers: VecDeque::new(),
+            strangers: Strangers::new(config.state_bytes),
             due: Deadlines::default(),
             shared: SharedLinks::default(),
-            shares: BTreeMap::new(),
-            charged: 0,
             ledger: Ledger::new(config.state_bytes, rng.fork(8).next_u64()),
-            misses: Misses::default(),
             coded: 0,
             queued: 0,
             ended: Ended::default(),
@@ -172,37 +97,33 @@ impl Downlinks {
     /// # Errors
     /// [`Denied`] says why it was not taken.
     pub fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Result<Asked, Denied> {
-        let needs_token = asking.needs_token || self.strangers.len() >= self.most_strangers();
-        let has_token = asking.interest.token == asking.wanted_token;
-        if let Some(token) = asking.wanted_token.filter(|_| needs_token && !has_token) {
+        let missing = asking.missing_token();
+        if let Some(token) = missing.filter(|_| asking.needs_token || self.strangers.is_full()) {
             return Err(Denied::Unproven(token));
         }
         let Asking { peer, interest, len, wanted_token, .. } = *asking;
         let key = LinkKey::new(peer, interest.flow, self.config.per_flow_control);
         let is_new = self.links.find(&key).is_none();
-        let no_room = Denied::NoRoom(NotNow::new(Limit::Neighbours, MEMORY_BACK));
-        if is_new && !self.ledger.allows(&peer, cost::NEIGHBOUR) {
-            return Err(no_room);
-        }
         if is_new {
+            self.ledger.check_hop(&peer).map_err(Denied::NoRoom)?;
             self.ledger.add_hop(&peer);
         }
         let Self { links, config, rng, .. } = self;
         let link = links.find_or_insert(key, || Responder::new(now, peer, config, rng));
+        let no_room = Denied::NoRoom(Ledger::full(Limit::Neighbours));
         let responder = links.get_mut(link).ok_or(no_room)?;
         responder.on_interest(now, interest, len);
-        if is_new && let Some(share) = self.shares.get(&peer.face.remote) {
-            self.shared.place(link, *share);
+        if is_new {
+            self.shared.place(link, peer.face.remote);
         }
         self.set_code(link, interest.code);
         let responder = self.links.get_mut(link).ok_or(no_room)?;
-        let has_proof = wanted_token.is_none() || interest.token == wanted_token;
-        let is_settled_now = has_proof && responder.settle();
+        let is_settled_now = missing.is_none() && responder.settle();
         let token = wanted_token.filter(|_| responder.take_token_request(now));
         if is_settled_now {
-            self.strangers.retain(|stranger| *stranger != link);
+            self.strangers.remove(link);
         } else if is_new {
-            self.strangers.push_back(link);
+            self.strangers.add(link);
         }
         if let Some(change) = self.faces.hear(now, &peer, link) {
             change.held.into_iter().for_each(|link| self.hold(link, true));
@@ -238,26 +159,11 @@ impl Downlinks {
     /// A hop to be forgotten: its neighbour was replaced at its face a while ago, or it is the oldest of too many
     /// strangers. Returns it with the owners of its queues, which must be closed before [`Downlinks::forget`].
     pub fn take_superfluous(&mut self, now: Instant) -> Option<(Slot, Vec<Slot>)> {
-        let link = self.take_forgettable_stranger(now).or_else(|| self.faces.take_replaced(now))?;
+        let last_heard = |link| self.links.get(link).map(Responder::last_heard);
+        let stranger = self.strangers.take_forgettable(now, last_heard);
+        let link = stranger.or_else(|| self.faces.take_replaced(now))?;
         let owners = self.links.get(link).map(|responder| responder.scheduler.owners().collect());
         Some((link, owners.unwrap_or_default()))
-    }
-
-    /// Strangers of whom something may be kept. While there are as many, an Interest without its token makes no state.
-    fn most_strangers(&self) -> usize {
-        (self.ledger.budget() / cost::NEIGHBOUR / STRANGERS).max(1) as usize
-    }
-
-    /// The stranger that was heard first, once its time to show that it receives is over.
-    fn take_forgettable_stranger(&mut self, now: Instant) -> Option<Slot> {
-        let first = *self.strangers.front()?;
-        let heard = self.links.get(first).map(Responder::last_heard);
-        if self.strangers.len() < self.most_strangers() / 2
-            || heard.is_some_and(|at| now.since(at) < STRANGER_TIME)
-        {
-            return None;
-        }
-        self.strangers.pop_front()
     }
 
     /// Time at which [`Downlinks::take_superfluous`] has something, if no input arrives first.
@@ -287,7 +193,7 @@ impl Downlinks {
     pub fn take_opening(&mut self, now: Instant, link: Slot) -> Result<(), NotNow> {
         self.check_room(link)?;
         let Some(responder) = self.links.get_mut(link) else { return Ok(()) };
-        let misses = misses_of(responder, &mut self.ledger, &mut self.misses);
+        let misses = misses_of(responder, &mut self.ledger, &mut self.strangers.misses);
         responder.openings.take(now, misses).map_err(|after| NotNow::new(Limit::Names, after))
     }
 
@@ -300,7 +206,7 @@ impl Downlinks {
     /// Reports the result for a flow for which [`Downlinks::take_opening`] let the neighbour of a hop ask.
     pub fn note_opening(&mut self, now: Instant, link: Slot, found: Found) {
         let Some(responder) = self.links.get_mut(link) else { return };
-        let misses = misses_of(responder, &mut self.ledger, &mut self.misses);
+        let misses = misses_of(responder, &mut self.ledger, &mut self.strangers.misses);
         let interval = Duration::from_nanos(1_000_000_000 / u64::from(self.config.missed_names_per_second));
         match found {
             Found::Here => responder.openings.on_found(),
@@ -314,8 +220,7 @@ impl Downlinks {
     /// # Errors
     /// There is none.
     pub fn check_room(&self, link: Slot) -> Result<(), NotNow> {
-        let has_room = self.links.get(link).is_none_or(|hop| self.ledger.allows(&hop.peer, cost::FLOW));
-        if has_room { Ok(()) } else { Err(NotNow::new(Limit::Flows, MEMORY_BACK)) }
+        self.links.get(link).map_or(Ok(()), |hop| self.ledger.check_flow(&hop.peer))
     }
 
     /// Whether so many flows, of whomever, are within the memory.
@@ -323,32 +228,24 @@ impl Downlinks {
     /// # Errors
     /// They are not.
     pub fn check_flows(&self, flows: usize) -> Result<(), NotNow> {
-        let is_within = flows as u64 * cost::FLOW <= self.ledger.budget();
-        if is_within { Ok(()) } else { Err(NotNow::new(Limit::Flows, MEMORY_BACK)) }
+        self.ledger.check_flows(flows)
     }
 
     /// The neighbour of a hop holds memory for `after` ranges of a flow where it held it for `before`. False, and nothing
     /// changed, when it may not.
     pub fn hold_ranges(&mut self, link: Slot, before: u64, after: u64) -> bool {
-        let Some(responder) = self.links.get(link) else { return false };
-        let more = after.saturating_sub(before) * cost::RANGE;
-        if more > 0 && !self.ledger.allows(&responder.peer, more) {
-            return false;
-        }
-        self.ledger.hold(&responder.peer, more);
-        self.ledger.release(&responder.peer, before.saturating_sub(after) * cost::RANGE);
-        true
+        self.links.get(link).is_some_and(|hop| self.ledger.hold_ranges(&hop.peer, before, after))
     }
 
     /// Whether so much memory is in use that flows without requests should not be kept for long. One neighbour can
     /// have half of the memory.
     pub fn is_pressed(&self) -> bool {
-        self.ledger.used() > self.ledger.budget() / 4
+        self.ledger.is_pressed()
     }
 
     /// Time between two looks for flows and neighbours to forget.
     pub fn sweep_interval(&self) -> Duration {
-        if self.is_pressed() { PRESSED_SWEEP } else { self.config.flow_idle }
+        self.ledger.sweep_interval(self.config.flow_idle)
     }
 
     /// The next of these looks once a flow begins at `now`.
@@ -360,9 +257,8 @@ impl Downlinks {
     /// Whether a flow that was last used at `last_used` is to be forgotten: it is idle, or memory is short and none of
     /// its subscribers waits for anything.
     pub fn is_over(&self, now: Instant, last_used: Instant, subscribers: &[Subscriber]) -> bool {
-        let idle = now.since(last_used);
         let is_quiet = || subscribers.iter().all(|subscriber| subscriber.is_quiet(self));
-        idle >= self.config.flow_idle || (self.is_pressed() && idle >= QUIET && is_quiet())
+        self.ledger.is_over(now.since(last_used), self.config.flow_idle, is_quiet)
     }
 
     /// Whether nothing waits in a queue.
@@ -466,7 +362,7 @@ impl Downlinks {
             self.coded -= usize::from(responder.code().is_on());
             self.queued -= responder.counted;
             self.faces.remove(&responder.peer, link);
-            self.strangers.retain(|stranger| *stranger != link);
+            self.strangers.remove(link);
         }
         self.shared.remove(link);
         self.due.set(link, None);
@@ -524,11 +420,7 @@ impl Downlinks {
             let turn = responder.poll(now);
             let mut backlog = responder.scheduler.has_backlog();
             let bytes = responder.sent_bytes() - before;
-            if bytes > 0 {
-                self.shared.on_sent(now, link, bytes, backlog);
-            }
-            if let Some(ready) = self.shared.ready_at(link) {
-                self.charged = bytes;
+            if let Some(ready) = self.shared.charge(now, link, bytes, backlog) {
                 // A hop that the shared link holds has not used up its grant.
                 backlog &= responder.ready_at() > ready;
             }
@@ -542,14 +434,11 @@ impl Downlinks {
     /// Has the hops of these neighbours share links of these rates, instead of those before.
     pub fn set_shared(&mut self, now: Instant, rates: &[Rate], shares: BTreeMap<SocketAddr, Share>) {
         let packet = (self.config.payload + self.config.seal_overhead() as usize) as u64 + OTHER_BYTES;
-        self.shared.set_rates(now, rates, packet);
-        self.shares = shares;
+        self.shared.set(now, (rates, shares), packet);
         let hops: Vec<(Slot, SocketAddr)> =
             self.links.iter().map(|(link, responder)| (link, responder.peer.face.remote)).collect();
         for (link, remote) in hops {
-            if let Some(share) = self.shares.get(&remote) {
-                self.shared.place(link, *share);
-            }
+            self.shared.place(link, remote);
             self.reschedule(link);
         }
     }
@@ -557,13 +446,7 @@ impl Downlinks {
     /// A datagram for `remote` has left, with so many bytes on the wire: those that no turn has taken from the link are
     /// taken now.
     pub fn note_sent(&mut self, now: Instant, remote: SocketAddr, bytes: u64) {
-        if self.shared.is_empty() {
-            return;
-        }
-        let rest = bytes.saturating_sub(core::mem::take(&mut self.charged));
-        if let Some(share) = self.shares.get(&remote).filter(|_| rest > 0) {
-            self.shared.note(now, share.link, rest);
-        }
+        self.shared.on_datagram(now, remote, bytes);
     }
 
     /// The rate at which a hop sends while others go on as now: the neighbour's grant, or its part of a shared link.

@@ -1,6 +1,8 @@
 use super::openings::Misses;
 use crate::peer::{Holder, Peer};
 use crate::table::{Slot, Table};
+use crate::time::Duration;
+use crate::wire::{Limit, NotNow};
 
 /// The cost of state, bytes: upper estimates of the memory of a node's tables and lists for one of each.
 pub mod cost {
@@ -13,6 +15,16 @@ pub mod cost {
     /// Ranges that are in the cost of a flow.
     pub const FREE_RANGES: u64 = 16;
 }
+
+/// Time after which there may be room again, once memory is full: the state of silent neighbours is forgotten after
+/// half a minute, and bytes that others asked for arrive meanwhile.
+const BACK: Duration = Duration::from_millis(500);
+
+/// If memory is short, a flow that no neighbour waits for is forgotten after this time. Repetitions of the last
+/// requests have come by then.
+const QUIET: Duration = Duration::from_secs(2);
+/// Interval between two searches for such flows.
+const PRESSED_SWEEP: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct Account {
@@ -53,10 +65,60 @@ impl Ledger {
         self.accounts.find(&Holder::of(peer))
     }
 
+    /// The refusal of what `limit` names, for want of memory.
+    pub(super) fn full(limit: Limit) -> NotNow {
+        NotNow::new(limit, BACK)
+    }
+
     /// Whether `peer` may hold `more` bytes than it does.
-    pub(super) fn allows(&self, peer: &Peer, more: u64) -> bool {
+    fn allows(&self, peer: &Peer, more: u64) -> bool {
         let held = self.account(peer).and_then(|slot| self.accounts.get(slot)).map_or(0, |held| held.bytes);
         held + 2 * more <= self.budget.saturating_sub(self.used)
+    }
+
+    /// Whether `peer` may have one more hop.
+    pub(super) fn check_hop(&self, peer: &Peer) -> Result<(), NotNow> {
+        if self.allows(peer, cost::NEIGHBOUR) { Ok(()) } else { Err(Self::full(Limit::Neighbours)) }
+    }
+
+    /// Whether `peer` may have one more flow.
+    pub(super) fn check_flow(&self, peer: &Peer) -> Result<(), NotNow> {
+        if self.allows(peer, cost::FLOW) { Ok(()) } else { Err(Self::full(Limit::Flows)) }
+    }
+
+    /// Whether so many flows, of whomever, are within the memory.
+    pub(super) fn check_flows(&self, flows: usize) -> Result<(), NotNow> {
+        let is_within = flows as u64 * cost::FLOW <= self.budget;
+        if is_within { Ok(()) } else { Err(Self::full(Limit::Flows)) }
+    }
+
+    /// `peer` holds memory for `after` ranges of a flow where it held it for `before`. False, and nothing changed, when it
+    /// may not.
+    pub(super) fn hold_ranges(&mut self, peer: &Peer, before: u64, after: u64) -> bool {
+        let more = after.saturating_sub(before) * cost::RANGE;
+        if more > 0 && !self.allows(peer, more) {
+            return false;
+        }
+        self.hold(peer, more);
+        self.release(peer, before.saturating_sub(after) * cost::RANGE);
+        true
+    }
+
+    /// Whether so much memory is in use that flows without requests should not be kept for long. One neighbour can
+    /// have half of the memory.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.used > self.budget / 4
+    }
+
+    /// Time between two looks for flows to forget that have been idle for `long`.
+    pub(super) fn sweep_interval(&self, long: Duration) -> Duration {
+        if self.is_pressed() { PRESSED_SWEEP } else { long }
+    }
+
+    /// Whether a flow that has been `idle` is to be forgotten: for as `long` as one may be, or memory is short and the flow
+    /// `is_quiet`, which says that nobody waits for anything of it.
+    pub(super) fn is_over(&self, idle: Duration, long: Duration, is_quiet: impl FnOnce() -> bool) -> bool {
+        idle >= long || (self.is_pressed() && idle >= QUIET && is_quiet())
     }
 
     /// The names of `peer` that were not found.
@@ -167,5 +229,39 @@ mod tests {
         fill(&mut ledger, &peer(1, 7), 1000);
         assert!(fill(&mut ledger, &peer(2, 7), 1000) < 5_000);
         assert!(fill(&mut ledger, &peer(2, 8), 1000) > 250_000);
+    }
+
+    #[test]
+    fn ranges_are_held_as_far_as_there_is_memory_and_given_back() {
+        let (mut ledger, neighbour) = (Ledger::new(1 << 20, 1), peer(1, 0));
+        ledger.add_hop(&neighbour);
+        let before = ledger.used();
+        assert!(ledger.hold_ranges(&neighbour, 2, 100));
+        assert_eq!(ledger.used(), before + 98 * cost::RANGE);
+        assert!(!ledger.hold_ranges(&neighbour, 100, 1 << 20));
+        assert_eq!(ledger.used(), before + 98 * cost::RANGE);
+        assert!(ledger.hold_ranges(&neighbour, 100, 2));
+        assert_eq!(ledger.used(), before);
+    }
+
+    #[test]
+    fn where_memory_is_short_a_quiet_flow_is_forgotten_early_and_looked_for_often() {
+        let long = Duration::from_secs(30);
+        let mut ledger = Ledger::new(1 << 20, 1);
+        assert_eq!((ledger.sweep_interval(long), ledger.is_pressed()), (long, false));
+        assert!(!ledger.is_over(QUIET, long, || true) && ledger.is_over(long, long, || false));
+        fill(&mut ledger, &peer(1, 0), 1000);
+        assert_eq!((ledger.sweep_interval(long), ledger.is_pressed()), (PRESSED_SWEEP, true));
+        assert!(ledger.is_over(QUIET, long, || true) && !ledger.is_over(QUIET, long, || false));
+    }
+
+    #[test]
+    fn a_neighbour_without_room_is_told_the_limit() {
+        let mut ledger = Ledger::new(cost::FLOW, 1);
+        assert_eq!(ledger.check_hop(&peer(1, 0)), Ok(()));
+        ledger.add_hop(&peer(1, 0));
+        assert_eq!(ledger.check_hop(&peer(2, 0)), Err(Ledger::full(Limit::Neighbours)));
+        assert_eq!(ledger.check_flow(&peer(1, 0)), Err(Ledger::full(Limit::Flows)));
+        assert_eq!((ledger.check_flows(1), ledger.check_flows(2)), (Ok(()), Err(Ledger::full(Limit::Flows))));
     }
 }

@@ -1,11 +1,14 @@
+use super::admission::Admission;
 use super::answerer::{Answerer, Speaker};
-use super::counter::{Arrival, Arrivals};
+use super::counter::Arrival;
+use super::gauge::Gauge;
+use super::grant::Grant;
 use super::hello::Greeting;
-use super::lateness::Lateness;
+use super::missing::Missing;
 use super::parity::{HopCode, Restored};
 use super::path_size::{PathSize, SizeQuestion};
-use super::rate::{Delivery, RateController, controller};
-use super::rtt::{HopRtt, StampClock};
+use super::rate::Delivery;
+use super::reports::{Fact, Reports};
 use super::subject::Subject;
 use super::survey::{Carried, Upstream};
 use super::uplinks::Whole;
@@ -16,128 +19,66 @@ use crate::peer::{Face, Peer};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, WireTime};
 use crate::units::Rate;
-use crate::wire::{DataHeader, Interest};
-use alloc::boxed::Box;
-
-/// Control packets take at most this share of the bytes that they control: one byte in 128.
-const CONTROL_SHARE: u64 = 128;
-/// An Interest on the wire with IPv4 and UDP, roughly.
-const CONTROL_BYTES: u64 = 64;
-
-/// Packets that are missing: below `end`, and lost at `deadline` even if nothing follows. Those above it have time after that.
-#[derive(Clone, Copy, Debug)]
-struct Gap {
-    end: u64,
-    deadline: Instant,
-}
+use crate::wire::Interest;
 
 /// The receiving side of a hop, for all flows from one neighbour: measures the hop and grants its rate.
+///
+/// It routes between the machines of the hop: an arrival goes to [`Missing`] first, which numbers it, then to those that measure
+/// ([`Gauge`], [`HopCode`]) and from them to [`Grant`]; an Interest takes its parts from [`Reports`], [`Grant`], [`Gauge`] and
+/// [`Admission`].
 pub struct Requester {
     /// The neighbour.
     pub face: Face,
     answerer: Answerer,
-    /// The neighbour's proof that this node receives at its address.
-    token: Option<u32>,
-    arrivals: Arrivals,
-    clock: StampClock,
-    rtt: HopRtt,
+    admission: Admission,
+    missing: Missing,
+    gauge: Gauge,
+    grant: Grant,
+    reports: Reports,
+    waits: Waits,
     /// `None` where the configuration wants none.
     code: Option<HopCode>,
-    controller: Box<dyn RateController + Send>,
-    /// The operator's bound of the rate.
-    rate_limit: Rate,
-    /// The bound for want of room at this node, and the time until which packets may come that were sent under one.
-    room_limit: Rate,
-    room_limits_until: Instant,
-    /// Bytes that the hop had brought when [`Requester::take_brought`] was called last.
-    brought_before: u64,
-    counter: u16,
-    /// Missing packets that holes of flows account for.
-    explained: u64,
-    /// Bytes received since the last Interest.
-    unreported: u64,
-    reported_rate: Rate,
-    reported_at: Instant,
-    reported_warm: bool,
-    /// Padding of the first request.
-    padding: u16,
-    gap: Option<Gap>,
-    reorder_time: Duration,
-    /// `None` where the configuration says how late packets may be.
-    lateness: Option<Lateness>,
-    last_arrival: Instant,
-    /// After this long without a packet the neighbour has forgotten the hop, and counts from anywhere.
-    forgotten_after: Duration,
-    /// Largest packet seen. Smaller ones take less time on the wire, and would look like an emptier queue.
-    full_packet: u64,
-    carried: Carried,
-    /// Packets that came, or count as lost, since the controller was told.
-    accounted: u32,
-    waits: Waits,
     /// `None` where the configuration wants no probes.
     size: Option<PathSize>,
+    carried: Carried,
     /// The last greeting of the neighbour.
     pub(super) greeting: Option<Greeting>,
-}
-
-/// A neighbour that does not know this node sends at most three bytes for each that came (RFC 9000, section 8): as much as it needs
-/// for two packets, whose spacing tells how fast the link is before the neighbour may send many.
-fn padding(config: &Config) -> u16 {
-    let packet = config.payload as u64 + DataHeader::MAX_USUAL_LEN + config.seal_overhead();
-    u16::try_from((2 * packet).div_ceil(3)).unwrap_or(u16::MAX)
 }
 
 impl Requester {
     /// The Requester towards the neighbour at `face`.
     pub fn new(face: Face, config: &Config, rng: &mut Rng) -> Self {
+        let mechanisms = &config.mechanisms;
+        let has_probes = mechanisms.size_probes && config.payload <= usize::from(SizeQuestion::MOST);
         Self {
             face,
             answerer: Answerer::default(),
-            token: None,
-            arrivals: Arrivals::new(config.reorder_packets, config.reorder_limit),
-            clock: StampClock::default(),
-            rtt: HopRtt::new(config.rtt0),
-            code: (config.mechanisms.parity && !config.per_flow_control).then(HopCode::default),
-            controller: controller(config),
-            rate_limit: config.rate_limit,
-            room_limit: Rate::UNLIMITED,
-            room_limits_until: Instant::ZERO,
-            brought_before: 0,
-            counter: rng.next_u64() as u16,
-            explained: 0,
-            unreported: 0,
-            reported_rate: Rate::ZERO,
-            reported_at: Instant::ZERO,
-            reported_warm: false,
-            padding: padding(config),
-            gap: None,
-            reorder_time: config.reorder_time,
-            lateness: (config.reorder_limit > config.reorder_packets).then(Lateness::default),
-            last_arrival: Instant::ZERO,
-            forgotten_after: config.flow_idle,
-            full_packet: 0,
-            carried: Carried::default(),
-            accounted: 0,
+            admission: Admission::new(config),
+            missing: Missing::new(config),
+            gauge: Gauge::new(config.rtt0),
+            grant: Grant::new(config),
+            reports: Reports::new(rng.next_u64() as u16),
             waits: Waits::default(),
-            size: (config.mechanisms.size_probes && config.payload <= usize::from(SizeQuestion::MOST))
-                .then(|| PathSize::new(config.payload)),
+            code: (mechanisms.parity && !config.per_flow_control).then(HopCode::default),
+            size: has_probes.then(|| PathSize::new(config.payload)),
+            carried: Carried::default(),
             greeting: None,
         }
     }
 
     /// The smoothed hopRTT.
     pub fn hop_rtt(&self) -> Duration {
-        self.rtt.smoothed()
+        self.gauge.rtt().smoothed()
     }
 
     /// Whether the hop has been measured.
     pub fn is_measured(&self) -> bool {
-        self.rtt.is_measured()
+        self.gauge.rtt().is_measured()
     }
 
     /// The smallest hopRTT of the last seconds.
     pub fn min_hop_rtt(&self) -> Duration {
-        self.rtt.min()
+        self.gauge.rtt().min()
     }
 
     /// The bytes of an arrived packet had waited for their turn since they were asked for.
@@ -152,61 +93,54 @@ impl Requester {
 
     /// By how much arrivals lag behind their mean for a moment.
     pub fn noise(&self) -> Duration {
-        self.controller.noise()
+        self.grant.noise()
     }
 
     /// The rate that the hop is granted now.
     pub fn rate(&self) -> Rate {
-        self.controller.rate().min(self.rate_limit).min(self.room_limit)
+        self.grant.rate()
     }
 
     /// This node has no room for more than `limit`.
     pub fn limit_to_room(&mut self, limit: Rate) {
-        self.room_limit = limit;
+        self.grant.limit_to_room(limit);
     }
 
     /// Bytes on the wire that the hop has brought since the last call.
     pub fn take_brought(&mut self) -> u64 {
-        let before = core::mem::replace(&mut self.brought_before, self.carried.bytes);
-        self.carried.bytes - before
+        self.grant.take_brought()
     }
 
     /// The neighbour knows of less than half of the rate that holds now.
     pub fn is_held_back(&self) -> bool {
-        self.reported_rate.as_bps() < self.rate().as_bps() / 2
+        self.reports.holds_back(self.rate())
     }
 
     /// Later packets that make a missing one a loss.
     pub fn reorder(&self) -> u32 {
-        self.arrivals.reorder()
+        self.missing.reorder()
     }
 
     /// Packets of this hop missing between two numbers of [`Arrival`].
     pub fn missing_between(&self, after: u64, before: u64) -> u64 {
-        self.arrivals.missing_between(after, before)
+        self.missing.between(after, before)
     }
 
     /// Holes of a flow account for `explained` more missing packets, and `lost` are counted as lost. Returns how
     /// many of these no hole accounts for.
     pub fn settle(&mut self, explained: u64, lost: u32) -> u32 {
-        self.explained += explained;
-        let unexplained = self.take_unexplained(lost);
-        if !self.arrivals.has_open_gap() {
-            // Missing packets that still arrived must not explain a later loss.
-            self.explained = 0;
-        }
-        unexplained
+        self.missing.settle(explained, lost)
     }
 
     /// Send time of the Interest that a packet with `echo` answers, plus the time since the neighbour had it;
     /// `None` if the packet answers none of ours.
     pub fn answered(&self, now: Instant, echo: WireTime) -> Option<Instant> {
-        self.clock.read(now, echo)
+        self.gauge.read(now, echo)
     }
 
     /// The neighbour wants `token` in every Interest. True if the token is new.
     pub fn prove(&mut self, token: u32) -> bool {
-        let is_new = self.token.replace(token) != Some(token);
+        let is_new = self.admission.prove(token);
         if is_new {
             // The neighbour may have forgotten the hop between two packets until now.
             self.resume();
@@ -221,8 +155,8 @@ impl Requester {
         if speaker == Speaker::New {
             self.resume();
             // Its path may be longer, which must not look like a queue.
-            self.rtt.rebase(Duration::MAX);
-            self.controller.on_new_path();
+            self.gauge.rebase(Duration::MAX);
+            self.grant.on_new_path();
             self.size.iter_mut().for_each(PathSize::on_new_path);
         }
         speaker
@@ -238,78 +172,40 @@ impl Requester {
         wire_bytes: u64,
         backlog: bool,
     ) -> Arrival {
-        if now.since(self.last_arrival) >= self.forgotten_after {
+        if self.missing.is_forgotten(now) {
             self.resume();
         }
-        let arrival = self.arrivals.on_arrival(counter);
-        self.last_arrival = now;
-        self.unreported += wire_bytes;
+        let arrival = self.missing.on_arrival(now, counter);
+        self.reports.on_brought(wire_bytes);
+        self.grant.on_brought(wire_bytes);
         self.carried.packets += 1;
         self.carried.bytes += wire_bytes;
         self.carried.lost += u64::from(arrival.lost);
-        self.accounted += u32::from(!arrival.is_duplicate) + arrival.lost;
         if let Some(code) = &mut self.code {
             code.on_arrival(now, &arrival);
         }
-        if wire_bytes * 9 > self.full_packet * 10 {
-            // The packets so far were short: the longer time of this one on the wire must not look like a queue.
-            self.rtt.rebase(Duration::MAX);
+        if let Some(hop_rtt) = self.gauge.on_packet(now, wire_bytes, answered) {
+            let (lost, sent) = (arrival.lost, self.missing.take_sent(now, &arrival));
+            self.on_delivery(Delivery { now, bytes: wire_bytes, sent, lost, hop_rtt, backlog });
         }
-        self.full_packet = self.full_packet.max(wire_bytes);
-        let is_full = wire_bytes * 10 >= self.full_packet * 9;
-        if let Some(answered) = answered.filter(|_| is_full) {
-            let hop_rtt = self.rtt.on_echo(now, answered);
-            if let Some(code) = &mut self.code {
-                code.on_queue(hop_rtt.saturating_sub(self.rtt.min()), self.rtt.min());
-            }
-            let (lost, sent) = (arrival.lost, self.sent(now, &arrival));
-            // A sender that is held for want of room here shows nothing about the link.
-            let backlog = backlog && now >= self.room_limits_until;
-            let delivery = Delivery { now, bytes: wire_bytes, sent, lost, hop_rtt, backlog };
-            if let Some(base) = self.controller.on_delivery(delivery, &self.rtt) {
-                self.rtt.rebase(base);
-            }
-        }
-        self.learn_lateness(now, &arrival);
-        let is_open = |gap: &Gap| self.arrivals.has_open_gap_below(gap.end);
-        self.gap = self.gap.filter(is_open).or_else(|| self.open_gap(now));
+        self.missing.learn(now, &arrival, self.hop_rtt());
         arrival
     }
 
-    /// Packets that left the neighbour, as far as is known since the arrival before. Its counter says so at once; but where
-    /// packets overtake each other it jumps, and what came and what counts as lost says so later and more evenly.
-    fn sent(&mut self, now: Instant, arrival: &Arrival) -> u32 {
-        let accounted = core::mem::take(&mut self.accounted);
-        if self.is_reordered(now) { accounted } else { arrival.advance }
-    }
-
-    /// Packets of the hop have overtaken each other lately.
-    fn is_reordered(&self, now: Instant) -> bool {
-        self.lateness.as_ref().is_some_and(|lateness| !lateness.expected(now).is_zero())
-    }
-
-    fn learn_lateness(&mut self, now: Instant, arrival: &Arrival) {
-        let Some(lateness) = &mut self.lateness else { return };
-        match arrival.advance {
-            0 if !arrival.is_duplicate => lateness.on_straggler(now, arrival.number),
-            0 => {}
-            _ => lateness.on_newest(now, arrival.number),
+    /// A full packet was measured.
+    fn on_delivery(&mut self, delivery: Delivery) {
+        let rtt = self.gauge.rtt();
+        if let Some(code) = &mut self.code {
+            code.on_queue(delivery.hop_rtt.saturating_sub(rtt.min()), rtt.min());
         }
-        if !self.is_reordered(now) {
-            self.arrivals.forget_reordering();
+        if let Some(base) = self.grant.on_delivery(delivery, rtt) {
+            self.gauge.rebase(base);
         }
     }
 
-    /// Time after which a missing packet is lost even if nothing follows: the lateness of others, within a round trip.
+    /// Time after which a missing packet is lost even if nothing follows.
     pub fn reorder_time(&self, now: Instant) -> Duration {
-        let late = self.lateness.as_ref().map_or(Duration::ZERO, |lateness| lateness.expected(now));
-        late.min(self.rtt.smoothed()).max(self.reorder_time)
-    }
-
-    /// The gap of the packets that are missing now.
-    fn open_gap(&self, now: Instant) -> Option<Gap> {
-        let gap = || Gap { end: self.arrivals.next(), deadline: now + self.reorder_time(now) };
-        self.arrivals.has_open_gap().then(gap)
+        self.missing.reorder_time(now, self.hop_rtt())
     }
 
     /// A packet with a payload of `len` bytes came.
@@ -338,29 +234,26 @@ impl Requester {
 
     /// The question about the length of packets that is due.
     pub fn poll_size(&mut self, now: Instant) -> Option<SizeQuestion> {
-        let rtt = self.rtt.is_measured().then(|| self.rtt.smoothed());
+        let rtt = self.is_measured().then(|| self.hop_rtt());
         self.size.as_mut().and_then(|size| size.poll(now, rtt))
     }
 
     /// Time of the next [`Requester::on_timeout`].
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.gap.map(|gap| gap.deadline)
+        self.missing.next_timeout()
     }
 
     /// Returns the number of packets that are lost, by time, and that nothing explains.
     pub fn on_timeout(&mut self, now: Instant) -> u32 {
-        let Some(gap) = self.gap.filter(|gap| gap.deadline <= now) else { return 0 };
-        let lost = self.arrivals.condemn_below(gap.end);
-        self.gap = self.open_gap(now);
-        self.carried.lost += u64::from(lost);
-        self.accounted += lost;
-        if lost > 0 {
+        let Some(overdue) = self.missing.on_timeout(now, self.hop_rtt()) else { return 0 };
+        self.carried.lost += u64::from(overdue.lost);
+        if overdue.lost > 0 {
             self.doubt_size(now);
         }
         if let Some(code) = &mut self.code {
-            code.on_lost(now, lost);
+            code.on_lost(now, overdue.lost);
         }
-        self.take_unexplained(lost)
+        overdue.unexplained
     }
 
     /// Gives packet `number` to the hop's code, if there is one.
@@ -386,7 +279,7 @@ impl Requester {
 
     /// Reviews the parity; `may_begin` says whether there is room for one more hop with it.
     pub fn review_code(&mut self, now: Instant, may_begin: bool) {
-        let hop = (self.rtt.smoothed(), self.rate(), self.full_packet);
+        let hop = (self.hop_rtt(), self.rate(), self.gauge.full_packet());
         if let Some(code) = &mut self.code {
             code.review(now, hop, may_begin);
         }
@@ -394,9 +287,8 @@ impl Requester {
 
     /// Time for which parity may still repair a packet that is missing now.
     pub fn patience(&self, now: Instant) -> Duration {
-        let code = self.code.as_ref();
-        code.map_or(Duration::ZERO, |code| {
-            code.patience(now, self.rtt.smoothed(), self.rate(), self.full_packet)
+        self.code.as_ref().map_or(Duration::ZERO, |code| {
+            code.patience(now, self.hop_rtt(), self.rate(), self.gauge.full_packet())
         })
     }
 
@@ -405,9 +297,8 @@ impl Requester {
         let code = self.code.as_mut()?;
         let restored = code.poll()?;
         self.carried.restored += 1;
-        if self.arrivals.fill(restored.number) {
+        if self.missing.fill(restored.number) {
             self.carried.lost += 1;
-            self.accounted += 1;
             code.on_lost(now, 1);
         }
         Some(restored)
@@ -415,25 +306,12 @@ impl Requester {
 
     /// Whether the neighbour should be sent the rate although nothing is asked of it.
     pub fn feedback_due(&self, now: Instant) -> bool {
-        if !self.reported_warm && self.is_warm() {
-            return true;
-        }
-        if self.unreported < CONTROL_SHARE * CONTROL_BYTES {
-            return false;
-        }
-        let age = now.since(self.reported_at);
-        age >= self.rtt.smoothed() || (age >= self.rtt.smoothed().scaled(1, 4) && self.has_rate_changed())
+        self.reports.is_due(now, self.fact(), self.hop_rtt())
     }
 
-    /// The hop has been measured, and the neighbour may be told its rate.
-    fn is_warm(&self) -> bool {
-        self.rtt.is_measured() && self.controller.is_ready()
-    }
-
-    /// Whether the rate is no longer the one that the neighbour knows.
-    fn has_rate_changed(&self) -> bool {
-        let (old, new) = (self.reported_rate.as_mbps(), self.rate().as_mbps());
-        (new - old).abs() > 0.02 * old
+    /// The facts that an Interest would report now.
+    fn fact(&self) -> Fact {
+        Fact { rate: self.rate(), is_warm: self.is_measured() && self.grant.is_ready() }
     }
 
     /// The hop's state, for the operator.
@@ -445,54 +323,39 @@ impl Requester {
             rtt: self.is_measured().then(|| (self.hop_rtt(), self.min_hop_rtt())).or(greeted),
             rate: self.rate(),
             carried: self.carried,
-            last_heard: since(self.last_arrival).max(self.greeting.map(|greeting| greeting.at)),
-            last_asked: since(self.reported_at),
+            last_heard: since(self.missing.last_arrival()).max(self.greeting.map(|greeting| greeting.at)),
+            last_asked: since(self.reports.last_at()),
             payload: self.size.as_ref().and_then(PathSize::known),
             greeting: self.greeting,
-            policed: self.controller.policed(),
+            policed: self.grant.policed(),
         }
     }
 
     /// This neighbour is asked again after another one was: packets that it sent meanwhile to no receiver were not
     /// lost.
     pub fn resume(&mut self) {
-        self.arrivals.resume();
+        self.missing.resume();
         if let Some(code) = &mut self.code {
             code.clear();
         }
-        self.explained = 0;
-        self.gap = None;
-        self.lateness.iter_mut().for_each(Lateness::restart);
     }
 
     /// The control part of an Interest that leaves now; the caller adds the ranges.
     pub fn stamp(&mut self, now: Instant, flow: FlowId, subject: Subject) -> Interest {
         let is_question = matches!(subject, Subject::PathSize(_));
-        self.counter = self.counter.wrapping_add(1);
         self.size.iter_mut().filter(|_| !is_question).for_each(|size| size.on_asked(now));
-        self.unreported = 0;
-        self.reported_at = now;
-        self.reported_rate = self.rate();
-        if self.reported_rate == self.room_limit && !self.room_limit.is_unlimited() {
-            self.room_limits_until = now + self.rtt.smoothed().scaled(2, 1);
-        }
-        self.reported_warm = self.is_warm();
-        let is_first = subject == Subject::Flow && self.padding > 0;
-        let padding = if is_first { core::mem::take(&mut self.padding) } else { 0 };
+        let fact = self.fact();
+        let counter = self.reports.on_interest(now, fact);
+        self.grant.on_told(now, self.hop_rtt());
+        let is_request = subject == Subject::Flow;
         Interest {
-            counter: self.counter,
-            cold: !self.reported_warm,
-            token: self.token,
-            padding: if self.token.is_none() && !self.controller.is_ready() { padding } else { 0 },
+            counter,
+            cold: !fact.is_warm,
+            token: self.admission.token(),
+            padding: if is_request { self.admission.on_request(self.grant.is_ready()) } else { 0 },
             code: self.code.as_ref().and_then(HopCode::plan),
-            ..Interest::feedback(flow, self.clock.stamp(now), self.reported_rate)
+            ..Interest::feedback(flow, self.gauge.stamp(now), fact.rate)
         }
-    }
-
-    fn take_unexplained(&mut self, lost: u32) -> u32 {
-        let explained = self.explained.min(u64::from(lost));
-        self.explained -= explained;
-        lost - explained as u32
     }
 }
 

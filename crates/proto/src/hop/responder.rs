@@ -1,16 +1,16 @@
-use super::cold::ColdStart;
+use super::granted::Granted;
 use super::openings::Openings;
-use super::pacer::Pacer;
 use super::parity::{Encoder, Sum};
-use super::rtt::Echo;
 use super::scheduler::{Scheduler, Turn};
+use super::stamps::Stamps;
+use super::standing::Standing;
 use super::survey::{Carried, Downstream};
 use crate::config::{Config, Notices};
 use crate::name::ByteRange;
 use crate::peer::Peer;
 use crate::rng::Rng;
 use crate::table::Slot;
-use crate::time::{Duration, Instant, WireTime};
+use crate::time::{Instant, WireTime};
 use crate::units::Rate;
 use crate::wire::{CodePlan, DataHeader, Interest, Waited};
 
@@ -28,19 +28,13 @@ pub struct Responder {
     pub wanted: u64,
     /// Bytes of its queues as they are in the sum over all neighbours.
     pub(super) counted: u64,
-    max_rate: Rate,
     /// The longest payload of this node's configuration.
     payload: u64,
     /// The names that it asked for and that are not known here.
     pub(super) openings: Openings,
-    pacer: Pacer,
-    /// Whether more packets waited when the last one left: the next one waits only for its time.
-    had_backlog: bool,
-    echo: Echo,
+    granted: Granted,
+    stamps: Stamps,
     encoder: Encoder,
-    counter: u16,
-    /// The packets that may leave before the neighbour's first measurement; `None` afterwards.
-    cold: Option<ColdStart>,
     standing: Standing,
     /// Whether another incarnation speaks at the neighbour's face: then packets for this one have no receiver
     /// there.
@@ -49,21 +43,6 @@ pub struct Responder {
     /// Bytes that a datagram is longer than its payload, roughly: pacing counts the wire.
     overhead: u64,
     carried: Carried,
-}
-
-/// A stranger is sent at most this many bytes for each that came from its address (RFC 9000, section 8).
-const AMPLIFICATION: u64 = 3;
-
-/// A burst of Interests is asked for its token once: on a slow link the answers would take the place of Data.
-const TOKEN_INTERVAL: Duration = Duration::from_millis(100);
-
-/// The state of a neighbour's address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
-    /// Unproved: another node may have the address. At most `allowance` bytes may be sent there.
-    Stranger { allowance: u64, asked_at: Option<Instant> },
-    /// The neighbour receives there.
-    Settled,
 }
 
 /// No neighbour can have this node send shorter payloads than this: headers would take more than half of the link.
@@ -83,24 +62,26 @@ fn scheduler(config: &Config) -> Scheduler {
 impl Responder {
     /// The Responder for a neighbour from which `interest` just came.
     pub fn new(now: Instant, peer: Peer, config: &Config, rng: &mut Rng) -> Self {
+        let overhead = WIRE_OVERHEAD + config.seal_overhead();
         Self {
             peer,
             wanted: 0,
             counted: 0,
-            max_rate: config.max_rate,
             payload: config.payload as u64,
             openings: Openings::new(now),
             scheduler: scheduler(config),
-            pacer: Pacer::new(Rate::ZERO, config.payload as u64 + WIRE_OVERHEAD + config.seal_overhead()),
-            had_backlog: false,
-            echo: Echo::new(now, WireTime::default()),
+            granted: Granted::new(
+                now,
+                config.max_rate,
+                config.payload as u64 + overhead,
+                config.initial_window,
+            ),
+            stamps: Stamps::new(now, rng.next_u64() as u16),
             encoder: Encoder::default(),
-            counter: rng.next_u64() as u16,
-            cold: Some(ColdStart::new(now, config.initial_window)),
-            standing: Standing::Stranger { allowance: 0, asked_at: None },
+            standing: Standing::STRANGER,
             is_held: false,
             last_heard: now,
-            overhead: WIRE_OVERHEAD + config.seal_overhead(),
+            overhead,
             carried: Carried::default(),
         }
     }
@@ -108,7 +89,7 @@ impl Responder {
     /// Queues `range` for its turn. `told` is its waiting time until now, and whether its flow was dry at the nodes
     /// before. The flow is dry here, too, only if the link would have had room for it.
     pub fn push(&mut self, now: Instant, queue: Slot, range: ByteRange, is_repair: bool, told: Waited) {
-        let had_room = self.pacer.ready_at() <= now && self.scheduler.is_thirsty(now, queue);
+        let had_room = self.granted.ready_at() <= now && self.scheduler.is_thirsty(now, queue);
         let told = Waited { is_dry: told.is_dry && had_room, ..told };
         self.scheduler.push(now, queue, range, is_repair, told);
     }
@@ -116,15 +97,9 @@ impl Responder {
     /// Takes the hop's control from an Interest, which came in a datagram of `len` bytes.
     pub fn on_interest(&mut self, now: Instant, interest: &Interest, len: usize) {
         self.last_heard = now;
-        if let Standing::Stranger { allowance, .. } = &mut self.standing {
-            *allowance += AMPLIFICATION * len as u64;
-        }
-        self.echo = Echo::new(now, interest.sent);
-        self.pacer.set_rate(now, interest.link_rate.min(self.max_rate));
-        match &mut self.cold {
-            Some(cold) if interest.cold => cold.on_asked(now),
-            _ => self.cold = None,
-        }
+        self.standing.on_received(len as u64);
+        self.stamps.on_interest(now, interest.sent);
+        self.granted.on_grant(now, interest.link_rate, interest.cold);
     }
 
     /// Sends payloads of at most `limit` bytes from now on; `None`: of this node's own length.
@@ -140,27 +115,22 @@ impl Responder {
 
     /// A probe of `len` bytes leaves: the packets after it wait for its time on the wire.
     pub fn note_probe(&mut self, now: Instant, len: u64) {
-        self.pacer.on_sent(now, len);
+        self.granted.on_sent_between(now, len);
     }
 
     /// The neighbour has shown that it receives at its address. True if this was not known before.
     pub fn settle(&mut self) -> bool {
-        core::mem::replace(&mut self.standing, Standing::Settled) != Standing::Settled
+        self.standing.settle()
     }
 
     /// Whether a stranger must be asked for its token at `now`; if so, it counts as asked.
     pub fn take_token_request(&mut self, now: Instant) -> bool {
-        let Standing::Stranger { asked_at, .. } = &mut self.standing else { return false };
-        if asked_at.is_some_and(|at| now.since(at) < TOKEN_INTERVAL) {
-            return false;
-        }
-        *asked_at = Some(now);
-        true
+        self.standing.take_token_request(now)
     }
 
     /// Whether the neighbour has shown that it receives at its address.
     pub fn is_settled(&self) -> bool {
-        self.standing == Standing::Settled
+        self.standing.is_settled()
     }
 
     /// Holds or releases the waiting packets: another incarnation speaks at the face, or this one does again.
@@ -175,25 +145,13 @@ impl Responder {
 
     /// Whether a datagram of `len` bytes may be sent to the neighbour; if so, it counts as sent.
     pub fn spend(&mut self, len: u64) -> bool {
-        match &mut self.standing {
-            Standing::Settled => true,
-            Standing::Stranger { allowance, .. } if *allowance >= len => {
-                *allowance -= len;
-                true
-            }
-            Standing::Stranger { .. } => false,
-        }
+        self.standing.spend(len)
     }
 
     /// Whether the next chunk is within a stranger's allowance. It is as long as a packet or as all waiting bytes.
     fn affords_chunk(&self) -> bool {
-        match self.standing {
-            Standing::Settled => true,
-            Standing::Stranger { allowance, .. } => {
-                let chunk = self.scheduler.total_bytes().min(self.scheduler.payload());
-                allowance >= chunk + self.overhead - BELOW_US
-            }
-        }
+        let chunk = self.scheduler.total_bytes().min(self.scheduler.payload());
+        self.standing.affords(chunk + self.overhead - BELOW_US)
     }
 
     /// Time at which the neighbour was last heard.
@@ -208,12 +166,12 @@ impl Responder {
 
     /// The rate granted for the whole link.
     pub fn link_rate(&self) -> Rate {
-        self.pacer.rate()
+        self.granted.rate()
     }
 
     /// Time from which on the granted rate lets the next packet leave.
     pub(super) fn ready_at(&self) -> Instant {
-        self.pacer.ready_at()
+        self.granted.ready_at()
     }
 
     /// Bytes on the wire of the packets that took their turn so far.
@@ -223,11 +181,11 @@ impl Responder {
 
     /// Time at which [`Responder::poll`] has something, if no input arrives first.
     pub fn next_turn(&self) -> Instant {
-        if self.cold.is_some_and(|cold| cold.is_spent()) || self.is_held || !self.affords_chunk() {
+        if self.granted.is_spent() || self.is_held || !self.affords_chunk() {
             return Instant::NEVER;
         }
         let parity = self.parity_due().unwrap_or(Instant::NEVER);
-        self.scheduler.next_turn().min(parity).max(self.pacer.ready_at())
+        self.scheduler.next_turn().min(parity).max(self.granted.ready_at())
     }
 
     /// The next action at `now`, charged against the rate.
@@ -245,7 +203,7 @@ impl Responder {
         if let Turn::Send(chunk) = turn {
             self.charge(now, chunk.range.len());
         }
-        self.had_backlog = self.scheduler.has_backlog();
+        self.granted.note_backlog(self.scheduler.has_backlog());
         Some(turn)
     }
 
@@ -259,14 +217,7 @@ impl Responder {
         self.spend(bytes + self.overhead - BELOW_US);
         self.carried.packets += 1;
         self.carried.bytes += bytes + self.overhead;
-        if self.had_backlog {
-            self.pacer.on_sent_of_backlog(now, bytes + self.overhead);
-        } else {
-            self.pacer.on_sent(now, bytes + self.overhead);
-        }
-        if let Some(cold) = &mut self.cold {
-            cold.on_sent(now);
-        }
+        self.granted.on_sent(now, bytes + self.overhead);
     }
 
     /// The hop's code.
@@ -282,7 +233,7 @@ impl Responder {
     /// The packet that [`Responder::stamp`] was asked for last is `packet`: parity will cover it.
     #[inline]
     pub fn cover(&mut self, now: Instant, packet: &[u8]) {
-        self.encoder.on_packet(now, self.counter, packet);
+        self.encoder.on_packet(now, self.stamps.last(now).0, packet);
     }
 
     /// The parity that is due, with its counter and echo.
@@ -314,18 +265,17 @@ impl Responder {
     /// The counter and echo of a packet that does not count on the hop: the neighbour may attribute it to another
     /// node.
     pub fn stamp_uncounted(&self, now: Instant) -> (u16, WireTime) {
-        (self.counter, self.echo.at(now))
+        self.stamps.last(now)
     }
 
     /// The packet for which [`Responder::stamp`] was called last does not leave: the neighbour would take a skipped
     /// number for a loss.
     pub fn take_back(&mut self) {
-        self.counter = self.counter.wrapping_sub(1);
+        self.stamps.take_back();
     }
 
     /// The counter and echo for a packet that leaves now.
     pub fn stamp(&mut self, now: Instant) -> (u16, WireTime) {
-        self.counter = self.counter.wrapping_add(1);
-        (self.counter, self.echo.at(now))
+        self.stamps.next(now)
     }
 }

@@ -11,6 +11,7 @@ use crate::units::Rate;
 use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::net::SocketAddr;
 
 /// A hop's part of a shared link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,17 +43,28 @@ struct Link {
     had_backlog: bool,
 }
 
-/// The shared links of a node, and their hops. Inputs: [`SharedLinks::enter`], [`SharedLinks::on_sent`] and
-/// [`SharedLinks::note`]. Output: [`SharedLinks::take`], due at [`SharedLinks::next_turn`].
+/// The shared links of a node, and their hops. Every byte that leaves is taken from its link once: in its hop's turn, or as a
+/// datagram that waited for none. Inputs: [`SharedLinks::enter`], [`SharedLinks::charge`] and [`SharedLinks::on_datagram`]. Output: [`SharedLinks::take`], due at [`SharedLinks::next_turn`].
 #[derive(Debug, Default)]
 pub(super) struct SharedLinks {
     links: Vec<Link>,
     hops: BTreeMap<Slot, Hop>,
+    /// The neighbours whose hops are on the links.
+    shares: BTreeMap<SocketAddr, Share>,
+    /// Bytes that the last turn has taken from a link.
+    charged: u64,
 }
 
 impl SharedLinks {
-    /// Takes other links, of these rates, for packets of at most `packet` bytes on the wire. No hop is on one afterwards.
-    pub(super) fn set_rates(&mut self, now: Instant, rates: &[Rate], packet: u64) {
+    /// Takes other links, of these rates and for these neighbours, for packets of at most `packet` bytes on the wire. No hop is on
+    /// one until [`SharedLinks::place`] puts it there.
+    pub(super) fn set(
+        &mut self,
+        now: Instant,
+        (rates, shares): (&[Rate], BTreeMap<SocketAddr, Share>),
+        packet: u64,
+    ) {
+        self.shares = shares;
         self.hops.clear();
         self.links.truncate(rates.len());
         for link in &mut self.links {
@@ -74,13 +86,9 @@ impl SharedLinks {
         }
     }
 
-    /// Whether there is no link.
-    pub(super) fn is_empty(&self) -> bool {
-        self.links.is_empty()
-    }
-
-    /// Puts a hop on a link.
-    pub(super) fn place(&mut self, hop: Slot, share: Share) {
+    /// Puts the hop of the neighbour at `remote` on the neighbour's link, if it has one.
+    pub(super) fn place(&mut self, hop: Slot, remote: SocketAddr) {
+        let Some(share) = self.shares.get(&remote).copied() else { return };
         if usize::from(share.link) < self.links.len() {
             let share = Share { weight: share.weight.max(1), ..share };
             self.remove(hop);
@@ -134,30 +142,35 @@ impl SharedLinks {
         Some(slot)
     }
 
-    /// A hop sent `bytes` on the wire in its turn. `has_more` says whether it holds more to send.
-    pub(super) fn on_sent(&mut self, now: Instant, slot: Slot, bytes: u64, has_more: bool) {
-        let Some(hop) = self.hops.get_mut(&slot) else { return };
-        let Some(link) = self.links.get_mut(usize::from(hop.share.link)) else { return };
-        hop.tag += bytes * TAGS_PER_BYTE / u64::from(hop.share.weight);
-        if link.had_backlog {
-            link.pacer.on_sent_of_backlog(now, bytes);
-        } else {
-            link.pacer.on_sent(now, bytes);
+    /// A hop sent `bytes` on the wire in its turn. `has_more` says whether it holds more to send. Returns the time at which its link
+    /// takes the next packet; `None` if the hop is on none.
+    pub(super) fn charge(&mut self, now: Instant, slot: Slot, bytes: u64, has_more: bool) -> Option<Instant> {
+        let hop = self.hops.get_mut(&slot)?;
+        let link = self.links.get_mut(usize::from(hop.share.link))?;
+        self.charged = bytes;
+        if bytes > 0 {
+            hop.tag += bytes * TAGS_PER_BYTE / u64::from(hop.share.weight);
+            if link.had_backlog {
+                link.pacer.on_sent_of_backlog(now, bytes);
+            } else {
+                link.pacer.on_sent(now, bytes);
+            }
+            link.had_backlog = has_more || !link.waiting.is_empty();
         }
-        link.had_backlog = has_more || !link.waiting.is_empty();
-    }
-
-    /// Bytes that waited for no turn left on a link: the packets after them wait for their time.
-    pub(super) fn note(&mut self, now: Instant, link: u16, bytes: u64) {
-        if let Some(link) = self.links.get_mut(usize::from(link)) {
-            link.pacer.on_sent(now, bytes);
-        }
-    }
-
-    /// Time at which the link of a hop takes the next packet; `None` if the hop is on none.
-    pub(super) fn ready_at(&self, slot: Slot) -> Option<Instant> {
-        let link = self.links.get(usize::from(self.hops.get(&slot)?.share.link))?;
         Some(link.pacer.ready_at())
+    }
+
+    /// A datagram for `remote` has left, with so many bytes on the wire. Those that no turn has taken from the link are taken now:
+    /// the packets after them wait for their time.
+    pub(super) fn on_datagram(&mut self, now: Instant, remote: SocketAddr, bytes: u64) {
+        if self.links.is_empty() {
+            return;
+        }
+        let rest = bytes.saturating_sub(core::mem::take(&mut self.charged));
+        let Some(share) = self.shares.get(&remote).filter(|_| rest > 0) else { return };
+        if let Some(link) = self.links.get_mut(usize::from(share.link)) {
+            link.pacer.on_sent(now, rest);
+        }
     }
 
     /// The rate that a hop has while those that wait now go on; `None` if it is on no shared link.
@@ -181,11 +194,15 @@ mod tests {
 
     fn link(weights: &[u16]) -> SharedLinks {
         let mut links = SharedLinks::default();
-        links.set_rates(NOW, &[RATE], PACKET);
-        for (n, &weight) in (0..).zip(weights) {
-            links.place(Slot(n), Share { link: 0, weight });
-        }
+        let shares = (0..).zip(weights).map(|(n, &weight)| (remote(n), Share { link: 0, weight }));
+        links.set(NOW, (&[RATE], shares.collect()), PACKET);
+        (0..weights.len() as u32).for_each(|n| links.place(Slot(n), remote(n)));
         links
+    }
+
+    /// The address of the neighbour whose hop is at slot `n`.
+    fn remote(n: u32) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, n as u8], 9))
     }
 
     /// Sends from `*now` until `end`; `next` says how long the packet is that a hop holds at a time, if it holds one. Returns
@@ -210,7 +227,7 @@ mod tests {
             };
             let bytes = next(slot.0, *now).expect("nobody leaves here");
             sent[slot.0 as usize] += bytes;
-            links.on_sent(*now, slot, bytes, true);
+            links.charge(*now, slot, bytes, true);
         }
     }
 
@@ -248,16 +265,42 @@ mod tests {
             assert!(links.enter(Slot(0)) && links.enter(Slot(1)));
             now = now.max(links.next_turn());
             assert_eq!(links.take(now), Some(Slot(1)), "the light one, beside the bulk of the heavy one");
-            links.on_sent(now, Slot(1), 100, false);
+            links.charge(now, Slot(1), 100, false);
         }
     }
 
     #[test]
     fn what_waits_for_no_turn_takes_its_time_from_the_link() {
         let (mut links, mut now) = (link(&[1]), NOW);
-        links.note(now, 0, 500_000);
+        links.on_datagram(now, remote(0), 500_000);
         let sent = send(&mut links, &mut now, NOW + Duration::from_secs(1), |_, _| Some(PACKET));
         assert!((500_000..=502_000).contains(&sent[0]), "{sent:?}");
+    }
+
+    #[test]
+    fn a_datagram_that_had_its_turn_takes_its_time_once() {
+        let mut links = link(&[1]);
+        assert!(links.enter(Slot(0)) && links.take(NOW).is_some());
+        let ready = links.charge(NOW, Slot(0), PACKET, true);
+        links.on_datagram(NOW, remote(0), PACKET);
+        assert_eq!(links.charge(NOW, Slot(0), 0, true), ready);
+        links.on_datagram(NOW, remote(0), PACKET);
+        assert!(links.charge(NOW, Slot(0), 0, true) > ready, "the second one had no turn");
+        links.on_datagram(NOW, remote(9), PACKET);
+        assert_eq!(links.charge(NOW, Slot(9), PACKET, true), None, "on no shared link");
+    }
+
+    #[test]
+    fn a_neighbour_is_on_the_link_that_its_address_names() {
+        let mut links = link(&[1]);
+        links.place(Slot(7), remote(7));
+        assert_eq!(links.rate(Slot(7)), None);
+        let shares = [(remote(7), Share { link: 1, weight: 0 }), (remote(8), Share { link: 2, weight: 1 })];
+        links.set(NOW, (&[RATE, Rate::from_mbps(2)], shares.into()), PACKET);
+        assert_eq!(links.rate(Slot(0)), None, "no hop is on one of the new links yet");
+        links.place(Slot(7), remote(7));
+        links.place(Slot(8), remote(8));
+        assert_eq!((links.rate(Slot(7)), links.rate(Slot(8))), (Some(Rate::from_mbps(2)), None));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Two gateways and a link in virtual time.
 
+use super::line::Line;
 use super::pair::{Pair, START, ms};
 use starhop_proto::gateway::{Gateway, GatewayEvent, Opening, Reason, StreamId};
 use starhop_proto::node::Node;
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 pub(crate) fn addr(side: usize) -> SocketAddr {
@@ -24,23 +24,12 @@ pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
-pub(crate) type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
-
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) gateways: [Gateway<Pair>; 2],
     /// Where they are; what is sent elsewhere is lost.
     pub(crate) places: [SocketAddr; 2],
-    pub(crate) flights: BinaryHeap<Flight>,
-    pub(crate) count: u64,
-    pub(crate) delay: Duration,
-    pub(crate) rate: Rate,
-    pub(crate) loss: f64,
-    /// The largest delay of packets, each by itself: they overtake each other.
-    pub(crate) jitter: Duration,
-    pub(crate) busy: [Instant; 2],
-    pub(crate) is_cut: bool,
-    pub(crate) rng: Rng,
+    pub(crate) line: Line,
     pub(crate) events: [Vec<(Instant, GatewayEvent)>; 2],
     /// The bytes read of each stream, at each side; reading stops where `is_reading` is false.
     pub(crate) read: [BTreeMap<StreamId, (Vec<u8>, bool)>; 2],
@@ -48,20 +37,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn of(gateways: [Gateway<Pair>; 2], (delay, rate, loss): (Duration, Rate, f64)) -> Self {
+    pub(crate) fn of(gateways: [Gateway<Pair>; 2], link: (Duration, Rate, f64)) -> Self {
         Self {
             now: START,
             gateways,
             places: [addr(0), addr(1)],
-            flights: BinaryHeap::new(),
-            count: 0,
-            delay,
-            rate,
-            loss,
-            jitter: Duration::ZERO,
-            busy: [START; 2],
-            is_cut: false,
-            rng: Rng::new(3),
+            line: Line::new(link, 3),
             events: [Vec::new(), Vec::new()],
             read: [BTreeMap::new(), BTreeMap::new()],
             is_reading: true,
@@ -78,14 +59,8 @@ impl World {
             }
             let mut out = Vec::new();
             let Some(sent) = self.gateways[side].poll_transmit(self.now, &mut out) else { return };
-            let busy = self.busy[side].max(self.now) + self.rate.time_for(sent.len as u64 + 28);
-            self.busy[side] = busy;
-            let arrives = !self.is_cut && sent.to.remote == self.places[1 - side];
-            if arrives && !self.rng.chance(self.loss) {
-                self.count += 1;
-                let late = Duration::from_nanos(self.rng.next_u64() % (self.jitter.as_nanos() + 1));
-                self.flights.push(Reverse((busy + self.delay + late, self.count, 1 - side, out)));
-            }
+            let is_there = sent.to.remote == self.places[1 - side];
+            self.line.send(self.now, side, out, is_there);
         }
     }
 
@@ -103,19 +78,13 @@ impl World {
         self.settle(0);
         self.settle(1);
         while !done(self) {
-            let arrival = self.flights.peek().map(|Reverse(flight)| flight.0);
-            let timers = self.gateways.iter().filter_map(Node::poll_timeout).map(|at| at.max(self.now));
-            let Some(next) = timers.chain(arrival).min().filter(|next| *next <= end) else {
+            let Some(next) = self.line.next(&self.gateways, self.now, end) else {
                 self.now = end;
                 return;
             };
             self.now = next;
-            while let Some(Reverse(flight)) = self.flights.peek() {
-                if flight.0 > next {
-                    break;
-                }
-                let Some(Reverse((_, _, to, mut bytes))) = self.flights.pop() else { break };
-                self.gateways[to].handle_datagram(next, self.places[1 - to].into(), &mut bytes);
+            while let Some((to, mut datagram)) = self.line.take(next) {
+                self.gateways[to].handle_datagram(next, self.places[1 - to].into(), &mut datagram);
             }
             for side in 0..2 {
                 self.gateways[side].handle_timeout(next);

@@ -5,7 +5,7 @@
 //! Left out of tcp_bbr.c: the long-term bandwidth of policed paths (no link of ours polices), and room for
 //! aggregated acknowledgements (receivers here acknowledge every few segments).
 
-use super::bbr_parts::{FullPipe, LEAST_WINDOW, MaxFilter, Pace, Repair, Rounds, delivery_rate};
+use super::bbr_parts::{FullPipe, LEAST_WINDOW, MaxFilter, Pace, Repair, Rounds, RttProbe, delivery_rate};
 use super::{Ack, CongestionControl, Loss, Recovery, Setup};
 use starhop_proto::rng::Rng;
 use starhop_proto::time::{Duration, Instant};
@@ -23,8 +23,6 @@ const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const BANDWIDTH_ROUNDS: u64 = 10;
 /// Lifetime of the estimate of the shortest round trip.
 const MIN_RTT_LASTS: Duration = Duration::from_secs(10);
-/// Time for which the window stays small, so that a round trip without queueing is seen.
-const PROBE_RTT_LASTS: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Mode {
@@ -35,11 +33,7 @@ enum Mode {
         phase: usize,
         since: Instant,
     },
-    ProbeRtt {
-        /// Set when the flight is small enough.
-        until: Option<Instant>,
-        saw_round: bool,
-    },
+    ProbeRtt(RttProbe),
 }
 
 /// Bottleneck bandwidth and round-trip propagation time.
@@ -81,7 +75,7 @@ impl Bbr {
             Mode::Startup => (HIGH_GAIN, HIGH_GAIN),
             Mode::Drain => (DRAIN_GAIN, HIGH_GAIN),
             Mode::ProbeBw { phase, .. } => (CYCLE[phase % CYCLE.len()], CWND_GAIN),
-            Mode::ProbeRtt { .. } => (1.0, 1.0),
+            Mode::ProbeRtt(_) => (1.0, 1.0),
         }
     }
 
@@ -145,28 +139,14 @@ impl Bbr {
         {
             (self.min_rtt, self.min_rtt_since) = (Some(rtt), ack.now);
         }
-        if is_expired && !matches!(self.mode, Mode::ProbeRtt { .. }) {
+        if is_expired && !matches!(self.mode, Mode::ProbeRtt(_)) {
             self.repair.save(self.cwnd, false);
-            self.mode = Mode::ProbeRtt { until: None, saw_round: false };
+            self.mode = Mode::ProbeRtt(RttProbe::default());
         }
-        self.probe_rtt(ack);
-    }
-
-    fn probe_rtt(&mut self, ack: &Ack) {
-        let Mode::ProbeRtt { until, saw_round } = self.mode else { return };
-        match until {
-            None if ack.in_flight <= LEAST_WINDOW => {
-                self.rounds.restart(ack.delivered);
-                self.mode = Mode::ProbeRtt { until: Some(ack.now + PROBE_RTT_LASTS), saw_round: false };
-            }
-            None => {}
-            Some(until) => {
-                let saw_round = saw_round || self.rounds.is_start;
-                self.mode = Mode::ProbeRtt { until: Some(until), saw_round };
-                if saw_round && ack.now > until {
-                    self.end_probe_rtt(ack.now);
-                }
-            }
+        if let Mode::ProbeRtt(probe) = &mut self.mode
+            && probe.see(ack, LEAST_WINDOW, &mut self.rounds)
+        {
+            self.end_probe_rtt(ack.now);
         }
     }
 
@@ -192,7 +172,7 @@ impl Bbr {
             }
         }
         self.cwnd = self.cwnd.max(LEAST_WINDOW);
-        if matches!(self.mode, Mode::ProbeRtt { .. }) {
+        if matches!(self.mode, Mode::ProbeRtt(_)) {
             self.cwnd = self.cwnd.min(LEAST_WINDOW);
         }
     }
@@ -211,13 +191,13 @@ impl CongestionControl for Bbr {
     }
 
     fn on_loss(&mut self, loss: &Loss) {
-        let is_probing_rtt = matches!(self.mode, Mode::ProbeRtt { .. });
+        let is_probing_rtt = matches!(self.mode, Mode::ProbeRtt(_));
         self.cwnd = self.repair.on_loss(loss, self.cwnd, is_probing_rtt);
     }
 
     fn on_recovered(&mut self, _now: Instant) {
         self.cwnd = self.repair.on_recovered(self.cwnd);
-        if matches!(self.mode, Mode::ProbeRtt { .. }) {
+        if matches!(self.mode, Mode::ProbeRtt(_)) {
             self.cwnd = self.cwnd.min(LEAST_WINDOW);
         }
     }

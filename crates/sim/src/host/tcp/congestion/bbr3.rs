@@ -4,7 +4,7 @@
 //! Left out of the draft: marks by routers (for data centres), and room for aggregated
 //! acknowledgements (receivers here acknowledge every few segments).
 
-use super::bbr_parts::{FullPipe, LEAST_WINDOW, Pace, Repair, Rounds, delivery_rate};
+use super::bbr_parts::{FullPipe, LEAST_WINDOW, Pace, Repair, Rounds, RttProbe, delivery_rate};
 use super::bbr3_bounds::{BETA, Bounds, Signals, is_too_high};
 use super::{Ack, CongestionControl, Loss, LossKind, RateSample, Recovery, Setup};
 use starhop_proto::rng::Rng;
@@ -21,10 +21,9 @@ const UP_CWND: f64 = 2.25;
 const DOWN_PACING: f64 = 0.9;
 const CWND_GAIN: f64 = 2.0;
 const PROBE_RTT_CWND: f64 = 0.5;
-/// Lifetime of the estimate of the shortest round trip, interval of its probes, and length of a probe.
+/// Lifetime of the estimate of the shortest round trip, and interval of its probes.
 const MIN_RTT_LASTS: Duration = Duration::from_secs(10);
 const PROBE_RTT_EVERY: Duration = Duration::from_secs(5);
-const PROBE_RTT_LASTS: Duration = Duration::from_millis(200);
 /// A probe for bandwidth after two to three seconds, or after as many rounds as Reno would take to notice,
 /// at most this many.
 const LEAST_PROBE_WAIT: Duration = Duration::from_secs(2);
@@ -44,11 +43,7 @@ enum Mode {
     Startup,
     Drain,
     ProbeBw(Phase),
-    ProbeRtt {
-        /// Set when the flight is small enough.
-        until: Option<Instant>,
-        saw_round: bool,
-    },
+    ProbeRtt(RttProbe),
 }
 
 /// The phase of a probe whose segments the present acknowledgements cover.
@@ -166,7 +161,7 @@ impl Bbr3 {
             Mode::ProbeBw(Phase::Down) => (DOWN_PACING, CWND_GAIN),
             Mode::ProbeBw(Phase::Cruise | Phase::Refill) => (1.0, CWND_GAIN),
             Mode::ProbeBw(Phase::Up) => (UP_PACING, UP_CWND),
-            Mode::ProbeRtt { .. } => (1.0, PROBE_RTT_CWND),
+            Mode::ProbeRtt(_) => (1.0, PROBE_RTT_CWND),
         }
     }
 
@@ -322,26 +317,17 @@ impl Bbr3 {
 
     fn update_min_rtt(&mut self, ack: &Ack) {
         let is_due = self.min_rtt.see(ack);
-        if is_due && !matches!(self.mode, Mode::ProbeRtt { .. }) {
+        if is_due && !matches!(self.mode, Mode::ProbeRtt(_)) {
             self.repair.save(self.cwnd, false);
             self.acks = Acks::ProbeStopping;
             self.rounds.restart(ack.delivered);
-            self.mode = Mode::ProbeRtt { until: None, saw_round: false };
+            self.mode = Mode::ProbeRtt(RttProbe::default());
         }
-        let Mode::ProbeRtt { until, saw_round } = self.mode else { return };
-        match until {
-            None if ack.in_flight <= self.probe_rtt_window() => {
-                self.rounds.restart(ack.delivered);
-                self.mode = Mode::ProbeRtt { until: Some(ack.now + PROBE_RTT_LASTS), saw_round: false };
-            }
-            None => {}
-            Some(until) => {
-                let saw_round = saw_round || self.rounds.is_start;
-                self.mode = Mode::ProbeRtt { until: Some(until), saw_round };
-                if saw_round && ack.now > until {
-                    self.end_probe_rtt(ack);
-                }
-            }
+        let window = self.probe_rtt_window();
+        if let Mode::ProbeRtt(probe) = &mut self.mode
+            && probe.see(ack, window, &mut self.rounds)
+        {
+            self.end_probe_rtt(ack);
         }
     }
 
@@ -375,7 +361,7 @@ impl Bbr3 {
         let long_term = match self.mode {
             Mode::ProbeBw(Phase::Cruise) => self.bounds.with_headroom(),
             Mode::ProbeBw(_) => self.bounds.inflight_hi,
-            Mode::ProbeRtt { .. } => self.bounds.with_headroom().min(self.probe_rtt_window()),
+            Mode::ProbeRtt(_) => self.bounds.with_headroom().min(self.probe_rtt_window()),
             Mode::Startup | Mode::Drain => f64::INFINITY,
         };
         long_term.min(self.bounds.inflight_lo).max(LEAST_WINDOW)
@@ -400,7 +386,7 @@ impl CongestionControl for Bbr3 {
     }
 
     fn on_loss(&mut self, loss: &Loss) {
-        let is_probing_rtt = matches!(self.mode, Mode::ProbeRtt { .. });
+        let is_probing_rtt = matches!(self.mode, Mode::ProbeRtt(_));
         self.cwnd = self.repair.on_loss(loss, self.cwnd, is_probing_rtt);
         if loss.kind == LossKind::Timeout {
             self.pipe.reset(0.0);

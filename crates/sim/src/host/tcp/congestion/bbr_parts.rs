@@ -1,7 +1,7 @@
 //! The parts that both BBRs share.
 
 use super::{Ack, Loss, LossKind, RateSample, Setup};
-use starhop_proto::time::Duration;
+use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use std::collections::VecDeque;
 
@@ -13,6 +13,9 @@ const PACING_MARGIN: f64 = 0.99;
 const SLOW_PACING: Rate = Rate::from_bps(1_200_000);
 /// The sender hands over one millisecond's worth of segments at once.
 const BURST: Duration = Duration::from_millis(1);
+
+/// Time for which the window stays small, so that a round trip without queueing is seen.
+const RTT_PROBE: Duration = Duration::from_millis(200);
 
 /// Segments per second of a rate sample; none if it is too short to mean anything.
 pub(super) fn delivery_rate(sample: &RateSample, min_rtt: Option<Duration>) -> Option<f64> {
@@ -71,6 +74,32 @@ impl Rounds {
     /// A round begins here.
     pub(super) fn restart(&mut self, delivered: f64) {
         self.ends_at_delivered = delivered;
+    }
+}
+
+/// A look for the shortest round trip: it begins once the flight is small, and lasts for a time and a round.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct RttProbe {
+    /// Set when the flight is small enough.
+    until: Option<Instant>,
+    saw_round: bool,
+}
+
+impl RttProbe {
+    /// Takes an acknowledgement; a flight of `window` is small. Returns whether the probe is over.
+    pub(super) fn see(&mut self, ack: &Ack, window: f64, rounds: &mut Rounds) -> bool {
+        match self.until {
+            None if ack.in_flight <= window => {
+                rounds.restart(ack.delivered);
+                *self = Self { until: Some(ack.now + RTT_PROBE), saw_round: false };
+                false
+            }
+            None => false,
+            Some(until) => {
+                self.saw_round |= rounds.is_start;
+                self.saw_round && ack.now > until
+            }
+        }
     }
 }
 
@@ -222,6 +251,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use super::super::harness::{ack, ms};
     use super::*;
 
     #[test]
@@ -248,5 +278,20 @@ mod tests {
         assert!(!pipe.was_full, "a round is not over");
         pipe.see(230.0, true);
         assert!(pipe.was_full);
+    }
+
+    #[test]
+    fn a_look_for_the_shortest_round_trip_lasts_for_200_ms_and_a_round_of_a_small_flight() {
+        let (mut probe, mut rounds) = (RttProbe::default(), Rounds::default());
+        let mut see = |millis, flight, is_round| {
+            rounds.is_start = is_round;
+            let ack = Ack { in_flight: flight, ..ack(Instant::ZERO + ms(millis), flight, ms(100), ms(100)) };
+            probe.see(&ack, LEAST_WINDOW, &mut rounds)
+        };
+        assert!(!see(0, 90.0, true) && !see(900, 5.0, true), "the flight is large");
+        assert!(!see(1000, 4.0, true), "it begins here");
+        assert!(!see(1201, 4.0, false), "no round of it is over");
+        assert!(!see(1200, 4.0, true), "its time is not over");
+        assert!(see(1201, 90.0, false));
     }
 }

@@ -4,7 +4,11 @@
 //!
 //! Costs per packet do not grow with the number of flows, except for the heap of flows that wait for a time.
 
-use super::pacer::Pacer;
+mod marks;
+mod queue;
+mod queues;
+mod turns;
+
 use super::transfer::Tally;
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId, RangeSet};
@@ -13,7 +17,10 @@ use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::Waited;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use marks::MarkBudget;
+use queue::{Piece, Queue, Visit, Way};
+use queues::Queues;
+use turns::Turns;
 
 /// The next bytes to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,24 +41,6 @@ pub struct Chunk {
     pub waited: Waited,
 }
 
-/// Bytes that wait, and since when.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    range: ByteRange,
-    /// Time at which they were asked for, later by the time that they were on links.
-    since: Instant,
-    is_dry: bool,
-}
-
-impl Piece {
-    fn waited(&self, now: Instant) -> Waited {
-        Waited { time: now.since(self.since), is_dry: self.is_dry }
-    }
-}
-
-/// Requests that follow each other this soon are told as one: the told time is no finer.
-const GRAIN: Duration = Duration::from_millis(1);
-
 /// The action that a scheduler asks for when it is polled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
@@ -68,84 +57,18 @@ pub enum Turn {
     Parity,
 }
 
-#[derive(Debug)]
-struct Queue {
-    flow: FlowId,
-    owner: Slot,
-    repairs: VecDeque<Piece>,
-    fresh: VecDeque<Piece>,
-    /// The bytes of both lists: none is ever queued twice.
-    queued: RangeSet,
-    deficit: u64,
-    /// Packets of a turn.
-    weight: u8,
-    pacer: Pacer,
-    /// Offset after the highest byte sent.
-    sent_end: u64,
-    /// Marks still to send about the pause after the last packet, and when the next one is due. Its timer is
-    /// left alone while packets flow, and looks here when it fires.
-    marks_left: u8,
-    mark_at: Instant,
-    place: Place,
-    /// Whether the queue's own rate has held it since it was in a list last: then it is not sparse.
-    was_held: bool,
-    tally: Tally,
-}
-
-/// The list in which a queue waits for its turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
-    /// No list: the queue has nothing to send, or its own rate holds it.
-    Out,
-    /// The list of queues that had nothing to send for a round.
-    Sparse,
-    /// The list of queues in turn. A queue stays for a round after its last packet, so that a flow that sends one
-    /// packet after the other is not sparse.
-    InTurn,
-}
-
 /// The most entries of closed queues in a list before these are removed.
 const MOST_STALE: usize = 64;
-
-/// The result of a queue's turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Visit {
-    /// The queue sends a packet.
-    Sends,
-    /// The queue has its next turn after the others.
-    Passes,
-    /// The queue has nothing to send, or may not send.
-    Leaves,
-}
-
-/// Time for which a queue is empty before its first and before its second mark.
-const MARK_AFTER: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(5)];
-
-/// While other packets wait, marks may take this part of the link's bytes: one divided by the number. Of ten thousand
-/// flows each has a pause after every packet, and two marks in each would be a tenth of the bytes.
-const MARKS_SHARE: u64 = 64;
-/// Bytes of a mark on the wire, roughly, and the marks that may be saved up.
-const MARK_BYTES: u64 = 96;
-const MOST_MARKS: u64 = 16;
-/// A mark that finds no room waits so long: by then most flows have sent another packet, which tells the same.
-const MARK_BACK: Duration = Duration::from_millis(100);
 
 /// The queues of one link.
 #[derive(Debug)]
 pub struct Scheduler {
-    queues: Vec<Option<Queue>>,
-    free: Vec<Slot>,
-    /// Number of the three lists below that name each slot. The slot of a closed queue is free when no list names
-    /// it.
-    listed: Vec<u8>,
-    open: usize,
+    queues: Queues,
     /// Queues that have repairs; they go first.
     repair_ring: VecDeque<Slot>,
-    /// Queues that had nothing to send for a round; they go next, once.
-    sparse: VecDeque<Slot>,
-    /// Queues in turn.
-    ring: VecDeque<Slot>,
-    /// Queues with repairs, and queues in `sparse` and `ring` with something to send.
+    /// Queues that have new data; they go next.
+    turns: Turns,
+    /// Queues with repairs, and queues in `turns` with something to send.
     repairing: usize,
     sendable: usize,
     /// Queues that have sent the end of their flow, each with the time of that.
@@ -157,9 +80,8 @@ pub struct Scheduler {
     /// Bytes that wait in all of them.
     bytes: u64,
     payload: u64,
-    marks: bool,
-    /// Bytes of packets for which marks may still leave, times [`MARKS_SHARE`].
-    mark_room: u64,
+    /// `None` where pauses are not marked.
+    marks: Option<MarkBudget>,
     /// Repairs leave before new data; otherwise behind the queued bytes.
     repairs_first: bool,
 }
@@ -169,13 +91,9 @@ impl Scheduler {
     /// marked.
     pub fn new(payload: usize, marks: bool) -> Self {
         Self {
-            queues: Vec::new(),
-            free: Vec::new(),
-            listed: Vec::new(),
-            open: 0,
+            queues: Queues::default(),
             repair_ring: VecDeque::new(),
-            sparse: VecDeque::new(),
-            ring: VecDeque::new(),
+            turns: Turns::default(),
             repairing: 0,
             sendable: 0,
             ended: VecDeque::new(),
@@ -183,8 +101,7 @@ impl Scheduler {
             busy: 0,
             bytes: 0,
             payload: payload as u64,
-            marks,
-            mark_room: MOST_MARKS * MARK_BYTES * MARKS_SHARE,
+            marks: marks.then(MarkBudget::default),
             repairs_first: true,
         }
     }
@@ -197,70 +114,32 @@ impl Scheduler {
 
     /// Opens a queue for `flow`, which its owner calls `owner`.
     pub fn open(&mut self, flow: FlowId, owner: Slot) -> Slot {
-        let queue = Queue {
-            flow,
-            owner,
-            repairs: VecDeque::new(),
-            fresh: VecDeque::new(),
-            queued: RangeSet::new(),
-            deficit: 0,
-            weight: 1,
-            pacer: Pacer::new(Rate::UNLIMITED, self.payload),
-            sent_end: 0,
-            marks_left: 0,
-            mark_at: Instant::NEVER,
-            place: Place::Out,
-            was_held: false,
-            tally: Tally::default(),
-        };
-        let slot = self.free.pop().unwrap_or(Slot(self.queues.len() as u32));
-        if slot.0 as usize == self.queues.len() {
-            self.queues.push(None);
-            self.listed.push(0);
-        }
-        self.queues[slot.0 as usize] = Some(queue);
-        self.open += 1;
-        slot
+        self.queues.open(Queue::new(flow, owner, self.payload))
     }
 
     /// Drops a queue and its bytes. False if it was not open.
     pub fn close(&mut self, slot: Slot) -> bool {
-        let queue = self.queues.get_mut(slot.0 as usize).and_then(Option::take);
-        if let Some(queue) = &queue {
-            self.open -= 1;
-            self.busy -= usize::from(!queue.queued.is_empty());
-            self.bytes -= queue.queued.byte_count();
-            self.repairing -= usize::from(!queue.repairs.is_empty());
-            self.sendable -= usize::from(queue.place != Place::Out && !queue.fresh.is_empty());
-            self.waiting.set(slot, None);
-            if self.listed[slot.0 as usize] == 0 {
-                self.free.push(slot);
-            }
-            if self.ended.len() > 2 * self.open + MOST_STALE {
-                let Self { ended, queues, .. } = self;
-                ended.retain(|(_, slot)| queues[slot.0 as usize].as_ref().is_some_and(|q| q.tally.has_end()));
-            }
+        let Some(queue) = self.queues.close(slot) else { return false };
+        self.busy -= usize::from(!queue.queued().is_empty());
+        self.bytes -= queue.queued().byte_count();
+        self.repairing -= usize::from(queue.has_repairs());
+        self.sendable -= usize::from(queue.is_sendable());
+        self.waiting.set(slot, None);
+        if self.ended.len() > 2 * self.queues.open_count() + MOST_STALE {
+            let Self { ended, queues, .. } = self;
+            ended.retain(|(_, slot)| queues.get(*slot).is_some_and(|queue| queue.tally.has_end()));
         }
-        queue.is_some()
-    }
-
-    /// A list names `slot` no longer.
-    fn unlist(&mut self, slot: Slot) {
-        let listed = &mut self.listed[slot.0 as usize];
-        *listed -= 1;
-        if *listed == 0 && self.queues[slot.0 as usize].is_none() {
-            self.free.push(slot);
-        }
+        true
     }
 
     /// The flow of a queue and the tally of its sent bytes.
     pub fn tally(&self, slot: Slot) -> Option<(FlowId, &Tally)> {
-        self.queue(slot).map(|queue| (queue.flow, &queue.tally))
+        self.queues.get(slot).map(|queue| (queue.flow(), &queue.tally))
     }
 
     /// The chunk that a queue gave last holds the end of its flow.
     pub fn note_end(&mut self, slot: Slot) {
-        if let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::as_mut) {
+        if let Some(queue) = self.queues.get_mut(slot) {
             if !queue.tally.has_end() {
                 self.ended.push_back((queue.tally.last_sent(), slot));
             }
@@ -276,9 +155,9 @@ impl Scheduler {
                 return None;
             }
             self.ended.pop_front();
-            let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::as_mut) else { continue };
-            if queue.queued.is_empty() && queue.tally.is_over(now, quiet) {
-                return Some((queue.flow, core::mem::take(&mut queue.tally)));
+            let Some(queue) = self.queues.get_mut(slot) else { continue };
+            if queue.queued().is_empty() && queue.tally.is_over(now, quiet) {
+                return Some((queue.flow(), core::mem::take(&mut queue.tally)));
             }
             if queue.tally.has_end() {
                 // The queue has sent something again since, or will.
@@ -300,12 +179,12 @@ impl Scheduler {
 
     /// The owners of the queues that are open.
     pub fn owners(&self) -> impl Iterator<Item = Slot> {
-        self.queues.iter().flatten().map(|queue| queue.owner)
+        self.queues.iter().map(Queue::owner)
     }
 
     /// Bytes waiting in a queue.
     pub fn queued_bytes(&self, slot: Slot) -> u64 {
-        self.queue(slot).map_or(0, |queue| queue.queued.byte_count())
+        self.queued(slot).map_or(0, RangeSet::byte_count)
     }
 
     /// Bytes waiting in all queues.
@@ -315,12 +194,12 @@ impl Scheduler {
 
     /// Queues that are open.
     pub fn open_queues(&self) -> usize {
-        self.open
+        self.queues.open_count()
     }
 
     /// The rate of a queue.
     pub fn queue_rate(&self, slot: Slot) -> Rate {
-        self.queue(slot).map_or(Rate::ZERO, |queue| queue.pacer.rate())
+        self.queues.get(slot).map_or(Rate::ZERO, Queue::rate)
     }
 
     /// Queues that have something to send, those held by their own rate included.
@@ -335,101 +214,67 @@ impl Scheduler {
 
     /// Offset after the highest byte that a queue has sent or holds.
     pub fn frontier(&self, slot: Slot) -> u64 {
-        self.queue(slot).map_or(0, |queue| {
-            queue.fresh.back().map_or(queue.sent_end, |last| last.range.end.max(queue.sent_end))
-        })
+        self.queues.get(slot).map_or(0, Queue::frontier)
     }
 
     /// The bytes that wait in a queue.
     pub fn queued(&self, slot: Slot) -> Option<&RangeSet> {
-        self.queue(slot).map(|queue| &queue.queued)
+        self.queues.get(slot).map(Queue::queued)
     }
 
     /// Bounds a queue's rate (its backpressure bound).
     pub fn set_queue_rate(&mut self, now: Instant, slot: Slot, rate: Rate) {
-        let Some(queue) = self.queue_mut(slot) else { return };
-        queue.pacer.set_rate(now, rate);
-        if !queue.fresh.is_empty() && queue.place == Place::Out {
+        if self.queues.get_mut(slot).is_some_and(|queue| queue.set_rate(now, rate)) {
             self.admit(now, slot, false);
         }
     }
 
     /// Gives a queue `weight` packets in its turns from now on, at least one.
     pub fn set_weight(&mut self, slot: Slot, weight: u8) {
-        if let Some(queue) = self.queue_mut(slot) {
-            queue.weight = weight.max(1);
+        if let Some(queue) = self.queues.get_mut(slot) {
+            queue.set_weight(weight);
         }
     }
 
     /// A queue that has something to send joins a list, or waits for its own rate. `is_new` says that it had nothing before.
     fn admit(&mut self, now: Instant, slot: Slot, is_new: bool) {
-        let payload = self.payload;
-        let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return };
-        if queue.place != Place::Out {
-            self.sendable += usize::from(is_new);
-            return;
+        let Some(queue) = self.queues.get_mut(slot) else { return };
+        match queue.admit(now, is_new, self.payload) {
+            Way::Stays => self.sendable += usize::from(is_new),
+            Way::Waits(ready) => self.waiting.set(slot, Some(ready)),
+            Way::Joins(place) => {
+                self.sendable += 1;
+                self.queues.list(slot);
+                self.turns.join(place, slot);
+            }
         }
-        let ready = queue.pacer.ready_at();
-        if ready > now {
-            self.waiting.set(slot, Some(ready));
-            return;
-        }
-        self.sendable += 1;
-        self.listed[slot.0 as usize] += 1;
-        if is_new && !queue.was_held {
-            queue.place = Place::Sparse;
-            queue.deficit = payload;
-            self.sparse.push_back(slot);
-        } else {
-            queue.place = Place::InTurn;
-            self.ring.push_back(slot);
-        }
-        queue.was_held = false;
     }
 
     /// Whether a queue could have sent before now, if it had held anything.
     pub fn is_thirsty(&self, now: Instant, slot: Slot) -> bool {
-        let is_ready = |queue: &Queue| queue.fresh.is_empty() && queue.pacer.ready_at() <= now;
-        !self.has_backlog() && self.queue(slot).is_some_and(is_ready)
+        !self.has_backlog() && self.queues.get(slot).is_some_and(|queue| queue.is_thirsty(now))
     }
 
     /// Queues `range`, none of which may be queued already, to leave in the flow's order or ahead of it. `told` says how
     /// long it has waited until now, and whether the requests for it had run out.
     pub fn push(&mut self, now: Instant, slot: Slot, range: ByteRange, is_repair: bool, told: Waited) {
-        let Some(queue) = self.queues.get_mut(slot.0 as usize).and_then(Option::as_mut) else { return };
-        if range.is_empty() || queue.queued.overlaps(range) {
+        let Some(queue) = self.queues.get_mut(slot) else { return };
+        if range.is_empty() || queue.queued().overlaps(range) {
             debug_assert!(range.is_empty(), "{range:?} is queued twice");
             return;
         }
-        self.busy += usize::from(queue.queued.is_empty());
-        queue.queued.insert(range);
+        self.busy += usize::from(queue.queued().is_empty());
         self.bytes += range.len();
-        queue.marks_left = 0;
-        if is_repair && self.repairs_first {
-            if queue.repairs.is_empty() {
-                self.repairing += 1;
-                self.listed[slot.0 as usize] += 1;
-                self.repair_ring.push_back(slot);
+        let goes_first = is_repair && self.repairs_first;
+        let piece = Piece { range, since: now.before(told.time), is_dry: told.is_dry && !goes_first };
+        if !goes_first {
+            if queue.push_fresh(piece, self.payload) {
+                self.admit(now, slot, true);
             }
-            queue.repairs.push_back(Piece { range, since: now.before(told.time), is_dry: false });
-            return;
-        }
-        let piece = Piece { range, since: now.before(told.time), is_dry: told.is_dry };
-        let was_empty = queue.fresh.is_empty();
-        // Credits of a Producer arrive in adjoining pieces: one range, however many Interests it took. A
-        // single packet stays by itself, so that it leaves as it came.
-        match queue.fresh.back_mut() {
-            Some(last)
-                if last.range.end == range.start
-                    && last.range.len() > self.payload
-                    && piece.since.since(last.since) < GRAIN =>
-            {
-                last.range.end = range.end;
-            }
-            _ => queue.fresh.push_back(piece),
-        }
-        if was_empty {
-            self.admit(now, slot, true);
+        } else if queue.push_repair(piece) {
+            self.repairing += 1;
+            self.queues.list(slot);
+            self.repair_ring.push_back(slot);
         }
     }
 
@@ -455,56 +300,28 @@ impl Scheduler {
 
     /// A queue's wait is over: it joins the ring, or owes a mark.
     fn wake(&mut self, now: Instant, slot: Slot) -> Option<Turn> {
-        let has_room = !self.has_backlog() || self.mark_room >= MARK_BYTES * MARKS_SHARE;
-        let queue = self.queues[slot.0 as usize].as_mut()?;
-        if !queue.fresh.is_empty() {
+        let has_backlog = self.has_backlog();
+        let queue = self.queues.get_mut(slot)?;
+        if queue.has_fresh() {
             self.admit(now, slot, false);
             return None;
         }
-        if queue.mark_at > now {
-            let later = queue.mark_at.if_ever();
-            self.waiting.set(slot, later);
-            return None;
-        }
-        if queue.marks_left > 0 && !has_room {
-            queue.mark_at = now + MARK_BACK;
-            self.waiting.set(slot, Some(now + MARK_BACK));
-            return None;
-        }
-        queue.marks_left = queue.marks_left.checked_sub(1)?;
-        self.mark_room = self.mark_room.saturating_sub(MARK_BYTES * MARKS_SHARE);
-        let mark = Turn::Mark { flow: queue.flow, offset: queue.sent_end };
-        queue.mark_at = if queue.marks_left > 0 { now + MARK_AFTER[0] } else { Instant::NEVER };
-        let next = queue.mark_at.if_ever();
-        self.waiting.set(slot, next);
-        Some(mark)
+        let look = queue.pause.look(now, self.marks.as_mut()?, has_backlog);
+        self.waiting.set(slot, look.next);
+        look.is_mark.then(|| Turn::Mark { flow: queue.flow(), offset: queue.sent_end() })
     }
 
     fn poll_repair(&mut self, now: Instant) -> Option<Chunk> {
-        let (slot, payload) = (self.first_repairing()?, self.payload);
-        let queue = self.queues[slot.0 as usize].as_mut()?;
-        let Piece { range, since, .. } = take_front(&mut queue.repairs, payload)?;
-        queue.queued.remove(range);
-        self.bytes -= range.len();
-        // Charged to the flow, but never held by its rate: bytes that are missing downstream go first.
-        queue.pacer.on_sent(now, range.len());
-        queue.tally.on_sent(now, range.len(), true);
-        queue.sent_end = queue.sent_end.max(range.end);
-        let chunk = Chunk {
-            queue: slot,
-            owner: queue.owner,
-            flow: queue.flow,
-            range,
-            is_repair: true,
-            skipped: ByteRange::default(),
-            waited: Waited { time: now.since(since), is_dry: false },
-        };
-        if queue.repairs.is_empty() {
+        let slot = self.first_repairing()?;
+        let queue = self.queues.get_mut(slot)?;
+        let chunk = queue.take_repair(now, slot, self.payload)?;
+        self.bytes -= chunk.range.len();
+        if queue.has_repairs() {
+            self.repair_ring.rotate_left(1);
+        } else {
             self.repairing -= 1;
             self.repair_ring.pop_front();
-            self.unlist(slot);
-        } else {
-            self.repair_ring.rotate_left(1);
+            self.queues.unlist(slot);
         }
         self.after_send(now, slot);
         Some(chunk)
@@ -514,157 +331,78 @@ impl Scheduler {
     fn first_repairing(&mut self) -> Option<Slot> {
         loop {
             let slot = *self.repair_ring.front()?;
-            if self.queue(slot).is_some_and(|queue| !queue.repairs.is_empty()) {
+            if self.queues.get(slot).is_some_and(Queue::has_repairs) {
                 return Some(slot);
             }
             self.repair_ring.pop_front();
-            self.unlist(slot);
+            self.queues.unlist(slot);
         }
     }
 
     fn poll_fresh(&mut self, now: Instant) -> Option<Chunk> {
         while self.sendable > 0 {
-            let is_sparse = !self.sparse.is_empty();
-            let slot = *if is_sparse { self.sparse.front()? } else { self.ring.front()? };
-            match self.visit(now, slot) {
+            let (slot, is_alone) = (self.turns.first()?, self.turns.is_alone());
+            let queue = self.queues.get_mut(slot);
+            match queue.map_or(Visit::Leaves, |queue| queue.visit(now, self.payload, is_alone)) {
                 Visit::Sends => return self.send_fresh(now, slot),
-                Visit::Passes if is_sparse => self.put_in_turn(slot),
-                Visit::Passes => self.ring.rotate_left(1),
-                Visit::Leaves => {
-                    if is_sparse {
-                        self.sparse.pop_front()
-                    } else {
-                        self.ring.pop_front()
-                    };
-                    self.unlist(slot);
-                }
+                Visit::Passes => self.turns.pass(),
+                Visit::Held(ready) => self.leave_held(slot, ready),
+                Visit::Leaves => self.leave(slot),
             }
         }
         None
     }
 
-    /// The first of `sparse` has had its packet.
-    fn put_in_turn(&mut self, slot: Slot) {
-        self.sparse.pop_front();
-        self.ring.push_back(slot);
-        if let Some(queue) = self.queue_mut(slot) {
-            queue.place = Place::InTurn;
-        }
+    /// The queue whose turn it is leaves its list.
+    fn leave(&mut self, slot: Slot) {
+        self.turns.leave();
+        self.queues.unlist(slot);
     }
 
-    /// Decides the turn of the first queue of a list.
-    fn visit(&mut self, now: Instant, slot: Slot) -> Visit {
-        let (payload, is_alone) = (self.payload, self.ring.len() + self.sparse.len() == 1);
-        let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return Visit::Leaves };
-        let Some(next) = queue.fresh.front().map(|next| next.range.len().min(payload)) else {
-            // The queue had nothing to send for a round.
-            (queue.place, queue.deficit) = (Place::Out, 0);
-            return Visit::Leaves;
-        };
-        let ready = queue.pacer.ready_at();
-        if ready > now {
-            // A queue held by its own rate is no backlog of the link.
-            (queue.place, queue.was_held) = (Place::Out, true);
-            self.sendable -= 1;
-            self.waiting.set(slot, Some(ready));
-            return Visit::Leaves;
-        }
-        if queue.deficit < next {
-            // At least a full packet per round: the smallest quantum with which every visit can send (O(1)).
-            queue.deficit += payload * u64::from(queue.weight);
-            return if is_alone { Visit::Sends } else { Visit::Passes };
-        }
-        Visit::Sends
-    }
-
-    /// Takes a packet off the first queue of a list.
-    fn send_fresh(&mut self, now: Instant, slot: Slot) -> Option<Chunk> {
-        let payload = self.payload;
-        let queue = self.queues[slot.0 as usize].as_mut()?;
-        let piece = take_front(&mut queue.fresh, payload)?;
-        let (range, waited) = (piece.range, piece.waited(now));
-        queue.deficit = queue.deficit.saturating_sub(range.len());
-        queue.queued.remove(range);
-        self.bytes -= range.len();
-        queue.pacer.on_sent(now, range.len());
-        self.mark_room = (self.mark_room + range.len()).min(MOST_MARKS * MARK_BYTES * MARKS_SHARE);
-        let is_repair = range.start < queue.sent_end;
-        queue.tally.on_sent(now, range.len(), is_repair);
-        let skipped = ByteRange::new(queue.sent_end.min(range.start), range.start);
-        queue.sent_end = queue.sent_end.max(range.end);
-        let (flow, owner) = (queue.flow, queue.owner);
-        let (is_sparse, is_empty) = (queue.place == Place::Sparse, queue.fresh.is_empty());
-        self.sendable -= usize::from(is_empty);
-        if is_sparse && is_empty {
-            self.put_in_turn(slot);
-        } else if is_empty {
-            self.ring.rotate_left(1);
-        } else {
-            // A queue that its own rate holds from now on is no backlog of the link.
-            self.leave_if_held(now, slot);
-        }
-        self.after_send(now, slot);
-        Some(Chunk { queue: slot, owner, flow, range, is_repair, skipped, waited })
-    }
-
-    /// The first queue of a list leaves the list if the queue's own rate holds it.
-    fn leave_if_held(&mut self, now: Instant, slot: Slot) {
-        let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return };
-        let ready = queue.pacer.ready_at();
-        if ready <= now {
-            return;
-        }
-        let place = core::mem::replace(&mut queue.place, Place::Out);
-        queue.was_held = true;
+    /// The queue whose turn it is leaves its list until `ready`. While its own rate holds it, it is no backlog of the link.
+    fn leave_held(&mut self, slot: Slot, ready: Instant) {
         self.sendable -= 1;
         self.waiting.set(slot, Some(ready));
-        if place == Place::Sparse {
-            self.sparse.pop_front()
-        } else {
-            self.ring.pop_front()
-        };
-        self.unlist(slot);
+        self.leave(slot);
+    }
+
+    /// Takes a packet off the queue whose turn it is.
+    fn send_fresh(&mut self, now: Instant, slot: Slot) -> Option<Chunk> {
+        let queue = self.queues.get_mut(slot)?;
+        let chunk = queue.take_fresh(now, slot, self.payload)?;
+        let held = if queue.has_fresh() { queue.hold(now) } else { None };
+        self.bytes -= chunk.range.len();
+        self.marks.iter_mut().for_each(|marks| marks.on_sent(chunk.range.len()));
+        if !queue.has_fresh() {
+            self.sendable -= 1;
+            self.turns.pass();
+        } else if let Some(ready) = held {
+            self.leave_held(slot, ready);
+        }
+        self.after_send(now, slot);
+        Some(chunk)
     }
 
     fn after_send(&mut self, now: Instant, slot: Slot) {
-        let Some(queue) = self.queues[slot.0 as usize].as_mut() else { return };
-        if !queue.queued.is_empty() {
+        let Some(queue) = self.queues.get_mut(slot) else { return };
+        if !queue.queued().is_empty() {
             return;
         }
         self.busy -= 1;
-        if self.marks {
-            queue.marks_left = MARK_AFTER.len() as u8;
-            queue.mark_at = now + MARK_AFTER[1];
+        if self.marks.is_some() {
+            let at = queue.pause.begin(now);
             if !self.waiting.has(slot) {
-                let at = queue.mark_at;
                 self.waiting.set(slot, Some(at));
             }
         }
     }
-
-    fn queue(&self, slot: Slot) -> Option<&Queue> {
-        self.queues.get(slot.0 as usize)?.as_ref()
-    }
-
-    fn queue_mut(&mut self, slot: Slot) -> Option<&mut Queue> {
-        self.queues.get_mut(slot.0 as usize)?.as_mut()
-    }
-}
-
-/// Takes at most `payload` bytes off the front.
-fn take_front(pieces: &mut VecDeque<Piece>, payload: u64) -> Option<Piece> {
-    let front = pieces.front_mut()?;
-    let taken = Piece { range: front.range.prefix(payload), ..*front };
-    front.range.start = taken.range.end;
-    if front.range.is_empty() {
-        pieces.pop_front();
-    }
-    Some(taken)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::marks::{MARK_BYTES, SHARE};
     use super::*;
+    use alloc::vec::Vec;
 
     const NOW: Instant = Instant::from_nanos(1_000_000_000);
 
@@ -768,7 +506,7 @@ mod tests {
             }
         }
         let share = marks as f64 * MARK_BYTES as f64 / (packets as f64 * 1_000.0);
-        assert!(marks > 0 && share < 1.1 / MARKS_SHARE as f64, "{marks} marks of {packets} packets");
+        assert!(marks > 0 && share < 1.1 / SHARE as f64, "{marks} marks of {packets} packets");
     }
 
     #[test]
@@ -821,6 +559,7 @@ mod tests {
         let (mut scheduler, a, b) = two_flows();
         for round in 0..50u8 {
             let queue = scheduler.open(FlowId([9 + round; 16]), Slot(2));
+            assert!(queue.0 < 4, "{queue:?}");
             for slot in [a, b, queue] {
                 scheduler.push(
                     NOW,
@@ -836,7 +575,6 @@ mod tests {
             assert!(sent.iter().all(|chunk| chunk.queue == a || chunk.queue == b), "{sent:?}");
             assert_eq!((scheduler.open_queues(), scheduler.total_bytes()), (2, 0));
         }
-        assert!(scheduler.queues.len() <= 4, "{} places", scheduler.queues.len());
     }
 
     #[test]

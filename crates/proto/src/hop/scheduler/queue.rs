@@ -1,0 +1,390 @@
+use super::Chunk;
+use super::marks::Pause;
+use super::turns::Place;
+use crate::hop::pacer::Pacer;
+use crate::hop::transfer::Tally;
+use crate::name::{ByteRange, FlowId, RangeSet};
+use crate::table::Slot;
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
+use crate::wire::Waited;
+use alloc::collections::VecDeque;
+
+/// Bytes that wait, and since when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// The bytes.
+    pub(super) range: ByteRange,
+    /// Time at which they were asked for, later by the time that they were on links.
+    pub(super) since: Instant,
+    /// Whether the requests for them had run out.
+    pub(super) is_dry: bool,
+}
+
+impl Piece {
+    fn waited(&self, now: Instant) -> Waited {
+        Waited { time: now.since(self.since), is_dry: self.is_dry }
+    }
+}
+
+/// Requests that follow each other this soon are told as one: the told time is no finer.
+const GRAIN: Duration = Duration::from_millis(1);
+
+/// The result of a queue's turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Visit {
+    /// The queue sends a packet.
+    Sends,
+    /// The queue has its next turn after the others.
+    Passes,
+    /// The queue's own rate holds it until then.
+    Held(Instant),
+    /// The queue has nothing to send.
+    Leaves,
+}
+
+/// The way of a queue that has something to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// The queue is in a list already.
+    Stays,
+    /// The queue joins this list.
+    Joins(Place),
+    /// The queue's own rate holds it until then.
+    Waits(Instant),
+}
+
+/// The bytes of one flow that wait, and the flow's own rate. No byte is ever queued twice, and a queue that its own rate holds is in
+/// no list.
+#[derive(Debug)]
+pub(super) struct Queue {
+    flow: FlowId,
+    owner: Slot,
+    repairs: VecDeque<Piece>,
+    fresh: VecDeque<Piece>,
+    /// The bytes of both lists.
+    queued: RangeSet,
+    deficit: u64,
+    /// Packets of a turn.
+    weight: u8,
+    pacer: Pacer,
+    /// Offset after the highest byte sent.
+    sent_end: u64,
+    /// Marks that are still to tell of the pause after the last packet.
+    pub(super) pause: Pause,
+    place: Place,
+    /// Whether the queue's own rate has held it since it was in a list last: then it is not sparse.
+    was_held: bool,
+    /// The account of the sent bytes.
+    pub(super) tally: Tally,
+}
+
+impl Queue {
+    /// An empty queue of `flow`, which its owner calls `owner`, for chunks of at most `payload` bytes.
+    pub(super) fn new(flow: FlowId, owner: Slot, payload: u64) -> Self {
+        Self {
+            flow,
+            owner,
+            repairs: VecDeque::new(),
+            fresh: VecDeque::new(),
+            queued: RangeSet::new(),
+            deficit: 0,
+            weight: 1,
+            pacer: Pacer::new(Rate::UNLIMITED, payload),
+            sent_end: 0,
+            pause: Pause::default(),
+            place: Place::Out,
+            was_held: false,
+            tally: Tally::default(),
+        }
+    }
+
+    /// The flow.
+    pub(super) fn flow(&self) -> FlowId {
+        self.flow
+    }
+
+    /// The owner's slot of the flow.
+    pub(super) fn owner(&self) -> Slot {
+        self.owner
+    }
+
+    /// The bytes that wait.
+    pub(super) fn queued(&self) -> &RangeSet {
+        &self.queued
+    }
+
+    /// Whether a repair waits.
+    pub(super) fn has_repairs(&self) -> bool {
+        !self.repairs.is_empty()
+    }
+
+    /// Whether new data waits.
+    pub(super) fn has_fresh(&self) -> bool {
+        !self.fresh.is_empty()
+    }
+
+    /// Whether new data waits and the queue is in a list.
+    pub(super) fn is_sendable(&self) -> bool {
+        self.place != Place::Out && self.has_fresh()
+    }
+
+    /// Whether the queue could have sent before now, if it had held anything.
+    pub(super) fn is_thirsty(&self, now: Instant) -> bool {
+        self.fresh.is_empty() && self.pacer.ready_at() <= now
+    }
+
+    /// Offset after the highest byte sent.
+    pub(super) fn sent_end(&self) -> u64 {
+        self.sent_end
+    }
+
+    /// Offset after the highest byte that was sent or waits.
+    pub(super) fn frontier(&self) -> u64 {
+        self.fresh.back().map_or(self.sent_end, |last| last.range.end.max(self.sent_end))
+    }
+
+    /// The queue's rate.
+    pub(super) fn rate(&self) -> Rate {
+        self.pacer.rate()
+    }
+
+    /// Bounds the queue's rate. True if it is in no list although it has something to send.
+    pub(super) fn set_rate(&mut self, now: Instant, rate: Rate) -> bool {
+        self.pacer.set_rate(now, rate);
+        self.has_fresh() && self.place == Place::Out
+    }
+
+    /// Gives the queue `weight` packets in its turns from now on, at least one.
+    pub(super) fn set_weight(&mut self, weight: u8) {
+        self.weight = weight.max(1);
+    }
+
+    /// A repair waits from now on. True if it is the only one.
+    pub(super) fn push_repair(&mut self, piece: Piece) -> bool {
+        self.queued.insert(piece.range);
+        self.pause.end();
+        self.repairs.push_back(piece);
+        self.repairs.len() == 1
+    }
+
+    /// New data waits from now on. True if no other does.
+    pub(super) fn push_fresh(&mut self, piece: Piece, payload: u64) -> bool {
+        self.queued.insert(piece.range);
+        self.pause.end();
+        let was_empty = self.fresh.is_empty();
+        // Credits of a Producer arrive in adjoining pieces: one range, however many Interests it took. A
+        // single packet stays by itself, so that it leaves as it came.
+        match self.fresh.back_mut() {
+            Some(last)
+                if last.range.end == piece.range.start
+                    && last.range.len() > payload
+                    && piece.since.since(last.since) < GRAIN =>
+            {
+                last.range.end = piece.range.end;
+            }
+            _ => self.fresh.push_back(piece),
+        }
+        was_empty
+    }
+
+    /// The queue has something to send: finds its way to its turn. `is_new` says that it had nothing before.
+    pub(super) fn admit(&mut self, now: Instant, is_new: bool, payload: u64) -> Way {
+        if self.place != Place::Out {
+            return Way::Stays;
+        }
+        let ready = self.pacer.ready_at();
+        if ready > now {
+            return Way::Waits(ready);
+        }
+        let was_held = core::mem::take(&mut self.was_held);
+        if is_new && !was_held {
+            self.place = Place::Sparse;
+            self.deficit = payload;
+        } else {
+            self.place = Place::InTurn;
+        }
+        Way::Joins(self.place)
+    }
+
+    /// Decides the queue's turn, which may be its last one. `is_alone` says that no other queue is in a list.
+    #[inline]
+    pub(super) fn visit(&mut self, now: Instant, payload: u64, is_alone: bool) -> Visit {
+        let Some(next) = self.fresh.front().map(|next| next.range.len().min(payload)) else {
+            // The queue had nothing to send for a round.
+            (self.place, self.deficit) = (Place::Out, 0);
+            return Visit::Leaves;
+        };
+        if let Some(ready) = self.hold(now) {
+            return Visit::Held(ready);
+        }
+        if self.deficit < next {
+            // At least a full packet per round: the smallest quantum with which every visit can send (O(1)).
+            self.deficit += payload * u64::from(self.weight);
+            if !is_alone {
+                self.place = Place::InTurn;
+                return Visit::Passes;
+            }
+        }
+        Visit::Sends
+    }
+
+    /// Takes the queue off its list if its own rate holds it. Returns the time until which it does.
+    #[inline]
+    pub(super) fn hold(&mut self, now: Instant) -> Option<Instant> {
+        let ready = self.pacer.ready_at();
+        if ready <= now {
+            return None;
+        }
+        (self.place, self.was_held) = (Place::Out, true);
+        Some(ready)
+    }
+
+    /// Takes a packet of repairs off the queue, which stands at `slot`.
+    pub(super) fn take_repair(&mut self, now: Instant, slot: Slot, payload: u64) -> Option<Chunk> {
+        let piece = take_front(&mut self.repairs, payload)?;
+        Some(self.chunk(now, slot, piece, true))
+    }
+
+    /// Takes a packet of new data off the queue, which stands at `slot`. A queue that is empty then stays in turn for a round.
+    #[inline]
+    pub(super) fn take_fresh(&mut self, now: Instant, slot: Slot, payload: u64) -> Option<Chunk> {
+        let piece = take_front(&mut self.fresh, payload)?;
+        let range = piece.range;
+        self.deficit = self.deficit.saturating_sub(range.len());
+        let skipped = ByteRange::new(self.sent_end.min(range.start), range.start);
+        let is_repair = range.start < self.sent_end;
+        if self.fresh.is_empty() {
+            self.place = Place::InTurn;
+        }
+        Some(Chunk { skipped, ..self.chunk(now, slot, piece, is_repair) })
+    }
+
+    /// A piece leaves. A repair is charged to the flow, but never held by its rate: bytes that are missing downstream go first.
+    #[inline]
+    fn chunk(&mut self, now: Instant, slot: Slot, piece: Piece, is_repair: bool) -> Chunk {
+        let range = piece.range;
+        self.queued.remove(range);
+        self.pacer.on_sent(now, range.len());
+        self.tally.on_sent(now, range.len(), is_repair);
+        self.sent_end = self.sent_end.max(range.end);
+        Chunk {
+            queue: slot,
+            owner: self.owner,
+            flow: self.flow,
+            range,
+            is_repair,
+            skipped: ByteRange::default(),
+            waited: piece.waited(now),
+        }
+    }
+}
+
+/// Takes at most `payload` bytes off the front.
+fn take_front(pieces: &mut VecDeque<Piece>, payload: u64) -> Option<Piece> {
+    let front = pieces.front_mut()?;
+    let taken = Piece { range: front.range.prefix(payload), ..*front };
+    front.range.start = taken.range.end;
+    if front.range.is_empty() {
+        pieces.pop_front();
+    }
+    Some(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::from_nanos(1_000_000_000);
+    const PAYLOAD: u64 = 1000;
+    const SLOT: Slot = Slot(3);
+
+    fn queue() -> Queue {
+        Queue::new(FlowId([1; 16]), Slot(7), PAYLOAD)
+    }
+
+    fn piece(start: u64, end: u64, since: Instant) -> Piece {
+        Piece { range: ByteRange::new(start, end), since, is_dry: false }
+    }
+
+    fn later(micros: u64) -> Instant {
+        NOW + Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn adjoining_bytes_of_one_moment_are_one_piece_and_single_packets_stay_as_they_came() {
+        let mut queue = queue();
+        assert!(queue.push_fresh(piece(0, 1500, NOW), PAYLOAD));
+        assert!(!queue.push_fresh(piece(1500, 2100, later(999)), PAYLOAD));
+        queue.push_fresh(piece(2100, 2200, later(1000)), PAYLOAD);
+        queue.push_fresh(piece(2200, 2300, later(1000)), PAYLOAD);
+        let sent: [Option<u64>; 6] = core::array::from_fn(|_| {
+            queue.take_fresh(later(1000), SLOT, PAYLOAD).map(|chunk| chunk.range.len())
+        });
+        assert_eq!(sent, [Some(1000), Some(1000), Some(100), Some(100), Some(100), None]);
+        assert!(queue.queued().is_empty());
+    }
+
+    #[test]
+    fn a_queue_that_its_rate_holds_is_in_no_list_and_not_sparse_afterwards() {
+        let mut queue = queue();
+        queue.set_rate(NOW, Rate::from_bps(8_000_000));
+        queue.push_fresh(piece(0, 50_000, NOW), PAYLOAD);
+        assert_eq!(queue.admit(NOW, true, PAYLOAD), Way::Joins(Place::Sparse));
+        assert!(queue.is_sendable() && queue.admit(NOW, false, PAYLOAD) == Way::Stays);
+        let ready = loop {
+            match queue.visit(NOW, PAYLOAD, true) {
+                Visit::Sends => queue.take_fresh(NOW, SLOT, PAYLOAD).map(|_| ()).expect("much waits"),
+                Visit::Held(ready) => break ready,
+                visit => panic!("{visit:?}"),
+            }
+        };
+        assert!(!queue.is_sendable() && queue.has_fresh());
+        assert_eq!(queue.admit(NOW, false, PAYLOAD), Way::Waits(ready));
+        assert_eq!(queue.admit(ready, true, PAYLOAD), Way::Joins(Place::InTurn));
+    }
+
+    #[test]
+    fn a_queue_leaves_its_list_a_round_after_its_last_packet() {
+        let mut queue = queue();
+        queue.push_fresh(piece(0, 400, NOW), PAYLOAD);
+        queue.admit(NOW, true, PAYLOAD);
+        assert_eq!(queue.visit(NOW, PAYLOAD, false), Visit::Sends);
+        queue.take_fresh(NOW, SLOT, PAYLOAD).expect("a packet waits");
+        assert_eq!(queue.admit(NOW, true, PAYLOAD), Way::Stays);
+        assert_eq!(queue.visit(NOW, PAYLOAD, false), Visit::Leaves);
+        assert_eq!(queue.admit(NOW, true, PAYLOAD), Way::Joins(Place::Sparse));
+    }
+
+    #[test]
+    fn a_queue_without_credit_passes_unless_it_is_alone() {
+        for (is_alone, visit) in [(false, Visit::Passes), (true, Visit::Sends)] {
+            let mut queue = queue();
+            queue.push_fresh(piece(0, 5000, NOW), PAYLOAD);
+            queue.admit(NOW, false, PAYLOAD);
+            assert_eq!(queue.visit(NOW, PAYLOAD, is_alone), visit);
+            assert_eq!(queue.visit(NOW, PAYLOAD, is_alone), Visit::Sends, "the credit is here now");
+        }
+    }
+
+    #[test]
+    fn bytes_below_the_highest_sent_one_are_repairs_and_skip_nothing() {
+        let mut queue = queue();
+        let mut send = |start, end, is_repair| {
+            match is_repair {
+                true => queue.push_repair(piece(start, end, NOW)),
+                false => queue.push_fresh(piece(start, end, NOW), PAYLOAD),
+            };
+            let take = if is_repair { Queue::take_repair } else { Queue::take_fresh };
+            let chunk = take(&mut queue, later(5000), SLOT, PAYLOAD).expect("it waits");
+            assert_eq!((chunk.queue, chunk.owner), (SLOT, Slot(7)));
+            assert_eq!(chunk.waited.time, Duration::from_millis(5));
+            (chunk.is_repair, chunk.skipped)
+        };
+        assert_eq!(send(500, 600, false), (false, ByteRange::new(0, 500)));
+        assert_eq!(send(100, 200, false), (true, ByteRange::new(100, 100)));
+        assert_eq!(send(900, 950, true), (true, ByteRange::default()));
+        assert_eq!(send(950, 960, false), (false, ByteRange::new(950, 950)));
+        assert_eq!((queue.sent_end(), queue.frontier()), (960, 960));
+    }
+}

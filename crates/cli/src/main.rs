@@ -39,10 +39,8 @@ enum Verb {
     /// Hold the firewall open for a gateway as long as that lives
     #[command(hide = true)]
     GatewayWatchdog {
-        /// Its TCP port
-        port: u16,
-        /// The firewall's rules
-        rules: String,
+        /// Its configuration
+        file: std::path::PathBuf,
         /// Packets are carried, too
         #[arg(long)]
         carry: bool,
@@ -109,8 +107,8 @@ fn main() -> ExitCode {
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Gateway(args) => verb::gateway::run(args),
-        Verb::GatewayWatchdog { port, rules, carry, in_force } => {
-            starhop_net::transparent::watch_gateway(*port, rules, *carry, *in_force)
+        Verb::GatewayWatchdog { file, carry, in_force } => {
+            starhop_net::gateway::watch(file, *carry, *in_force)
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(anyhow::Error::from)
         }

@@ -38,7 +38,7 @@ impl World {
 }
 
 /// Tells a gateway to go on as its new program. Returns its answer.
-fn upgrade(running: Option<&Running>) -> Value {
+pub(super) fn upgrade(running: Option<&Running>) -> Value {
     let running = running.expect("it runs");
     running.process.signal(Signal::SIGUSR2).expect("it runs");
     let is_answer = |event: &Value| event["event"] == "ready" || event["event"] == "replace";

@@ -4,7 +4,7 @@
 //! the program in use stays.
 
 use super::connection::Ended;
-use super::{Gateway, GatewayConfig, GatewayError, Site, Told, Tunnel};
+use super::{Gateway, GatewayConfig, GatewayError, Site, Told, Tunnel, rights};
 use crate::clock;
 use crate::endpoint::Endpoint;
 use crate::security::{GatewayBond, HopSuite};
@@ -73,7 +73,7 @@ struct Inventory {
     endpoint: RawFd,
     tunnel: Option<[RawFd; 2]>,
     listeners: Option<[RawFd; 2]>,
-    watchdog: (i32, RawFd),
+    watchdog: (i32, RawFd, RawFd),
     connections: Vec<Handed>,
 }
 
@@ -181,12 +181,12 @@ impl TakeOver {
         let both = |pair: Option<[RawFd; 2]>| -> io::Result<Option<[OwnedFd; 2]>> {
             pair.map(|[a, b]| Ok([adopt(a)?, adopt(b)?])).transpose()
         };
-        let (watchdog, heart) = self.inventory.watchdog;
+        let (watchdog, heart, channel) = self.inventory.watchdog;
         Ok(Legacy {
             endpoint: adopt(self.inventory.endpoint)?,
             tunnel: both(self.inventory.tunnel)?,
             listeners: both(self.inventory.listeners)?,
-            watchdog: Some(Former::new(watchdog, adopt(heart)?)),
+            watchdog: Some(Former::new(watchdog, adopt(heart)?, adopt(channel)?)),
         })
     }
 
@@ -214,6 +214,7 @@ impl TakeOver {
 /// The reason why it cannot.
 pub fn try_take_over(config: &GatewayConfig, state: &TakeOver) -> Result<(), GatewayError> {
     state.check(config)?;
+    rights::check_user(config)?;
     let suite = HopSuite::new(&config.sources())?;
     let mut gateway = Gateway::<GatewayBond, _>::new(
         clock::now(),
@@ -303,6 +304,7 @@ impl Site {
         let mut pair =
             |is_there: bool| is_there.then(|| [kept.next(), kept.next()].map(Option::unwrap_or_default));
         let (tunnel, listeners) = (pair(self.tunnel.is_some()), pair(self.listeners.is_some()));
+        let (watchdog, heart) = self.watchdog.handle();
         let inventory = Inventory {
             listen: Some(self.config.listen()),
             port: self.config.port(),
@@ -310,7 +312,7 @@ impl Site {
             endpoint: self.driver.endpoint().as_fd().as_raw_fd(),
             tunnel,
             listeners,
-            watchdog: self.watchdog.handle(),
+            watchdog: (watchdog, heart, self.shared.sockets.channel().as_raw_fd()),
             connections,
         };
         TakeOver { inventory, sessions: self.shared.look(|_, gateway| gateway.hand_over()) }
@@ -363,7 +365,8 @@ impl Site {
         let arguments: Vec<_> =
             std::iter::once(first).chain(arguments(&number)).map(name).collect::<io::Result<_>>()?;
         let mut kept = pairs;
-        kept.extend([file.as_fd(), self.driver.endpoint().as_fd(), self.watchdog.heart()?]);
+        kept.extend([file.as_fd(), self.driver.endpoint().as_fd()]);
+        kept.extend([self.watchdog.heart()?, self.shared.sockets.channel()]);
         kept.extend(left.iter().map(|left| left.socket.as_fd()));
         let done = kept.iter().try_for_each(|fd| keep(*fd, true)).and_then(|()| {
             signals().thread_block()?;

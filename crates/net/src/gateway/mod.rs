@@ -2,16 +2,21 @@
 //!
 //! One thread does everything: the driver of `starhop_proto::gateway`, and a task for each connection. A firewall rule
 //! diverts connections to a transparent listener, which is closed while the peer does not answer: without a listener
-//! the rule lets new connections pass, and established ones stay. A watchdog takes the rules away when the gateway hangs.
+//! the rule lets new connections pass, and established ones stay. A watchdog takes the rules away when the gateway hangs. It alone
+//! has a capability from then on, and gives the transparent sockets.
 
+mod broker;
 mod burst;
 mod by_rate;
 mod choice;
 mod config;
 mod connection;
 mod handover;
+mod plain;
 mod policy;
+mod pool;
 mod reload;
+mod rights;
 mod room;
 mod shared;
 mod shared_link;
@@ -19,8 +24,11 @@ mod sockets;
 mod status;
 mod tunnel;
 
+pub use broker::watch;
 pub use config::{GatewayConfig, GatewayConfigError};
 pub use handover::{CAN, TRY, TakeOver, try_take_over};
+pub(crate) use pool::Questions;
+pub use rights::become_user;
 pub use room::{all_descriptors, shortage};
 
 use crate::clock;
@@ -33,12 +41,12 @@ use crate::operate::policing::Policing;
 use crate::operate::transfers::Record;
 use crate::operate::{Desk, about};
 use crate::security::{HopSuite, ReloadError};
-use crate::transparent::firewall::Firewall;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
 use burst::Burst;
 use choice::{Candidate, Choice};
 use connection::{Connection, Ended, Outcome, Unserved, prepare, reason_of};
 use handover::{Left, Legacy, Successor};
+use plain::plain;
 use reload::Reading;
 use room::Room;
 use shared::{Shared, SharedNode};
@@ -52,7 +60,6 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -133,7 +140,8 @@ pub fn run_alone(
 
 /// Runs a gateway until SIGINT or SIGTERM; SIGHUP reads configuration and keys anew; at SIGUSR2 the process goes on as the program
 /// that has this one's name by then. `watchdog` is the program, and its arguments, that
-/// watches the firewall. Questions about the gateway are answered at the `desk`. With `take_over`, the gateway goes on with the state of
+/// watches the firewall. Questions about the gateway are answered at the `desk`, whose doors open when the process has given up its
+/// capabilities. With `take_over`, the gateway goes on with the state of
 /// the program before this one.
 /// Call within a tokio `LocalSet`.
 ///
@@ -147,6 +155,8 @@ pub async fn run(
     take_over: Option<TakeOver>,
 ) -> Result<GatewayStats, GatewayError> {
     let mut site = Site::start(config, &watchdog, tell, take_over.as_ref())?;
+    rights::give_up()?;
+    desk.open_doors()?;
     site.go_on(take_over)?;
     site.run(&mut desk).await?;
     Ok(site.shared.look(|_, gateway| gateway.stats()))
@@ -205,6 +215,7 @@ impl Site {
         take_over: Option<&TakeOver>,
     ) -> Result<Self, GatewayError> {
         take_over.map_or(Ok(()), |state| state.check(&config))?;
+        rights::check_port(&config)?;
         shortage(&config, all_descriptors()).iter().for_each(|shortage| tracing::warn!("{shortage}"));
         let suite = HopSuite::new(&config.sources())?;
         let legacy = take_over.map(TakeOver::legacy).transpose()?;
@@ -222,15 +233,12 @@ impl Site {
         let (rates, shares) = config.shared_links();
         gateway.set_shared_links(clock::now(), rates, shares);
         take_over.map_or(Ok(()), |state| gateway.take_over(clock::now(), state.sessions()))?;
-        let shared = Rc::new(Shared::new(gateway));
+        let successor = Successor::new(&watchdog.0);
+        let (watchdog, sockets) = pool::watched(&config, watchdog, former, tunnel.is_some())?;
+        let shared = Rc::new(Shared::new(gateway, sockets));
         shared.said.most.set(settings.max_waiting);
         let driver = Driver::new(SharedNode(shared.clone()), endpoint)?;
         let signals = Signals::new()?;
-        let firewall = Firewall::gateway(config.port(), config.rules(), tunnel.is_some());
-        let mut arguments = watchdog.1.clone();
-        arguments.extend(tunnel.is_some().then(|| "--carry".to_owned()));
-        let successor = Successor::new(&watchdog.0);
-        let watchdog = Watchdog::start(&watchdog.0, &arguments, firewall, former)?;
         let record = Rc::new(RefCell::new(Record::default()));
         let (config, tell) = (Rc::new(config), counted(tell, &record));
         let reading = Reading::default();
@@ -301,6 +309,8 @@ impl Site {
         let mut upgrade = signal(SignalKind::user_defined2())?;
         handover::hear_signals()?;
         let mut notifier = Notifier::ready();
+        let shared = self.shared.clone();
+        tokio::task::spawn_local(async move { shared.sockets.serve().await });
 
         let mut beats = tokio::time::interval(HEARTBEAT);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -348,7 +358,7 @@ impl Site {
                 () = shared.changed.notified() => None,
                 done = packets(tunnel.as_ref()) => { done?; None }
                 () = notifier.beat() => None,
-                _ = hangup.recv() => { reading.begin(config, tunnel.is_some()); None }
+                _ = hangup.recv() => { reading.begin(config, shared.sockets.questions()); None }
                 new = reading.done() => { read = Some(new); None }
                 _ = upgrade.recv() => { is_upgrade = true; None }
                 outcome = successor.tried() => { tried = Some(outcome); None }
@@ -469,13 +479,15 @@ impl Site {
                     match connection.run().await {
                         Outcome::Ended(ended) => (ended, "split"),
                         Outcome::Left => return,
-                        Outcome::Unserved(user) => (plain(&config, user, opening, began).await, "plain"),
+                        Outcome::Unserved(user) => {
+                            (plain((&config, &shared), user, opening, began).await, "plain")
+                        }
                     }
                 }
                 Err(_) => {
                     drop(accepting);
                     let user = Unserved { socket, said: Vec::new() };
-                    (plain(&config, user, opening, began).await, "plain")
+                    (plain((&config, &shared), user, opening, began).await, "plain")
                 }
             };
             tell(&Told::Flow(flow_end(opening, began, ended, (true, carried))));
@@ -490,7 +502,7 @@ impl Site {
         tokio::task::spawn_local(async move {
             let began = Instant::now();
             let connected = tokio::select! {
-                connected = room::patiently(async || sockets::connect(&config, opening).await) => connected,
+                connected = room::patiently(async || sockets::connect(&config, &shared.sockets, opening).await) => connected,
                 () = gone(&door) => Err(io::ErrorKind::ConnectionReset.into()),
             };
             let prepared = connected.and_then(|socket| prepare(&socket).map(|()| socket));
@@ -550,7 +562,7 @@ fn tunnel(config: &GatewayConfig) -> io::Result<Option<Tunnel>> {
     if !config.may_carry() {
         return Ok(None);
     }
-    match Tunnel::open(clock::now(), config) {
+    match rights::for_opening(|| Tunnel::open(clock::now(), config)) {
         Ok(tunnel) => Ok(Some(tunnel)),
         Err(error) if config.must_carry() => Err(io::Error::new(
             error.kind(),
@@ -568,34 +580,6 @@ async fn packets(tunnel: Option<&Tunnel>) -> io::Result<()> {
     match tunnel {
         Some(tunnel) => tunnel.readable().await,
         None => std::future::pending().await,
-    }
-}
-
-/// Carries a connection past the gateway's peer: a connection of our own to the target, in the client's name.
-async fn plain(config: &GatewayConfig, user: Unserved, opening: Opening, began: Instant) -> Ended {
-    let Unserved { mut socket, said } = user;
-    let carried = async {
-        let mut far = room::patiently(async || sockets::connect(config, opening).await).await?;
-        prepare(&far)?;
-        let ((mut from_user, mut to_user), (mut from_far, mut to_far)) = (socket.split(), far.split());
-        let up = async {
-            to_far.write_all(&said).await?;
-            let more = tokio::io::copy(&mut from_user, &mut to_far).await?;
-            to_far.shutdown().await.map(|()| more + said.len() as u64)
-        };
-        let down = async {
-            let received = tokio::io::copy(&mut from_far, &mut to_user).await?;
-            to_user.shutdown().await.map(|()| received)
-        };
-        let carried = tokio::try_join!(up, down)?;
-        for socket in [&socket, &far] {
-            socket2::SockRef::from(socket).set_linger(None)?;
-        }
-        Ok(carried)
-    };
-    match carried.await {
-        Ok((sent, received)) => Ended { sent, received, first_byte: Some(began.elapsed()), reason: None },
-        Err(error) => Ended { sent: 0, received: 0, first_byte: None, reason: Some(reason_of(&error)) },
     }
 }
 

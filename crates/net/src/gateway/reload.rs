@@ -1,10 +1,11 @@
 //! A new configuration for a gateway at work: connections that there are keep what they had.
 
+use super::pool::Questions;
 use super::{GatewayConfig, Site, Told, sockets};
 use crate::security::GatewayBond;
-use crate::transparent::firewall::Firewall;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 /// A configuration that was read and found right, or what is wrong with it.
@@ -20,13 +21,13 @@ pub(super) struct Reading {
 
 impl Reading {
     /// Reads anew the file of `config`.
-    pub(super) fn begin(&mut self, config: &GatewayConfig, carries: bool) {
+    pub(super) fn begin(&mut self, config: &GatewayConfig, watchdog: Arc<Questions>) {
         if self.task.is_some() {
             self.is_stale = true;
             return;
         }
         let config = config.clone();
-        self.task = Some(tokio::task::spawn_blocking(move || read(&config, carries)));
+        self.task = Some(tokio::task::spawn_blocking(move || read(&config, &watchdog)));
     }
 
     /// Returns the outcome; never if nothing is read.
@@ -38,14 +39,9 @@ impl Reading {
     }
 }
 
-fn read(config: &GatewayConfig, carries: bool) -> Outcome {
+fn read(config: &GatewayConfig, watchdog: &Questions) -> Outcome {
     let new = config.renewed().map_err(|error| error.to_string())?;
-    let wrong = |field: &str, problem: String| new.wrong(field, &problem).to_string();
-    sockets::check_congestion(&new).map_err(|error| {
-        wrong("congestion", format!("names a control that is not to be had here: {error}"))
-    })?;
-    let firewall = Firewall::gateway(new.port(), new.rules(), carries);
-    firewall.check().map_err(|error| wrong("policy", format!("makes rules that are refused: {error}")))?;
+    watchdog.check(new.own_charge().hash())?;
     let bonds = new.peers().map_err(|error| error.to_string())?.into_iter().map(|peer| peer.bond).collect();
     Ok((new, bonds))
 }
@@ -60,7 +56,7 @@ impl Site {
         }
         (self.tell)(&Told::Reloaded { error: done.err() });
         if std::mem::take(&mut self.reading.is_stale) {
-            self.reading.begin(&self.config, self.tunnel.is_some());
+            self.reading.begin(&self.config, self.shared.sockets.questions());
         }
     }
 
@@ -69,8 +65,11 @@ impl Site {
         let security = self.shared.look(|_, gateway| gateway.suite_mut().reload());
         let security = security.map_err(|error| error.to_string())?;
         tracing::info!("packets are {}", security.packets);
-        if config.rules() != self.config.rules() {
-            self.watchdog.set_rules(config.rules()).map_err(|error| error.to_string())?;
+        if config.own_charge() != self.config.own_charge() {
+            self.watchdog.set_rules().map_err(|error| error.to_string())?;
+        }
+        if config.congestion() != self.config.congestion() {
+            self.shared.sockets.change_control(self.listeners.as_ref());
         }
         self.shared.said.most.set(config.settings().max_waiting);
         self.shared.change(|now, gateway| {
@@ -87,11 +86,13 @@ impl Site {
 
     /// Takes intercepted connections again if descriptors were scarce and no longer are.
     pub(super) fn look_for_room(&mut self) -> io::Result<()> {
+        self.shared.sockets.refill();
         if self.room.may_open(self.listeners.as_ref()) {
             self.listeners = None;
             return self.listen();
         }
-        Ok(())
+        // There may have been no sockets for listeners.
+        if self.listeners.is_none() && !self.room.is_shut() { self.listen() } else { Ok(()) }
     }
 
     /// Takes intercepted connections if there are to be any and a peer for them answers.
@@ -105,9 +106,11 @@ impl Site {
         if self.listeners.is_none() && !self.room.look() {
             return Ok(());
         }
-        match &self.listeners {
-            Some(listeners) => sockets::set_congestion(listeners, &self.config),
-            None => sockets::listeners(&self.config).map(|listeners| self.listeners = Some(listeners)),
+        if self.listeners.is_none()
+            && let Some(pair) = self.shared.sockets.take_pair()
+        {
+            self.listeners = Some(sockets::listeners(&self.config, pair)?);
         }
+        Ok(())
     }
 }

@@ -31,6 +31,16 @@ pub use roster::{Authority, Member, Roster, RosterError};
 pub use suite::{HopSuite, ReloadError, Security, Sources};
 pub use term::Term;
 
+/// The files that a node with these keys writes, to remember what it has seen.
+pub(crate) fn records(sources: &Sources) -> Vec<std::path::PathBuf> {
+    match sources {
+        Sources::Insecure => Vec::new(),
+        Sources::Files { key, roster, .. } => {
+            std::iter::once(latest::place(key)).chain(roster.as_deref().map(floor::place)).collect()
+        }
+    }
+}
+
 /// Lower-case hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;

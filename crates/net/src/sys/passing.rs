@@ -75,8 +75,9 @@ pub(crate) fn receive(from: BorrowedFd<'_>, waits: bool) -> io::Result<Message> 
         while let Some(message) = next.as_ref() {
             if (message.cmsg_level, message.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let data: *const RawFd = libc::CMSG_DATA(next).cast();
-                let length = message.cmsg_len as usize - libc::CMSG_LEN(0) as usize;
-                for nth in 0..length / size_of::<RawFd>() {
+                // Libraries of C have several types for it.
+                let length = message.cmsg_len as u64 - u64::from(libc::CMSG_LEN(0));
+                for nth in 0..length as usize / size_of::<RawFd>() {
                     descriptors.push(OwnedFd::from_raw_fd(data.add(nth).read_unaligned()));
                 }
             }

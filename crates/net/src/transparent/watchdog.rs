@@ -30,6 +30,8 @@ const RETRY: Duration = Duration::from_millis(50);
 const MOST_FAILURES: u32 = 30;
 /// So many changes in a row are tried by a program that goes on with rules in force, each a few times: some two seconds.
 const RESUMES: u32 = 8;
+/// Tries to tell the relay something.
+const SAYS: u32 = 10;
 /// Longest time for installing the rules.
 pub(crate) const INSTALL: Duration = Duration::from_secs(5);
 /// Bytes of the relay that are not understood yet, at most.
@@ -249,10 +251,17 @@ fn patiently(change: impl Fn() -> io::Result<()>) -> io::Result<()> {
     change()
 }
 
-/// Tells the relay something.
+/// Tells the relay something. Where it has messages that it has not taken, they are waited for, but not for long: a relay that hangs
+/// stops nothing here.
 fn say(line: &str) {
-    // It reads this, or is gone, as the next read shows. The line is one message.
-    let _ = passing::send(io::stdout().as_fd(), line.replace('\n', " ").as_bytes(), &[], false);
+    let line = line.replace('\n', " ");
+    for _ in 0..SAYS {
+        // The line is one message. The relay reads it, or is gone, as the next read shows.
+        match passing::send(io::stdout().as_fd(), line.as_bytes(), &[], false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(RETRY),
+            _ => return,
+        }
+    }
 }
 
 /// Goes on as the program that has this one's name, with the same arguments, and with rules in force. Returns only with the error.
@@ -320,9 +329,9 @@ impl Voice {
         if signs > 0 {
             return self.0.drain(..signs).next_back().map(|sign| Word::Sign(sign == DIVERT));
         }
-        let (length, word) = match self.0.first()? {
-            &WHOLE => (3, Word::Whole(u16::from_be_bytes(*self.0.get(1..3)?.first_chunk()?))),
-            &RULES => (1, Word::Rules),
+        let (length, word) = match *self.0.first()? {
+            WHOLE => (3, Word::Whole(u16::from_be_bytes(*self.0.get(1..3)?.first_chunk()?))),
+            RULES => (1, Word::Rules),
             _ => (1, Word::Renew),
         };
         self.0.drain(..length);

@@ -14,15 +14,17 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration as Span;
+use std::time::{Duration as Span, Instant};
 
 pub(super) const TESTS: &[Test] = &[
     ("a_gateway_at_work_has_no_capability_and_does_its_work", a_gateway_at_work_has_no_capability),
     ("a_gateway_needs_one_capability_and_no_root", a_gateway_needs_one_capability),
     ("a_gateway_becomes_the_user_of_its_configuration", a_gateway_becomes_a_user),
     ("faults_of_a_gateways_user_are_named", faults_of_a_user_are_named),
+    ("a_gateway_that_stays_root_names_files_that_are_not_roots", a_root_names_files),
     ("without_any_capability_a_gateway_says_so", without_any_capability),
     ("a_gateway_whose_watchdog_is_killed_says_so_and_is_passed_by", a_killed_watchdog_is_named),
+    ("connections_wait_for_a_watchdog_that_pauses_and_none_is_reset", a_pausing_watchdog),
     ("clients_of_privileged_ports_are_served", clients_of_privileged_ports),
     ("a_reserved_congestion_control_is_used_and_changed", a_reserved_control),
 ];
@@ -334,6 +336,27 @@ fn faults_of_a_user_are_named() {
     says(with_state(), &["site.key.clock", "Permission denied"]);
 }
 
+fn a_root_names_files() {
+    let Some(world) = world_of_nobody("carry = false\n") else { return };
+    let said = |world: &World| {
+        let mut command = world.command("local.toml");
+        command.stderr(Stdio::piped());
+        let gateway = Running::start(&world.site.chain.hosts[SITE], command);
+        gateway.process.signal(Signal::SIGTERM).expect("it runs");
+        let output = gateway.process.output().expect("its end");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let theirs = said(&world);
+    for wanted in
+        ["stays root", "`local.toml` is not root's to read", "site.key.clock` is not for the user `root`"]
+    {
+        assert!(theirs.contains(wanted), "{wanted}: {theirs}");
+    }
+    assert!(give(&world, 0));
+    let own = said(&world);
+    assert!(own.contains("stays root") && !own.contains("is not"), "{own}");
+}
+
 fn without_any_capability() {
     let Some(world) = world_of_nobody("carry = false\n") else { return };
     let (_, said) = refused(&world, confined(&world, "local.toml", ""));
@@ -370,6 +393,37 @@ fn a_killed_watchdog_is_named() {
     std::thread::sleep(Span::from_millis(1500));
     assert!(!world.has_rules(), "the next one takes them away");
     assert_eq!(world.run(SITE, "ip rule | grep fwmark"), "");
+}
+
+/// More connections than sockets lie ready at the hub.
+fn a_pausing_watchdog() {
+    const MANY: usize = 60;
+    const PAUSE: Span = Span::from_millis(1_500);
+    let world = World::new();
+    world.serve(9000, echo_after_the_end);
+    assert!(world.is_split());
+    let pid = Pid::from_raw(watchdog(world.hub.as_ref().expect("it runs")) as i32);
+    kill(pid, Signal::SIGSTOP).expect("it runs");
+    let start = Instant::now();
+    let askers: Vec<_> = (0..MANY)
+        .map(|n| {
+            let socket = world.connect(9000);
+            std::thread::spawn(move || {
+                let question = content(2_000, n as u64);
+                let is_right = ask(socket, &question).is_ok_and(|answer| answer == question);
+                (is_right, Instant::now())
+            })
+        })
+        .collect();
+    std::thread::sleep(PAUSE.saturating_sub(start.elapsed()));
+    kill(pid, Signal::SIGCONT).expect("it is there");
+    let back = Instant::now();
+    let done: Vec<_> = askers.into_iter().map(|asker| asker.join().expect("no panic")).collect();
+    let before = done.iter().filter(|(_, at)| *at < back).count();
+    println!("     {before} of {MANY} answers came while the hub's watchdog paused");
+    assert!(done.iter().all(|(is_right, _)| *is_right), "answers");
+    assert!((1..MANY).contains(&before), "{before}: those whose sockets lay ready, and not all");
+    assert!((0..MANY).all(|_| world.flow_end()["carried"] == "split"));
 }
 
 /// A connection from a port that takes a right to bind.

@@ -155,7 +155,7 @@ pub async fn run(
     take_over: Option<TakeOver>,
 ) -> Result<GatewayStats, GatewayError> {
     let mut site = Site::start(config, &watchdog, tell, take_over.as_ref())?;
-    rights::give_up()?;
+    rights::give_up(&site.config)?;
     desk.open_doors()?;
     site.go_on(take_over)?;
     site.run(&mut desk).await?;

@@ -26,7 +26,7 @@ pub(super) fn keep_the_watchdogs() -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel refuses, or there is a thread that would keep its own.
-pub(super) fn give_up() -> io::Result<()> {
+pub(super) fn give_up(config: &GatewayConfig) -> io::Result<()> {
     rights::keep_only(0)?;
     let threads = || std::fs::read_dir("/proc/self/task").map_or(2, Iterator::count);
     let is_alone = (0..LOOKS).any(|_| {
@@ -44,6 +44,17 @@ pub(super) fn give_up() -> io::Result<()> {
             "this gateway has no capability any more, but stays root, whom root's files obey: `user` in its configuration has \
              it become another user"
         );
+        let unread = config.files().into_iter().find(|path| eaccess(*path, AccessFlags::R_OK).is_err());
+        if let Some(path) = unread {
+            tracing::warn!(
+                "`{}` is not root's to read without capabilities: a new configuration will be refused. Give the file and its \
+                 directory to root, or name its owner as `user`",
+                path.display()
+            );
+        }
+        if let Err(error) = check_records(config, "root") {
+            tracing::warn!("{error}");
+        }
     }
     Ok(())
 }
@@ -73,7 +84,7 @@ pub fn become_user(config: GatewayConfig, directory: Option<&Path>) -> Result<Ga
         config.wrong("user", &format!("is `{}`, whom this process cannot become: {error}", user.name))
     })?;
     let config = config.again()?;
-    check_records(&config, &user)?;
+    check_records(&config, &user.name)?;
     Ok(config)
 }
 
@@ -130,13 +141,12 @@ fn change(user: &User) -> io::Result<()> {
 
 /// Checks that the process's user can keep what a gateway remembers of its keys. Without it a restart would not know an old roster
 /// or an old request.
-fn check_records(config: &GatewayConfig, user: &User) -> io::Result<()> {
+fn check_records(config: &GatewayConfig, user: &str) -> io::Result<()> {
     let refused = |path: &Path, error: nix::errno::Errno| {
         io::Error::other(format!(
-            "`{}` is not for the user `{}` to write: {error}. Give that user its directory, or name another one in \
+            "`{}` is not for the user `{user}` to write: {error}. Give that user its directory, or name another one in \
              STARHOP_STATE",
-            path.display(),
-            user.name
+            path.display()
         ))
     };
     for path in records(&config.sources()) {

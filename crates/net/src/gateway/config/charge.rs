@@ -4,7 +4,7 @@ use super::super::broker::Charge;
 use super::rules::rules;
 use super::written::Written;
 use super::{GatewayConfig, GatewayConfigError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 impl GatewayConfig {
     /// The rules and the congestion control in a file. Names of hosts in it are not looked up, which can take long.
@@ -41,6 +41,13 @@ impl GatewayConfig {
     /// As [`GatewayConfig::load`].
     pub(in crate::gateway) fn again(&self) -> Result<Self, GatewayConfigError> {
         Self::load(&self.path)
+    }
+
+    /// The files that are read again when the operator has changed them.
+    pub(in crate::gateway) fn files(&self) -> Vec<&Path> {
+        let Written { key, roster, end_key, .. } = &self.written;
+        let named = [key, roster, end_key].into_iter().flatten();
+        std::iter::once(&self.path).chain(named).map(PathBuf::as_path).collect()
     }
 
     /// The user that the process becomes if root starts it.

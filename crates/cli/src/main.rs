@@ -39,10 +39,8 @@ enum Verb {
     /// Hold the firewall open for a gateway as long as that lives
     #[command(hide = true)]
     GatewayWatchdog {
-        /// Its TCP port
-        port: u16,
-        /// The firewall's rules
-        rules: String,
+        /// Its configuration
+        file: std::path::PathBuf,
         /// Packets are carried, too
         #[arg(long)]
         carry: bool,
@@ -112,9 +110,9 @@ fn main() -> ExitCode {
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Gateway(args) => verb::gateway::run(args),
-        Verb::GatewayWatchdog { port, rules, carry, hold, in_force } => {
+        Verb::GatewayWatchdog { file, carry, hold, in_force } => {
             let devices = starhop_net::transparent::Devices { carry: *carry, hold: *hold };
-            starhop_net::transparent::watch_gateway(*port, rules, devices, *in_force)
+            starhop_net::gateway::watch(file, devices, *in_force)
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(anyhow::Error::from)
         }

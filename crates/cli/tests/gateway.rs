@@ -8,6 +8,7 @@ mod gateway_crowd;
 mod gateway_keys;
 mod gateway_life;
 mod gateway_reload;
+mod gateway_rights;
 mod gateway_sites;
 mod gateway_upgrade;
 mod gateway_users;
@@ -56,6 +57,7 @@ fn main() {
             gateway_crowd::TESTS,
             gateway_life::TESTS,
             gateway_reload::TESTS,
+            gateway_rights::TESTS,
             gateway_sites::TESTS,
             gateway_keys::TESTS,
             gateway_users::TESTS,

@@ -23,16 +23,32 @@ impl DeskArgs {
     /// Opens the doors of a role that listens on `port`. Only the usual socket may fail, because the user did not
     /// ask for it.
     pub(crate) fn open(&self, role: &str, port: u16) -> anyhow::Result<Desk> {
+        let mut desk = self.prepare(role, port, false)?;
+        desk.open_doors()?;
+        Ok(desk)
+    }
+
+    /// As [`DeskArgs::open`], without the thread that answers. Where it `must` have the usual socket, that may not fail either.
+    pub(crate) fn prepare(&self, role: &str, port: u16, must: bool) -> anyhow::Result<Desk> {
         let doors = Doors { socket: None, metrics: self.metrics, page: self.page };
         if let Some(path) = &self.status_socket {
             let socket = (path.as_os_str() != "none").then(|| path.clone());
-            return Ok(Desk::open(&Doors { socket, ..doors })?);
+            return Ok(Desk::prepare(&Doors { socket, ..doors })?);
         }
         let usual = Address::usual(role, port);
-        let opened = Desk::open(&Doors { socket: Some(usual.path), ..doors.clone() });
+        let opened = Desk::prepare(&Doors { socket: Some(usual.path), ..doors.clone() });
         opened.or_else(|error| {
+            if must {
+                return Err(error.into());
+            }
             tracing::debug!("{error}");
-            Ok(Desk::open(&doors)?)
+            Ok(Desk::prepare(&doors)?)
         })
+    }
+
+    /// The directory of the usual socket; `None` where another one or none is wanted.
+    pub(crate) fn usual_directory(&self) -> Option<PathBuf> {
+        let usual = Address::usual("", 0).path;
+        usual.parent().filter(|_| self.status_socket.is_none()).map(PathBuf::from)
     }
 }

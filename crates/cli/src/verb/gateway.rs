@@ -4,6 +4,7 @@ use super::say;
 use anyhow::Context;
 use serde_json::json;
 use starhop_net::gateway::{self, FlowEnd, GatewayConfig, Told};
+use starhop_net::operate::{Desk, Doors};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -58,13 +59,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         say(gateway::CAN);
         return Ok(ExitCode::SUCCESS);
     }
+    let config =
+        gateway::become_user(GatewayConfig::load(&args.file)?, args.desk.usual_directory().as_deref())?;
     args.log.start(args.json)?;
-    let config = GatewayConfig::load(&args.file)?;
     if config.sources() == starhop_net::security::Sources::Insecure {
         super::sealing::warn_insecure();
     }
     let program = std::env::current_exe().context("cannot find this program itself")?;
-    let arguments = ["gateway-watchdog".to_owned(), config.port().to_string(), config.rules().to_owned()];
+    let file = args.file.to_str().context("the configuration's name is not UTF-8")?;
+    let arguments = vec!["gateway-watchdog".to_owned(), file.to_owned()];
     let take_over = args.take_over.as_deref().map(gateway::TakeOver::from_number).transpose()?;
     let is_json = args.json;
     let (listen, intercepts) = (config.listen(), config.intercepts());
@@ -107,8 +110,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         (Told::Flow(flow), false) => say(&text(flow)),
     };
-    let desk = args.desk.open("gateway", listen.port())?;
-    let stats = gateway::run_alone(config, (program, arguments.to_vec()), Rc::new(tell), desk, take_over)?;
+    let desk = desk(args, &config, take_over.is_some())?;
+    let stats = gateway::run_alone(config, (program, arguments), Rc::new(tell), desk, take_over)?;
     if args.json {
         say(&json!({"event": "end", "role": "gateway", "opened": stats.opened, "accepted": stats.accepted,
             "resets": stats.resets, "streams": stats.streams, "sent_bytes": stats.sent_bytes,
@@ -116,6 +119,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .to_string());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The doors of a gateway. One that goes on with connections does so without doors that it cannot have: without rights it may not
+/// get all that it had.
+fn desk(args: &Args, config: &GatewayConfig, goes_on: bool) -> anyhow::Result<Desk> {
+    let desk = args.desk.prepare("gateway", config.listen().port(), config.has_user());
+    desk.or_else(|error| {
+        if !goes_on {
+            return Err(error);
+        }
+        tracing::error!("nobody can ask this gateway: {error}");
+        Ok(Desk::prepare(&Doors::default())?)
+    })
 }
 
 fn text(flow: &FlowEnd) -> String {

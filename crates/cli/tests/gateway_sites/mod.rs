@@ -1,15 +1,14 @@
-//! Several sites of one hub, several hubs of one site, and the rights that gateways need.
+//! Several sites of one hub, and several hubs of one site.
 
 use super::gateway_reload::renew;
 use super::gateways::{HUB, LAN, SITE, World};
 use super::harness::{Test, timing};
-use super::support::{Running, Site, children};
+use super::support::{Running, Site};
 use super::{SATELLITE, ask, echo_after_the_end};
 use starhop_net::emu::Hop;
 use starhop_proto::time::Duration;
 use std::io::{Read, Write};
-use std::os::unix::fs::chown;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration as Span, Instant};
@@ -17,7 +16,6 @@ use std::time::{Duration as Span, Instant};
 pub(super) const TESTS: &[Test] = &[
     ("sites_share_a_link_by_their_weights", sites_share_a_link),
     ("users_have_the_nearest_hub_wherever_it_stands_in_the_file", users_have_the_nearest_hub),
-    ("a_gateway_needs_one_capability_and_no_root", a_gateway_needs_one_capability),
 ];
 
 /// The rate of the shared link, in Mbit/s. The emulated link carries more.
@@ -163,68 +161,4 @@ fn users_have_the_nearest_hub() {
     world.wait_for_peer(false);
     assert_eq!(ask(world.connect(9000), b"which").expect("an answer"), b"which");
     assert_eq!(ended_at(world.hub.as_ref()), 1, "the nearest of those that answer");
-}
-
-/// Neither root nor anybody else who has a login.
-const NOBODY: u32 = 65_534;
-
-/// The number of CAP_NET_ADMIN, as a set of capabilities.
-const NET_ADMIN: &str = "0000000000001000";
-
-/// A command that runs as nobody, with CAP_NET_ADMIN alone.
-fn confined(world: &World, config: &str) -> Command {
-    let whole = world.command(config);
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs"]);
-    for set in ["inh-caps", "ambient-caps", "bounding-set"] {
-        command.arg(format!("--{set}=-all,+net_admin"));
-    }
-    command.arg(whole.get_program()).args(whole.get_args()).current_dir(world.site.path(""));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    command
-}
-
-/// A line of the kernel's account of a process, without its name.
-fn account(process: u32, name: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
-    line.split_whitespace().map(str::to_owned).collect()
-}
-
-/// As the unit of the package runs it. Devices are root's on some machines; so nothing is carried here.
-fn a_gateway_needs_one_capability() {
-    let mut world = World::over(Site::new(&[LAN, SATELLITE, LAN]), "carry = false\n", "");
-    for gateway in [world.hub.take(), world.local.take()].into_iter().flatten() {
-        gateway.end("end");
-    }
-    let directory = world.site.path("");
-    let entries = std::fs::read_dir(&directory).expect("a directory").flatten().map(|entry| entry.path());
-    if entries.chain([directory.clone()]).any(|path| chown(path, Some(NOBODY), Some(NOBODY)).is_err()) {
-        return println!("     skipped: there is one user here");
-    }
-    let start = |world: &World, host: usize, config: &str| {
-        Running::start(&world.site.chain.hosts[host], confined(world, config))
-    };
-    world.hub = Some(start(&world, HUB, "hub.toml"));
-    world.local = Some(start(&world, SITE, "local.toml"));
-    world.wait_for_peer(true);
-    world.serve(9000, echo_after_the_end);
-    assert_eq!(ask(world.connect(9000), b"as nobody").expect("an answer"), b"as nobody");
-    assert_eq!(world.flow_end()["carried"], "split");
-    for gateway in [world.hub.as_ref(), world.local.as_ref()].into_iter().flatten() {
-        let watchdogs = children(gateway.process.id());
-        assert_eq!(watchdogs.len(), 1, "a gateway and its watchdog");
-        for process in [gateway.process.id(), watchdogs[0]] {
-            assert_eq!(account(process, "Uid:"), [NOBODY.to_string().as_str(); 4]);
-            for set in ["CapEff:", "CapPrm:", "CapBnd:"] {
-                assert_eq!(account(process, set), [NET_ADMIN], "{set}");
-            }
-            assert_eq!(account(process, "NoNewPrivs:"), ["1"]);
-        }
-    }
-    assert!(world.has_rules(), "as nobody");
-    for gateway in [world.hub.take(), world.local.take()].into_iter().flatten() {
-        gateway.end("end");
-    }
-    assert!(!world.has_rules(), "and takes them away as nobody");
 }

@@ -5,7 +5,7 @@
 
 use super::connection::Ended;
 use super::hold::Hold;
-use super::{Gateway, GatewayConfig, GatewayError, Site, Told, Tunnel};
+use super::{Gateway, GatewayConfig, GatewayError, Site, Told, Tunnel, rights};
 use crate::clock;
 use crate::endpoint::Endpoint;
 use crate::security::{GatewayBond, HopSuite};
@@ -75,7 +75,7 @@ struct Inventory {
     tunnel: Option<[RawFd; 2]>,
     hold: Option<RawFd>,
     listeners: Option<[RawFd; 2]>,
-    watchdog: (i32, RawFd),
+    watchdog: (i32, RawFd, RawFd),
     connections: Vec<Handed>,
 }
 
@@ -189,13 +189,13 @@ impl TakeOver {
         let both = |pair: Option<[RawFd; 2]>| -> io::Result<Option<[OwnedFd; 2]>> {
             pair.map(|[a, b]| Ok([adopt(a)?, adopt(b)?])).transpose()
         };
-        let (watchdog, heart) = self.inventory.watchdog;
+        let (watchdog, heart, channel) = self.inventory.watchdog;
         Ok(Legacy {
             endpoint: adopt(self.inventory.endpoint)?,
             tunnel: both(self.inventory.tunnel)?,
             hold: self.inventory.hold.map(adopt).transpose()?,
             listeners: both(self.inventory.listeners)?,
-            watchdog: Some(Former::new(watchdog, adopt(heart)?)),
+            watchdog: Some(Former::new(watchdog, adopt(heart)?, adopt(channel)?)),
         })
     }
 
@@ -223,6 +223,7 @@ impl TakeOver {
 /// The reason why it cannot.
 pub fn try_take_over(config: &GatewayConfig, state: &TakeOver) -> Result<(), GatewayError> {
     state.check(config)?;
+    rights::check_user(config)?;
     let suite = HopSuite::new(&config.sources())?;
     let mut gateway = Gateway::<GatewayBond, _>::new(
         clock::now(),
@@ -312,6 +313,7 @@ impl Site {
         let mut pair =
             |is_there: bool| is_there.then(|| [kept.next(), kept.next()].map(Option::unwrap_or_default));
         let (tunnel, listeners) = (pair(self.tunnel.is_some()), pair(self.listeners.is_some()));
+        let (watchdog, heart) = self.watchdog.handle();
         let inventory = Inventory {
             listen: Some(self.config.listen()),
             port: self.config.port(),
@@ -320,7 +322,7 @@ impl Site {
             tunnel,
             hold: self.hold.as_ref().map(|hold| hold.descriptor().as_raw_fd()),
             listeners,
-            watchdog: self.watchdog.handle(),
+            watchdog: (watchdog, heart, self.shared.sockets.channel().as_raw_fd()),
             connections,
         };
         TakeOver { inventory, sessions: self.shared.look(|_, gateway| gateway.hand_over()) }
@@ -374,7 +376,8 @@ impl Site {
             std::iter::once(first).chain(arguments(&number)).map(name).collect::<io::Result<_>>()?;
         let mut kept = pairs;
         kept.extend(self.hold.iter().map(Hold::descriptor));
-        kept.extend([file.as_fd(), self.driver.endpoint().as_fd(), self.watchdog.heart()?]);
+        kept.extend([file.as_fd(), self.driver.endpoint().as_fd()]);
+        kept.extend([self.watchdog.heart()?, self.shared.sockets.channel()]);
         kept.extend(left.iter().map(|left| left.socket.as_fd()));
         let done = kept.iter().try_for_each(|fd| keep(*fd, true)).and_then(|()| {
             signals().thread_block()?;

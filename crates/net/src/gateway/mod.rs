@@ -2,8 +2,10 @@
 //!
 //! One thread does everything: the driver of `starhop_proto::gateway`, and a task for each connection. A firewall rule
 //! diverts connections to a transparent listener, which is closed while the peer does not answer: without a listener
-//! the rule lets new connections pass, and established ones stay. A watchdog takes the rules away when the gateway hangs.
+//! the rule lets new connections pass, and established ones stay. A watchdog takes the rules away when the gateway hangs. It alone
+//! has a capability from then on, and gives the transparent sockets.
 
+mod broker;
 mod burst;
 mod by_rate;
 mod choice;
@@ -11,8 +13,11 @@ mod config;
 mod connection;
 mod handover;
 mod hold;
+mod plain;
 mod policy;
+mod pool;
 mod reload;
+mod rights;
 mod room;
 mod shared;
 mod shared_link;
@@ -22,8 +27,11 @@ mod syn;
 mod tunnel;
 mod users;
 
+pub use broker::watch;
 pub use config::{GatewayConfig, GatewayConfigError};
 pub use handover::{CAN, TRY, TakeOver, try_take_over};
+pub(crate) use pool::Questions;
+pub use rights::become_user;
 pub use room::{all_descriptors, shortage};
 pub use users::FlowEnd;
 
@@ -37,7 +45,7 @@ use crate::operate::policing::Policing;
 use crate::operate::transfers::Record;
 use crate::operate::{Desk, about};
 use crate::security::{HopSuite, ReloadError};
-use crate::transparent::firewall::{Devices, Firewall};
+use crate::transparent::firewall::Devices;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
 use burst::Burst;
 use choice::{Candidate, Choice};
@@ -110,7 +118,8 @@ pub fn run_alone(
 
 /// Runs a gateway until SIGINT or SIGTERM; SIGHUP reads configuration and keys anew; at SIGUSR2 the process goes on as the program
 /// that has this one's name by then. `watchdog` is the program, and its arguments, that
-/// watches the firewall. Questions about the gateway are answered at the `desk`. With `take_over`, the gateway goes on with the state of
+/// watches the firewall. Questions about the gateway are answered at the `desk`, whose doors open when the process has given up its
+/// capabilities. With `take_over`, the gateway goes on with the state of
 /// the program before this one.
 /// Call within a tokio `LocalSet`.
 ///
@@ -124,6 +133,8 @@ pub async fn run(
     take_over: Option<TakeOver>,
 ) -> Result<GatewayStats, GatewayError> {
     let mut site = Site::start(config, &watchdog, tell, take_over.as_ref())?;
+    rights::give_up(&site.config)?;
+    desk.open_doors()?;
     site.go_on(take_over)?;
     site.run(&mut desk).await?;
     Ok(site.shared.look(|_, gateway| gateway.stats()))
@@ -184,6 +195,7 @@ impl Site {
         take_over: Option<&TakeOver>,
     ) -> Result<Self, GatewayError> {
         take_over.map_or(Ok(()), |state| state.check(&config))?;
+        rights::check_port(&config)?;
         shortage(&config, all_descriptors()).iter().for_each(|shortage| tracing::warn!("{shortage}"));
         let suite = HopSuite::new(&config.sources())?;
         let legacy = take_over.map(TakeOver::legacy).transpose()?;
@@ -205,16 +217,13 @@ impl Site {
         let (rates, shares) = config.shared_links();
         gateway.set_shared_links(clock::now(), rates, shares);
         take_over.map_or(Ok(()), |state| gateway.take_over(clock::now(), state.sessions()))?;
-        let shared = Rc::new(Shared::new(gateway));
+        let successor = Successor::new(&watchdog.0);
+        let devices = Devices { carry: tunnel.is_some(), hold: hold.is_some() };
+        let (watchdog, sockets) = pool::watched(&config, watchdog, former, devices)?;
+        let shared = Rc::new(Shared::new(gateway, sockets));
         shared.said.most.set(settings.max_waiting);
         let driver = Driver::new(SharedNode(shared.clone()), endpoint)?;
         let signals = Signals::new()?;
-        let devices = Devices { carry: tunnel.is_some(), hold: hold.is_some() };
-        let firewall = Firewall::gateway(config.port(), config.rules(), devices);
-        let mut arguments = watchdog.1.clone();
-        arguments.extend(devices.options().map(str::to_owned));
-        let successor = Successor::new(&watchdog.0);
-        let watchdog = Watchdog::start(&watchdog.0, &arguments, firewall, former)?;
         let record = Rc::new(RefCell::new(Record::default()));
         let (config, tell) = (Rc::new(config), counted(tell, &record));
         let reading = Reading::default();
@@ -237,6 +246,11 @@ impl Site {
             tell,
             record,
         })
+    }
+
+    /// The devices that this gateway has.
+    fn devices(&self) -> Devices {
+        Devices { carry: self.tunnel.is_some(), hold: self.hold.is_some() }
     }
 
     /// Goes on with the users' connections of the program before this one.
@@ -286,6 +300,8 @@ impl Site {
         let mut upgrade = signal(SignalKind::user_defined2())?;
         handover::hear_signals()?;
         let mut notifier = Notifier::ready();
+        let shared = self.shared.clone();
+        tokio::task::spawn_local(async move { shared.sockets.serve().await });
 
         let mut beats = tokio::time::interval(HEARTBEAT);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -336,7 +352,8 @@ impl Site {
                 done = syns(hold.as_ref()) => { done?; None }
                 () = notifier.beat() => None,
                 _ = hangup.recv() => {
-                    reading.begin(config, Devices { carry: tunnel.is_some(), hold: hold.is_some() });
+                    let devices = Devices { carry: tunnel.is_some(), hold: hold.is_some() };
+                    reading.begin(config, shared.sockets.questions(), devices);
                     None
                 }
                 new = reading.done() => { read = Some(new); None }
@@ -460,7 +477,7 @@ fn tunnel(config: &GatewayConfig) -> io::Result<Option<Tunnel>> {
     if !config.may_carry() {
         return Ok(None);
     }
-    match Tunnel::open(clock::now(), config) {
+    match rights::for_opening(|| Tunnel::open(clock::now(), config)) {
         Ok(tunnel) => Ok(Some(tunnel)),
         Err(error) if config.must_carry() => Err(io::Error::new(
             error.kind(),
@@ -480,7 +497,7 @@ fn hold(config: &GatewayConfig, carries: bool) -> io::Result<Hold> {
         io::Error::new(error.kind(), problem)
     };
     match carries {
-        true => Hold::open(config).map_err(missing),
+        true => rights::for_opening(|| Hold::open(config)).map_err(missing),
         false => Err(missing(io::ErrorKind::Unsupported.into())),
     }
 }

@@ -1,10 +1,12 @@
 //! A new configuration for a gateway at work: connections that there are keep what they had.
 
+use super::pool::Questions;
 use super::{GatewayConfig, Site, Told, sockets};
 use crate::security::GatewayBond;
-use crate::transparent::firewall::{Devices, Firewall};
+use crate::transparent::firewall::Devices;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 /// A configuration that was read and found right, or what is wrong with it.
@@ -20,13 +22,13 @@ pub(super) struct Reading {
 
 impl Reading {
     /// Reads anew the file of `config`.
-    pub(super) fn begin(&mut self, config: &GatewayConfig, devices: Devices) {
+    pub(super) fn begin(&mut self, config: &GatewayConfig, watchdog: Arc<Questions>, devices: Devices) {
         if self.task.is_some() {
             self.is_stale = true;
             return;
         }
         let config = config.clone();
-        self.task = Some(tokio::task::spawn_blocking(move || read(&config, devices)));
+        self.task = Some(tokio::task::spawn_blocking(move || read(&config, &watchdog, devices)));
     }
 
     /// Returns the outcome; never if nothing is read.
@@ -38,20 +40,13 @@ impl Reading {
     }
 }
 
-fn read(config: &GatewayConfig, devices: Devices) -> Outcome {
+fn read(config: &GatewayConfig, watchdog: &Questions, devices: Devices) -> Outcome {
     let new = config.renewed().map_err(|error| error.to_string())?;
-    let wrong = |field: &str, problem: String| new.wrong(field, &problem).to_string();
     if new.holds() && !devices.hold {
-        return Err(wrong(
-            "policy",
-            "has the first `open = \"confirmed\"`, which takes a restart".to_owned(),
-        ));
+        let problem = "has the first `open = \"confirmed\"`, which takes a restart";
+        return Err(new.wrong("policy", problem).to_string());
     }
-    sockets::check_congestion(&new).map_err(|error| {
-        wrong("congestion", format!("names a control that is not to be had here: {error}"))
-    })?;
-    let firewall = Firewall::gateway(new.port(), new.rules(), devices);
-    firewall.check().map_err(|error| wrong("policy", format!("makes rules that are refused: {error}")))?;
+    watchdog.check(new.own_charge().hash())?;
     let bonds = new.peers().map_err(|error| error.to_string())?.into_iter().map(|peer| peer.bond).collect();
     Ok((new, bonds))
 }
@@ -66,8 +61,7 @@ impl Site {
         }
         (self.tell)(&Told::Reloaded { error: done.err() });
         if std::mem::take(&mut self.reading.is_stale) {
-            let devices = Devices { carry: self.tunnel.is_some(), hold: self.hold.is_some() };
-            self.reading.begin(&self.config, devices);
+            self.reading.begin(&self.config, self.shared.sockets.questions(), self.devices());
         }
     }
 
@@ -76,8 +70,11 @@ impl Site {
         let security = self.shared.look(|_, gateway| gateway.suite_mut().reload());
         let security = security.map_err(|error| error.to_string())?;
         tracing::info!("packets are {}", security.packets);
-        if config.rules() != self.config.rules() {
-            self.watchdog.set_rules(config.rules()).map_err(|error| error.to_string())?;
+        if config.own_charge() != self.config.own_charge() {
+            self.watchdog.set_rules().map_err(|error| error.to_string())?;
+        }
+        if config.congestion() != self.config.congestion() {
+            self.shared.sockets.change_control(self.listeners.as_ref());
         }
         self.shared.said.most.set(config.settings().max_waiting);
         self.shared.change(|now, gateway| {
@@ -94,11 +91,13 @@ impl Site {
 
     /// Takes intercepted connections again if descriptors were scarce and no longer are.
     pub(super) fn look_for_room(&mut self) -> io::Result<()> {
+        self.shared.sockets.refill();
         if self.room.may_open(self.listeners.as_ref()) {
             self.listeners = None;
             return self.listen();
         }
-        Ok(())
+        // There may have been no sockets for listeners.
+        if self.listeners.is_none() && !self.room.is_shut() { self.listen() } else { Ok(()) }
     }
 
     /// Takes intercepted connections if there are to be any and a peer for them answers.
@@ -112,9 +111,11 @@ impl Site {
         if self.listeners.is_none() && !self.room.look() {
             return Ok(());
         }
-        match &self.listeners {
-            Some(listeners) => sockets::set_congestion(listeners, &self.config),
-            None => sockets::listeners(&self.config).map(|listeners| self.listeners = Some(listeners)),
+        if self.listeners.is_none()
+            && let Some(pair) = self.shared.sockets.take_pair()
+        {
+            self.listeners = Some(sockets::listeners(&self.config, pair)?);
         }
+        Ok(())
     }
 }

@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
-/// Descriptors of a gateway without connections: its own sockets, devices, pipes and questions about it, of which two
-/// dozen were counted, and those that it keeps free.
+/// Descriptors of a gateway without connections: its own sockets, devices, pipes and questions about it, and the sockets that lie
+/// ready for connections, of which 61 were counted in all; and those that it keeps free.
 const OTHERS: u64 = 64 + KEPT;
 /// Descriptors that no new connection is diverted for: connections that wait to be accepted when the room ends take
 /// them, and questions about the gateway.

@@ -1,5 +1,6 @@
 use super::connection::SaidByAll;
 use super::handover::Left;
+use super::pool::Sockets;
 use crate::clock;
 use crate::security::{GatewayBond, HopSuite};
 use starhop_proto::gateway::{Gateway, GatewayEvent, Reason, StreamId};
@@ -19,6 +20,8 @@ pub(super) struct Shared {
     gateway: RefCell<Gateway<GatewayBond, HopSuite>>,
     /// Something was changed: the driver has to look.
     pub(super) changed: Notify,
+    /// Sockets for connections to targets.
+    pub(super) sockets: Sockets,
     doors: RefCell<BTreeMap<StreamId, Rc<Door>>>,
     /// Bytes on their way from a socket to a stream. Connections use it in turn: none keeps a buffer of its own.
     chunk: RefCell<Box<[u8]>>,
@@ -52,10 +55,11 @@ pub(super) struct Door {
 }
 
 impl Shared {
-    pub(super) fn new(gateway: Gateway<GatewayBond, HopSuite>) -> Self {
+    pub(super) fn new(gateway: Gateway<GatewayBond, HopSuite>, sockets: Sockets) -> Self {
         Self {
             gateway: RefCell::new(gateway),
             changed: Notify::new(),
+            sockets,
             doors: RefCell::new(BTreeMap::new()),
             chunk: RefCell::new(vec![0; CHUNK].into_boxed_slice()),
             for_users: Cell::new(None),

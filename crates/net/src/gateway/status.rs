@@ -5,7 +5,6 @@ use crate::clock;
 use crate::driver::DriverStats;
 use crate::operate::transfers::Record;
 use crate::operate::{Accounts, CarriedPackets, Peer, Segments, Site, Status, UserFlow};
-use crate::transparent::firewall;
 use starhop_proto::gateway::{PeerView, StreamView};
 
 /// Users' connections in a status, at most.
@@ -24,7 +23,7 @@ pub(super) fn status(
         status.add_peers(gateway.upstreams().map(|hop| Peer::upstream(now, &hop, suite)));
         status.add_peers(gateway.downstreams().map(|hop| Peer::downstream(now, &hop, suite)));
         let names = config.peer_names();
-        status.passes = config.passes().then(|| firewall::gateway_table(config.port()));
+        status.passes = config.passes().then(|| shared.sockets.questions());
         status.sites = gateway
             .peer_views(now)
             .zip(names)

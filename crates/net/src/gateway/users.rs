@@ -2,12 +2,12 @@
 
 use super::connection::{Connection, Ended, Outcome, Unserved, prepare, reason_of};
 use super::hold::Accepted;
+use super::plain::plain;
 use super::shared::Shared;
 use super::{GatewayConfig, Site, Told, room, shared, sockets};
 use starhop_proto::gateway::{GatewayEvent, Opening, Reason, StreamId};
 use std::io;
 use std::time::{Duration, Instant};
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 /// Longest time that a new connection waits for its client's first bytes, so that they travel with the opening.
@@ -80,13 +80,15 @@ impl Site {
                     match connection.run().await {
                         Outcome::Ended(ended) => (ended, "split"),
                         Outcome::Left => return,
-                        Outcome::Unserved(user) => (plain(&config, user, opening, began).await, "plain"),
+                        Outcome::Unserved(user) => {
+                            (plain((&config, &shared), user, opening, began).await, "plain")
+                        }
                     }
                 }
                 None => {
                     drop(accepting);
                     let user = Unserved { socket, said: Vec::new() };
-                    (plain(&config, user, opening, began).await, "plain")
+                    (plain((&config, &shared), user, opening, began).await, "plain")
                 }
             };
             tell(&Told::Flow(flow_end(opening, began, ended, (true, carried))));
@@ -149,7 +151,7 @@ impl Site {
         tokio::task::spawn_local(async move {
             let began = Instant::now();
             let connected = tokio::select! {
-                connected = room::patiently(async || sockets::connect(&config, opening).await) => connected,
+                connected = room::patiently(async || sockets::connect(&config, &shared.sockets, opening).await) => connected,
                 () = gone(&door) => Err(io::ErrorKind::ConnectionReset.into()),
             };
             let prepared = connected.and_then(|socket| prepare(&socket).map(|()| socket));
@@ -194,34 +196,6 @@ fn open_stream(config: &GatewayConfig, shared: &Shared, opening: Opening, more: 
 async fn gone(door: &shared::Door) {
     while door.reset.get().is_none() {
         door.knock.notified().await;
-    }
-}
-
-/// Carries a connection past the gateway's peer: a connection of our own to the target, in the client's name.
-async fn plain(config: &GatewayConfig, user: Unserved, opening: Opening, began: Instant) -> Ended {
-    let Unserved { mut socket, said } = user;
-    let carried = async {
-        let mut far = room::patiently(async || sockets::connect(config, opening).await).await?;
-        prepare(&far)?;
-        let ((mut from_user, mut to_user), (mut from_far, mut to_far)) = (socket.split(), far.split());
-        let up = async {
-            to_far.write_all(&said).await?;
-            let more = tokio::io::copy(&mut from_user, &mut to_far).await?;
-            to_far.shutdown().await.map(|()| more + said.len() as u64)
-        };
-        let down = async {
-            let received = tokio::io::copy(&mut from_far, &mut to_user).await?;
-            to_user.shutdown().await.map(|()| received)
-        };
-        let carried = tokio::try_join!(up, down)?;
-        for socket in [&socket, &far] {
-            socket2::SockRef::from(socket).set_linger(None)?;
-        }
-        Ok(carried)
-    };
-    match carried.await {
-        Ok((sent, received)) => Ended { sent, received, first_byte: Some(began.elapsed()), reason: None },
-        Err(error) => Ended::before(reason_of(&error)),
     }
 }
 

@@ -5,9 +5,9 @@ use super::history::History;
 use super::http;
 use super::socket;
 use super::status::{Passed, Status};
-use crate::transparent::firewall;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::rc::Rc;
 use tokio::sync::{mpsc, oneshot};
@@ -54,7 +54,7 @@ impl Bell {
             peer.mtu = socket::mtu_towards(peer.address);
         }
         // Rules that somebody flushed count nothing until they are set again.
-        let passed = status.passes.take().and_then(|table| firewall::passed(&table).ok()).unwrap_or_default();
+        let passed = status.passes.take().and_then(|watchdog| watchdog.passed().ok()).unwrap_or_default();
         status.passed =
             passed.into_iter().map(|(policy, [packets, bytes])| Passed { policy, packets, bytes }).collect();
         Some(status)
@@ -66,8 +66,18 @@ impl Bell {
 pub struct Desk {
     inquiries: mpsc::Receiver<Inquiry>,
     /// Keeps the channel open where there is no door.
-    _bell: Bell,
+    bell: Bell,
     socket: Option<PathBuf>,
+    /// Doors at which nobody answers yet.
+    closed: Option<Listeners>,
+}
+
+/// The doors, as the thread has them.
+#[derive(Debug)]
+struct Listeners {
+    unix: Option<UnixListener>,
+    metrics: Option<TcpListener>,
+    page: Option<TcpListener>,
 }
 
 impl Desk {
@@ -76,17 +86,37 @@ impl Desk {
     /// # Errors
     /// An address or the socket is not available; the error names it.
     pub fn open(doors: &Doors) -> io::Result<Self> {
+        let mut desk = Self::prepare(doors)?;
+        desk.open_doors()?;
+        Ok(desk)
+    }
+
+    /// Takes the addresses. Nobody answers there, and there is no thread, before [`Desk::open_doors`].
+    ///
+    /// # Errors
+    /// As [`Desk::open`].
+    pub fn prepare(doors: &Doors) -> io::Result<Self> {
         let (sender, inquiries) = mpsc::channel(16);
         let bell = Bell(sender);
         let metrics = doors.metrics.map(|address| listen(address, "metrics")).transpose()?;
         let page = doors.page.map(|address| listen(address, "the page")).transpose()?;
         let unix = doors.socket.as_deref().map(socket::listen).transpose()?;
-        if unix.is_some() || metrics.is_some() || page.is_some() {
-            let bell = bell.clone();
+        let has_doors = unix.is_some() || metrics.is_some() || page.is_some();
+        let closed = has_doors.then_some(Listeners { unix, metrics, page });
+        Ok(Self { inquiries, bell, socket: doors.socket.clone(), closed })
+    }
+
+    /// Starts the thread that answers.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn open_doors(&mut self) -> io::Result<()> {
+        if let Some(listeners) = self.closed.take() {
+            let bell = self.bell.clone();
             let thread = std::thread::Builder::new().name("starhop-desk".to_owned());
-            thread.spawn(move || serve(&bell, unix, metrics, page))?;
+            thread.spawn(move || serve(&bell, listeners))?;
         }
-        Ok(Self { inquiries, _bell: bell, socket: doors.socket.clone() })
+        Ok(())
     }
 
     /// The next question. Dropping the future loses none.
@@ -117,12 +147,7 @@ fn listen(address: SocketAddr, purpose: &str) -> io::Result<TcpListener> {
 }
 
 /// The thread. It ends with the process.
-fn serve(
-    bell: &Bell,
-    unix: Option<std::os::unix::net::UnixListener>,
-    metrics: Option<TcpListener>,
-    page: Option<TcpListener>,
-) {
+fn serve(bell: &Bell, Listeners { unix, metrics, page }: Listeners) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!("nobody can be told of this node: {error}"),

@@ -4,6 +4,7 @@ use super::log::timestamp;
 use super::transfers::Record;
 use crate::DriverStats;
 use crate::clock;
+use crate::gateway::Questions;
 use crate::security::HopSuite;
 use serde::{Deserialize, Serialize};
 use starhop_proto::hop::{About, Carried, Downstream, FlowView, Upstream, Version};
@@ -11,6 +12,7 @@ use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Flows in a status, at most: the ones used last.
 const MOST_FLOWS: usize = 100;
@@ -290,9 +292,9 @@ pub struct Status {
     /// Users' packets that policies of a gateway left alone.
     #[serde(default)]
     pub passed: Vec<Passed>,
-    /// The table of the firewall that counts these.
+    /// The way to ask the watchdog, which counts these.
     #[serde(skip)]
-    pub(crate) passes: Option<String>,
+    pub(crate) passes: Option<Arc<Questions>>,
     /// Users' connections that a gateway carries, 100 at most.
     #[serde(default)]
     pub connections: Vec<UserFlow>,

@@ -27,7 +27,7 @@ struct Seen {
 /// # Errors
 /// The roster is older, or the record cannot be read.
 pub(super) fn check(path: &Path, roster: &Roster, authority: &[u8; 32]) -> Result<(), RosterError> {
-    let kept = beside(path, SUFFIX);
+    let kept = place(path);
     let failed = |cause| RosterError::Seen { path: kept.clone(), cause };
     let mut seen = Seen { authority: super::hex(authority), domain: roster.domain().to_owned(), serial: 0 };
     match std::fs::read_to_string(&kept) {
@@ -60,6 +60,11 @@ pub(super) fn check(path: &Path, roster: &Roster, authority: &[u8; 32]) -> Resul
 /// Refuses a roster with `serial` after one with `seen`.
 pub(super) fn refuse_older(serial: u64, seen: u64) -> Result<(), RosterError> {
     if serial < seen { Err(RosterError::Older { serial, seen }) } else { Ok(()) }
+}
+
+/// The place of the record of the roster at `roster`.
+pub(super) fn place(roster: &Path) -> PathBuf {
+    beside(roster, SUFFIX)
 }
 
 /// The name of a record about `file`.

@@ -21,7 +21,7 @@ pub(super) struct Latest {
 impl Latest {
     /// The record of the nodes with the key at `key`. Without one, or with one that cannot be read, nothing is known.
     pub(super) fn of(key: &Path) -> Self {
-        let path = beside(key, SUFFIX);
+        let path = place(key);
         let kept = read(&path);
         Self { path, kept, has_failed: false }
     }
@@ -49,6 +49,11 @@ impl Latest {
             );
         }
     }
+}
+
+/// The place of the record of the nodes with the key at `key`.
+pub(super) fn place(key: &Path) -> PathBuf {
+    beside(key, SUFFIX)
 }
 
 /// The epoch in a record; 0 if there is none.

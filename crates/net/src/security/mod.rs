@@ -34,6 +34,16 @@ pub use sources::{ReloadError, Security, Sources};
 pub use suite::HopSuite;
 pub use term::Term;
 
+/// The files that a node with these keys writes, to remember what it has seen.
+pub(crate) fn records(sources: &Sources) -> Vec<std::path::PathBuf> {
+    match sources {
+        Sources::Insecure => Vec::new(),
+        Sources::Files { key, roster, .. } => {
+            std::iter::once(latest::place(key)).chain(roster.as_deref().map(floor::place)).collect()
+        }
+    }
+}
+
 /// Lower-case hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;

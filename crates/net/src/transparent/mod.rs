@@ -12,7 +12,7 @@ pub(crate) mod socket;
 pub(crate) mod watchdog;
 
 pub use firewall::{Devices, can_divert};
-pub use watchdog::{watch, watch_gateway};
+pub use watchdog::watch;
 
 use crate::clock;
 use crate::daemon::Signals;
@@ -126,7 +126,7 @@ impl Transparent {
         let listeners = [v4?, v6?];
         let orders = Orders::new()?;
         let (program, arguments) = &options.watchdog;
-        let watchdog = Watchdog::start(program, arguments, Firewall::relay(options.port), None)?;
+        let (watchdog, _) = Watchdog::start(program, arguments, Firewall::relay(options.port))?;
         Ok(Self {
             node,
             listeners,

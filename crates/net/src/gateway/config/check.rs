@@ -5,6 +5,7 @@ use super::super::policy::{protocol, protocol_names};
 use super::resolve;
 use super::written::{Action, MOST_WEIGHT, Open, Policy, Written};
 use crate::security::credential;
+use nix::unistd::User;
 use starhop_proto::security::Algorithm;
 
 pub(super) type Wrong = (String, String);
@@ -16,6 +17,9 @@ pub(super) fn check(written: &Written) -> Result<(), Wrong> {
     }
     if written.key.is_none() && credential("starhop.key").is_none() && !written.insecure {
         return wrong("key", "is missing: name a key file, or say `insecure = true` for plain packets");
+    }
+    if let Some(name) = written.user.as_deref().filter(|name| !matches!(User::from_name(name), Ok(Some(_)))) {
+        return Err(("user".to_owned(), format!("is `{name}`, whom this host does not know")));
     }
     if written.cipher.as_deref().is_some_and(|name| Algorithm::named(name).is_none()) {
         let names = Algorithm::ALL.map(|(name, _)| name).join(", ");

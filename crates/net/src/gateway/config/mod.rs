@@ -1,5 +1,6 @@
 //! The gateway's configuration file.
 
+mod charge;
 mod check;
 mod rules;
 mod written;
@@ -111,11 +112,7 @@ impl GatewayConfig {
 
     /// The error of a field whose value cannot be used.
     pub(super) fn wrong(&self, field: &str, problem: &str) -> GatewayConfigError {
-        GatewayConfigError::Value {
-            path: self.path.clone(),
-            field: field.to_owned(),
-            problem: problem.to_owned(),
-        }
+        Self::fault(&self.path, field, problem)
     }
 
     /// Address at which datagrams of peers and relays arrive.

@@ -16,6 +16,8 @@ pub(super) struct Written {
     pub(super) listen: SocketAddr,
     #[serde(default = "default_port")]
     pub(super) port: u16,
+    /// The user that the process becomes if root starts it; `None` stays root.
+    pub(super) user: Option<String>,
     pub(super) key: Option<PathBuf>,
     pub(super) roster: Option<PathBuf>,
     pub(super) cipher: Option<String>,
@@ -89,12 +91,13 @@ impl Written {
     }
 
     /// The keys that cannot change while a gateway runs, with their values.
-    pub(super) fn lasting(&self) -> [(&'static str, String); 15] {
+    pub(super) fn lasting(&self) -> [(&'static str, String); 16] {
         let Self { key, roster, cipher, end_key, .. } = self;
         [
             ("name", self.name.clone()),
             ("listen", self.listen.to_string()),
             ("port", self.port.to_string()),
+            ("user", format!("{:?}", self.user)),
             ("key", format!("{key:?}")),
             ("roster", format!("{roster:?}")),
             ("cipher", format!("{cipher:?}")),

@@ -316,7 +316,7 @@ fn faults_of_a_user_are_named() {
         chown(&file, Some(NOBODY), Some(NOBODY)).expect("nobody's");
         std::fs::set_permissions(&file, old).expect("a mode");
     }
-    // What it keeps beside its key, and its socket.
+    // The record beside its key, and its socket.
     let directory = world.site.path("");
     chown(&directory, Some(0), Some(0)).expect("root's");
     std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o755)).expect("a mode");

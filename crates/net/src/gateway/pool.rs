@@ -135,7 +135,7 @@ impl Sockets {
         self.channel.as_fd()
     }
 
-    /// What other threads ask.
+    /// Questions of other threads.
     pub(super) fn questions(&self) -> Arc<Questions> {
         self.questions.clone()
     }
@@ -175,7 +175,7 @@ impl Sockets {
                 if generation == self.generation.get() {
                     descriptors.into_iter().for_each(|socket| pool.give(socket.into()));
                 }
-                // Where descriptors are short here, connections try again.
+                // Connections try again while descriptors are short here.
                 let error = if is_cut { libc::EMFILE } else { error };
                 if error == 0 {
                     self.has_failed.set(false);

@@ -8,7 +8,7 @@
 //! first (`turns`).
 //!
 //! From the top down: [`Gateway`] is the node. A `session` is the state of a peer, `stream` the two halves of a
-//! connection, `inbox` opens records, `store` keeps unacknowledged bytes, `frame` is the wire.
+//! connection, `owners` the peers of flows, `inbox` opens records, `store` keeps unacknowledged bytes, `frame` is the wire.
 
 mod balance;
 mod carry;
@@ -16,6 +16,7 @@ mod frame;
 mod handover;
 mod inbox;
 mod inside;
+mod owners;
 mod peer;
 mod rate_split;
 mod session;
@@ -45,9 +46,10 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::wire::{Packet, Plain, Suite};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use inside::Inside;
+use owners::{Owners, Use};
 use peer::Peer;
 use store::Store;
 use stream::Stream;
@@ -63,13 +65,7 @@ pub struct Gateway<B: Bond, C = Plain> {
     producer: Producer<Store, Inside>,
     consumer: Consumer<Mail, Inside>,
     peers: Vec<Peer<B>>,
-    by_flow: BTreeMap<FlowId, u16>,
-    /// Our trunks: the peer, and the start of the node that asked for it last.
-    askers: BTreeMap<FlowId, (u16, Option<u64>)>,
-    /// The peers' flows of packets, both ways.
-    by_packets: BTreeMap<FlowId, u16>,
-    /// The peers' segments.
-    by_segments: BTreeMap<FlowId, u16>,
+    owners: Owners,
     /// Segments are looked at first the next time: they and all else take turns.
     is_segments_turn: bool,
     /// Peers of which packets came.
@@ -150,10 +146,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             producer: Producer::new(config.clone(), Store::default(), inside, rng.next_u64()),
             consumer: Consumer::new(config, inside, rng.next_u64()),
             peers: Vec::new(),
-            by_flow: BTreeMap::new(),
-            askers: BTreeMap::new(),
-            by_packets: BTreeMap::new(),
-            by_segments: BTreeMap::new(),
+            owners: Owners::default(),
             is_segments_turn: false,
             with_packets: VecDeque::new(),
             streams: Table::new(rng.next_u64()),
@@ -427,7 +420,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// Processes arrived bytes of a flow, with whether its sender has more to send, and the events of the roles.
     fn settle(&mut self, now: Instant, arrived: Option<(FlowId, bool)>) {
-        let of_peer = arrived.and_then(|(flow, more)| Some((self.by_flow.get(&flow).copied()?, more)));
+        let of_peer = arrived.and_then(|(flow, more)| Some((self.owners.find(Use::Trunk, flow)?, more)));
         if let Some((peer, is_more_due)) = of_peer {
             self.take_mail(now, peer, is_more_due);
         }

@@ -3,6 +3,7 @@
 use super::carry::{CarriedPacket, Carry, CarryStats};
 use super::frame::{Frame, Opening, WireId};
 use super::handover::{NotTaken, Part};
+use super::owners::Use;
 use super::rate_split::RateSplit;
 use super::session::{Due, Session, Silence, Trunk};
 use super::store::{HELLO_LEN, Log, Store, hello_flow};
@@ -115,14 +116,14 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     pub(super) fn say_hello(&mut self, now: Instant, index: u16) {
         let number = self.rng.next_u64();
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
-        self.by_flow.remove(&peer.question());
+        self.owners.remove(Use::Trunk, peer.question());
         self.consumer.close(peer.question());
         peer.ours = number;
         self.producer.source_mut().greet(peer.bond.hello(true), number);
         // It is heard of first.
         let Some(upstream) = peer.address else { return };
         let flow = peer.question();
-        self.by_flow.insert(flow, index);
+        self.owners.add(Use::Trunk, flow, index);
         let request = Request { flow, upstream, length: Some(HELLO_LEN), have: RangeSet::new() };
         self.consumer.open(now, request, Mail::default());
     }
@@ -140,7 +141,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             peer.bond = bond;
             self.producer.source_mut().greet_as(before, after);
             // A question that is still open was asked under the old secret.
-            if self.by_flow.remove(&question).is_some() {
+            if self.owners.remove(Use::Trunk, question).is_some() {
                 self.consumer.close(question);
                 self.say_hello(now, index);
             }
@@ -149,7 +150,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// The peer answered our hello.
     pub(super) fn on_hello(&mut self, now: Instant, flow: FlowId) {
-        let Some(index) = self.by_flow.remove(&flow) else { return };
+        let Some(index) = self.owners.remove(Use::Trunk, flow) else { return };
         let answer = self.consumer.close(flow).and_then(|mail| mail.number());
         if let Some(number) = answer {
             self.begin(now, index, number);
@@ -194,7 +195,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let trunk = |ours, producer, asker| Trunk::new(peer.bond.trunk(ours, producer, asker));
         let (out, into) = (trunk(true, peer.ours, theirs), trunk(false, theirs, peer.ours));
         self.producer.source_mut().open(out.flow);
-        self.askers.insert(out.flow, (index, None));
+        self.owners.offer(out.flow, index);
         peer.sessions += 1;
         peer.session = Some(Session::new(now, (index, peer.sessions), theirs, out, into));
         self.begin_packets(now, index, theirs);
@@ -214,7 +215,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let flow = session.into.flow;
         let request = Request { flow, upstream, length: None, have: have.0 };
         self.consumer.open_live(now, request, window, Mail::default());
-        self.by_flow.insert(flow, index);
+        self.owners.add(Use::Trunk, flow, index);
         self.ask_packets(now, index, have.1);
     }
 
@@ -222,8 +223,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     /// nothing of what the other was asked: all that has not come is asked for again.
     pub(super) fn on_trunk_asked(&mut self, now: Instant, flow: FlowId, (asker, receives): (Sender, bool)) {
         let boot = asker.incarnation.boot;
-        let Some((index, before)) = self.askers.get_mut(&flow) else { return };
-        let (index, before) = (*index, before.replace(boot));
+        let Some((index, before)) = self.owners.on_asked(flow, boot) else { return };
         self.on_segments_asked(index, asker, receives);
         if receives {
             let address = asker.face.remote;
@@ -254,7 +254,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         peer.sessions = sessions.saturating_sub(1);
         peer.address = if peer.is_found { address } else { peer.address };
         self.producer.source_mut().greet(peer.bond.hello(true), ours);
-        self.by_flow.remove(&question);
+        self.owners.remove(Use::Trunk, question);
         self.consumer.close(question);
         self.begin(now, index, theirs);
         let session = self.session(index).filter(|session| (session.out.flow, session.into.flow) == names);
@@ -299,11 +299,11 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     fn end(&mut self, now: Instant, index: u16) {
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
         let Some(session) = peer.session.take() else { return };
-        self.askers.remove(&session.out.flow);
+        self.owners.withdraw(session.out.flow);
         self.producer.source_mut().close(session.out.flow);
         self.producer.withdraw(session.out.flow);
         self.consumer.close(session.into.flow);
-        self.by_flow.remove(&session.into.flow);
+        self.owners.remove(Use::Trunk, session.into.flow);
         self.end_packets(index);
         self.end_segments(index);
         self.due.set(Slot(u32::from(index)), None);
@@ -323,7 +323,8 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// The peer no longer knows a flow that it had.
     pub(super) fn on_gone(&mut self, now: Instant, flow: FlowId) {
-        if let Some(index) = self.by_flow.get(&flow).or_else(|| self.by_packets.get(&flow)).copied() {
+        let owner = [Use::Trunk, Use::Packets].into_iter().find_map(|of| self.owners.find(of, flow));
+        if let Some(index) = owner {
             self.restart(now, index);
         }
     }

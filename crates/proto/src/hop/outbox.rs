@@ -107,6 +107,8 @@ pub struct Outbox {
     repair_hop_limit: u8,
     /// Filled and emptied with every packet, kept for its memory.
     list: Vec<ByteRange>,
+    /// The answer to a neighbour that asks who this node is.
+    about: About,
 }
 
 impl Outbox {
@@ -117,7 +119,18 @@ impl Outbox {
             request_limit: config.request_limit,
             repair_hop_limit: config.repair_hop_limit,
             list: Vec::new(),
+            about: About::default(),
         }
+    }
+
+    /// Changes the facts that neighbours are told about this node.
+    pub fn set_about(&mut self, about: About) {
+        self.about = about;
+    }
+
+    /// The facts that neighbours are told about this node.
+    pub fn about(&self) -> &About {
+        &self.about
     }
 
     /// An empty list, for the ranges of requests. [`Outbox::give_list`] takes it back.
@@ -160,16 +173,10 @@ impl Outbox {
 
     /// Answers a request that is for the neighbour itself, about this node or the length of its packets. False if its
     /// subject is a flow.
-    pub fn answer_about_hop(
-        &mut self,
-        downlinks: &mut Downlinks,
-        link: Slot,
-        subject: Subject,
-        about: About,
-    ) -> bool {
+    pub fn answer_about_hop(&mut self, downlinks: &mut Downlinks, link: Slot, subject: Subject) -> bool {
         match subject {
             Subject::Flow => return false,
-            Subject::Neighbour => self.push(Control::Hello { link, about }),
+            Subject::Neighbour => self.push(Control::Hello { link, about: self.about }),
             Subject::PathSize(question) => {
                 downlinks.on_size_question(link, question);
                 if question.probe <= SizeQuestion::MOST {

@@ -44,7 +44,10 @@ struct Link {
 }
 
 /// The shared links of a node, and their hops. Every byte that leaves is taken from its link once: in its hop's turn, or as a
-/// datagram that waited for none. Inputs: [`SharedLinks::enter`], [`SharedLinks::charge`] and [`SharedLinks::on_datagram`]. Output: [`SharedLinks::take`], due at [`SharedLinks::next_turn`].
+/// datagram that waited for none.
+///
+/// Inputs: [`SharedLinks::enter`], [`SharedLinks::charge`] and [`SharedLinks::on_datagram`]. Output: [`SharedLinks::take`], due at
+/// [`SharedLinks::next_turn`].
 #[derive(Debug, Default)]
 pub(super) struct SharedLinks {
     links: Vec<Link>,

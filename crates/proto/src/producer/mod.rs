@@ -120,7 +120,6 @@ pub struct Producer<S, C = Plain> {
     next_sweep: Option<Instant>,
     parts: Vec<ByteRange>,
     gaps: Vec<ByteRange>,
-    about: About,
     stats: ProducerStats,
 }
 
@@ -138,7 +137,6 @@ impl<S: Source, C: Suite> Producer<S, C> {
             next_sweep: None,
             parts: Vec::new(),
             gaps: Vec::new(),
-            about: About::default(),
             stats: ProducerStats::default(),
             config,
         }
@@ -178,7 +176,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
 
     /// Changes the facts that this node tells neighbours about itself.
     pub fn set_about(&mut self, about: About) {
-        self.about = about;
+        self.outbox.set_about(about);
     }
 
     /// The neighbours that it answers.
@@ -241,7 +239,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
             self.on_feedback(now, link, interest);
             return;
         }
-        if self.outbox.answer_about_hop(&mut self.downlinks, link, asking.subject, self.about) {
+        if self.outbox.answer_about_hop(&mut self.downlinks, link, asking.subject) {
             self.next_sweep.get_or_insert(now + self.config.flow_idle);
             return;
         }

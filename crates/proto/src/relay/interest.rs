@@ -24,7 +24,7 @@ impl<C: Suite> Relay<C> {
             self.on_feedback(now, link, interest);
             return Taken::Yes;
         }
-        if self.outbox.answer_about_hop(&mut self.downlinks, link, asking.subject, self.about) {
+        if self.outbox.answer_about_hop(&mut self.downlinks, link, asking.subject) {
             self.next_sweep.get_or_insert(now + self.config.flow_idle);
             return Taken::Yes;
         }

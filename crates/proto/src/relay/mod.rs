@@ -15,8 +15,8 @@ mod verify;
 use crate::cache::Cache;
 use crate::config::Config;
 use crate::hop::{
-    About, Agenda, Asking, Control, Downlinks, Due, Next, Outbox, Request, Subject, Transfer, Uplinks,
-    emit_answer, emit_interest, emit_parity,
+    Agenda, Asking, Control, Downlinks, Due, Next, Outbox, Request, Subject, Transfer, Uplinks, emit_answer,
+    emit_interest, emit_parity,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -99,15 +99,12 @@ pub struct Relay<C = Plain> {
     downlinks: Downlinks,
     cache: Cache,
     room: room::Room,
-    /// Bytes of payload that were put into the cache.
-    kept_bytes: u64,
     outbox: Outbox,
     agenda: Agenda,
     next_sweep: Option<Instant>,
     rng: Rng,
     scratch: Scratch,
     verifying: Option<verify::Verifying>,
-    about: About,
     stats: RelayStats,
 }
 
@@ -146,7 +143,6 @@ impl<C: Suite> Relay<C> {
             flows: Table::new(rng.fork(3).next_u64()),
             cache: Cache::new(config.cache_bytes, rng.fork(4).next_u64()),
             room: room::Room::default(),
-            kept_bytes: 0,
             uplinks: Uplinks::new(&config, rng.fork(5)),
             rng: rng.fork(9),
             downlinks: Downlinks::new(&config, rng),
@@ -155,7 +151,6 @@ impl<C: Suite> Relay<C> {
             next_sweep: None,
             scratch: Scratch::default(),
             verifying: None,
-            about: About::default(),
             stats: RelayStats::default(),
             config,
         }
@@ -248,7 +243,7 @@ impl<C: Suite> Relay<C> {
                     self.stats.unasked += u64::from(!is_asked);
                 }
                 Subject::Neighbour if !self.names.are_by_server() => {
-                    let is_asked = self.uplinks.on_hello(now, &peer, &header, &self.about, payload);
+                    let is_asked = self.uplinks.on_hello(now, &peer, &header, self.outbox.about(), payload);
                     self.stats.unasked += u64::from(!is_asked);
                 }
                 Subject::Neighbour | Subject::Flow => {

@@ -49,6 +49,8 @@ pub(super) struct Room {
     limit: Option<Rate>,
     /// Neighbours that wait for bytes: each has a part of the cache.
     neighbours: u64,
+    /// Bytes of payload that were put into the cache.
+    kept: u64,
 }
 
 /// A bound for all upstreams together.
@@ -97,7 +99,7 @@ impl<C: Suite> Relay<C> {
             capacity: self.cache.capacity_bytes(),
             held: self.cache.unread_bytes(),
             queued: self.downlinks.all_queued_bytes(),
-            kept: self.kept_bytes,
+            kept: self.room.kept,
         }
     }
 
@@ -145,7 +147,7 @@ impl<C: Suite> Relay<C> {
             return false;
         }
         cache.insert(flow, offset, bytes);
-        self.kept_bytes += range.len();
+        room.kept += range.len();
         true
     }
 }

@@ -9,7 +9,7 @@ use crate::wire::Suite;
 impl<C: Suite> Relay<C> {
     /// Changes the facts that this node tells neighbours about itself.
     pub fn set_about(&mut self, about: About) {
-        self.about = about;
+        self.outbox.set_about(about);
     }
 
     /// Asks `upstream` for its identity; [`Relay::upstreams`] has the answer. The question goes no further: the

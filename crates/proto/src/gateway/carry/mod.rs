@@ -17,6 +17,7 @@ pub use packet::{FlowKey, begins_quic};
 use super::frame::Frame;
 use super::handover::Part;
 use super::inbox::{Inbox, RECORD_OVERHEAD, seal_record};
+use super::owners::Use;
 use super::session::Trunk;
 use super::store::Log;
 use super::{AHEAD, Bond, Gateway, Mail};
@@ -294,7 +295,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let trunk = |ours, producer, asker| Trunk::new(peer.bond.packets(ours, producer, asker));
         let (out, into) = (trunk(true, peer.ours, theirs), trunk(false, theirs, peer.ours));
         self.producer.source_mut().open(out.flow);
-        self.by_packets.insert(out.flow, index);
+        self.owners.add(Use::Packets, out.flow, index);
         peer.carry = Some(Carry::new(now, &settings, out, into, seed));
     }
 
@@ -319,7 +320,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let Some(upstream) = peer.address() else { return };
         let request = Request { flow, upstream, length: None, have };
         self.consumer.open_live(now, request, window, Mail::default());
-        self.by_packets.insert(flow, index);
+        self.owners.add(Use::Packets, flow, index);
     }
 
     /// Ends a session's flows of packets. What waits here is gone.
@@ -328,7 +329,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let Some(mut carry) = peer.carry.take() else { return };
         carry.count(&mut peer.carried);
         for flow in [carry.out.flow, carry.into.flow] {
-            self.by_packets.remove(&flow);
+            self.owners.remove(Use::Packets, flow);
         }
         self.producer.source_mut().close(carry.out.flow);
         self.producer.withdraw(carry.out.flow);
@@ -338,7 +339,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     /// A request for `flow` arrived. A peer that asks for our packets can take them; it does not get packets that
     /// are forgotten.
     pub(super) fn on_packets_asked(&mut self, flow: FlowId) {
-        let Some(index) = self.by_packets.get(&flow).copied() else { return };
+        let Some(index) = self.owners.find(Use::Packets, flow) else { return };
         let Some(carry) = self.peers.get_mut(usize::from(index)).and_then(|peer| peer.carry.as_mut()) else {
             return;
         };
@@ -351,7 +352,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// Processes arrived bytes of `flow`, if that is a peer's flow of packets.
     pub(super) fn on_packets_came(&mut self, now: Instant, flow: FlowId) {
-        if let Some(index) = self.by_packets.get(&flow).copied() {
+        if let Some(index) = self.owners.find(Use::Packets, flow) {
             self.take_packets(now, index);
         }
     }

@@ -1,6 +1,7 @@
 //! The gateway's streams whose bytes travel in segments.
 
 use super::super::frame::WireId;
+use super::super::owners::Use;
 use super::super::session::{Session, Trunk};
 use super::super::stream::Stream;
 use super::super::{BadRecord, Bond, Gateway, GatewayEvent, StreamId};
@@ -53,7 +54,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let trunk = |ours, producer, asker| Trunk::new(peer.bond.segments(ours, producer, asker));
         let both = (trunk(true, peer.ours, theirs), trunk(false, theirs, peer.ours));
         let split = RateSplit::new(now, config, both, (longest, overhead, window));
-        self.by_segments.insert(split.into.flow, index);
+        self.owners.add(Use::Segments, split.into.flow, index);
         peer.rate_split = Some(split);
     }
 
@@ -61,7 +62,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     pub(in crate::gateway) fn end_segments(&mut self, index: u16) {
         let split = self.peers.get_mut(usize::from(index)).and_then(|peer| peer.rate_split.take());
         if let Some(split) = split {
-            self.by_segments.remove(&split.into.flow);
+            self.owners.remove(Use::Segments, split.into.flow);
         }
     }
 
@@ -108,7 +109,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         header: &SegmentHeader,
         sealed: &[u8],
     ) -> Result<(), BadRecord> {
-        let index = self.by_segments.get(&header.flow).copied().ok_or(BadRecord)?;
+        let index = self.owners.find(Use::Segments, header.flow).ok_or(BadRecord)?;
         let mut scratch = core::mem::take(&mut self.scratch.segment);
         scratch.clear();
         scratch.extend_from_slice(sealed);

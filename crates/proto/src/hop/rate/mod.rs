@@ -1,9 +1,15 @@
 //! Rate controllers: they decide the rate that a hop may send. One file each.
 
 mod base;
+mod blocks;
+mod capacity;
+mod contest;
 mod cubic;
 mod fixed;
+mod grants;
+mod growth;
 mod intcp;
+mod interval;
 mod leotp;
 mod longer;
 mod policer;

@@ -32,11 +32,7 @@ impl WindowControl for Tahoe {
         if !ack.is_cwnd_limited {
             return;
         }
-        let mut acked = ack.counted;
-        if self.window.is_slow_start() {
-            acked = self.window.slow_start(acked);
-        }
-        self.window.cwnd += acked / self.window.cwnd;
+        self.window.grow(ack.counted);
     }
 
     fn shrink(&mut self, loss: &Loss) {

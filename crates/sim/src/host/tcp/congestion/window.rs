@@ -32,6 +32,13 @@ impl Window {
         left
     }
 
+    /// Grows the window by one segment per acknowledged segment up to the threshold, and by one per round trip above it (RFC
+    /// 5681, section 3.1).
+    pub fn grow(&mut self, acked: f64) {
+        let left = if self.is_slow_start() { self.slow_start(acked) } else { acked };
+        self.cwnd += left / self.cwnd;
+    }
+
     /// A loss: the threshold falls to `factor · from`, and the window to it, or to one segment after a timeout.
     pub fn reduce(&mut self, from: f64, factor: f64, kind: LossKind) {
         self.ssthresh = (from * factor).max(LEAST_SSTHRESH);

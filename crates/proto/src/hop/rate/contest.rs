@@ -1,0 +1,90 @@
+use super::rivals::{Rivalry, Sight, Watch};
+use crate::hop::rtt::HopRtt;
+use crate::time::{Duration, Instant};
+
+/// Others that are back this soon had not gone.
+const BACK: Duration = Duration::from_secs(10);
+
+/// The link with others or without: watches for them while the queue is held low, and competes with them while they fill it. What was
+/// learnt before the others came, or of their queue, counts no more once they have gone.
+#[derive(Debug, Default)]
+pub(super) struct Contest {
+    watch: Watch,
+    /// Set while others fill the queue of the link.
+    rivalry: Option<Rivalry>,
+    /// Time at which the others seemed to have gone.
+    left_at: Option<Instant>,
+}
+
+impl Contest {
+    /// The contest with the others, if they are there.
+    #[inline]
+    pub(super) fn rivalry(&mut self) -> Option<&mut Rivalry> {
+        self.rivalry.as_mut()
+    }
+
+    /// An interval has ended without others. Returns the rate from now on once they are there. Packets have `packet` bytes.
+    pub(super) fn watch(&mut self, sight: Sight, packet: u64, rtt: &HopRtt) -> Option<f64> {
+        let before = self.watch.on_interval(sight)?;
+        let base = self.watch.least().min(rtt.min().as_secs_f64());
+        let believes_gone = self.left_at.is_none_or(|at| sight.now.since(at) > BACK);
+        let rivalry = Rivalry::new(sight.now, packet, rtt.smoothed(), before, base, believes_gone);
+        let rate = rivalry.rate();
+        self.rivalry = Some(rivalry);
+        Some(rate)
+    }
+
+    /// The others have gone, and the queue with them.
+    pub(super) fn end(&mut self, now: Instant) {
+        *self = Self { left_at: Some(now), ..Self::default() };
+    }
+
+    /// Packets take another path from now on.
+    pub(super) fn on_new_path(&mut self) {
+        self.watch = Watch::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: f64 = 1e-3;
+
+    /// A link of 10 Mbit/s whose delay seems to become longer each 100 ms, from 20 ms on: others queue more and more.
+    fn watch(contest: &mut Contest, number: u64) -> Option<f64> {
+        let delay = 20.0 * MS * (number + 1) as f64;
+        let sight = Sight {
+            now: Instant::ZERO + Duration::from_millis(1000 + 100 * number),
+            delay,
+            queue: delay - 20.0 * MS,
+            target: MS,
+            carried: 10e6,
+            packet: MS,
+            is_held: true,
+            is_longer: number > 0,
+        };
+        contest.watch(sight, 1400, &HopRtt::new(Duration::from_millis(20)))
+    }
+
+    #[test]
+    fn a_path_that_becomes_longer_again_and_again_is_somebody_elses_queue() {
+        let mut contest = Contest::default();
+        assert_eq!((watch(&mut contest, 0), watch(&mut contest, 1)), (None, None), "it may be a longer path");
+        assert!(contest.rivalry().is_none());
+        let rate = watch(&mut contest, 2).expect("they are there");
+        assert!((5e6..15e6).contains(&rate), "{rate}");
+        assert_eq!(contest.rivalry().map(|rivalry| rivalry.rate()), Some(rate));
+    }
+
+    #[test]
+    fn nothing_that_was_learnt_counts_once_the_others_have_gone() {
+        let mut contest = Contest::default();
+        (0..3).for_each(|number| _ = watch(&mut contest, number));
+        contest.end(Instant::ZERO + Duration::from_secs(2));
+        assert!(contest.rivalry().is_none());
+        assert_eq!((watch(&mut contest, 3), watch(&mut contest, 4)), (None, None));
+        contest.on_new_path();
+        assert_eq!(watch(&mut contest, 5), None, "the delay before was another path's");
+    }
+}

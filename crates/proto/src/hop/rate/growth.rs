@@ -1,0 +1,203 @@
+use super::interval::MIN_PACKETS;
+use super::starhop::MIN_RATE;
+use crate::time::{Duration, Instant};
+
+/// Growth per hopRTT while the link is not full: doubling until it was full once, afterwards from 4 % doubling
+/// up to 25 %, so that a link that regains a fifth of its capacity is full again after three hopRTTs.
+const STARTUP: f64 = 2.0;
+const FIRST: f64 = 0.04;
+const MOST: f64 = 0.25;
+/// A grant is at most this multiple of the arriving rate.
+const MAX_LEAD: f64 = 2.0;
+/// Up to this rate growth doubles it: an interval of four packets takes 3 s at the least rate, and a quarter more after each
+/// would keep a link that was gone for a moment at it for 15 s.
+const UNKNOWN_RATE: f64 = 8.0 * MIN_RATE;
+/// Factor of the grant over the carried rate when the hop is not the bottleneck: repairs, and a bottleneck that
+/// opens up, need the room.
+pub(super) const HEADROOM: f64 = 1.5;
+
+/// The growth of the grant of a link that is not full: a step each round trip, the larger the longer the link is not full.
+#[derive(Debug)]
+pub(super) struct Growth {
+    /// The next step, as a share of the grant.
+    step: f64,
+    is_startup: bool,
+    /// Start of the round of growth, and the rate then.
+    raised_at: Option<Instant>,
+    raised_from: f64,
+    /// Packets in a row that saw a long queue during startup.
+    queued_in_a_row: u32,
+    calm_until: Instant,
+}
+
+/// The arrivals of an interval in which the link was not full.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Spare {
+    /// The rate that the link carried, bit/s.
+    pub(super) carried: f64,
+    /// The sender was held by the grant.
+    pub(super) is_held: bool,
+    /// The smoothed hopRTT.
+    pub(super) hop_rtt: Duration,
+}
+
+impl Growth {
+    /// The link was never full.
+    pub(super) fn new() -> Self {
+        Self {
+            step: STARTUP - 1.0,
+            is_startup: true,
+            raised_at: None,
+            raised_from: 0.0,
+            queued_in_a_row: 0,
+            calm_until: Instant::ZERO,
+        }
+    }
+
+    /// Whether the grant doubles, because the link was never full.
+    pub(super) fn is_startup(&self) -> bool {
+        self.is_startup
+    }
+
+    /// Whether a round of growth has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.raised_at.is_some()
+    }
+
+    /// The link was full.
+    pub(super) fn leave_startup(&mut self) {
+        (self.is_startup, self.step) = (false, FIRST);
+    }
+
+    /// The link that seemed to be full was not: it may carry far more.
+    pub(super) fn hurry(&mut self) {
+        self.step = MOST;
+    }
+
+    /// As [`Growth::hurry`], of a link of which little is known: the grant doubles again.
+    pub(super) fn begin_anew(&mut self) {
+        (self.is_startup, self.step) = (true, STARTUP - 1.0);
+    }
+
+    /// Too much was lost: the grant does not grow until then.
+    pub(super) fn calm_down(&mut self, until: Instant) {
+        self.calm_until = until;
+    }
+
+    /// A packet came during startup, which saw a long queue or none. The doubling overshoots within one hopRTT: it ends with the
+    /// first packets that see a queue, not with the interval. Returns the rate once it does; `rate` is the grant, and `carried` the
+    /// rate of the link, if that is known.
+    pub(super) fn watch_startup(&mut self, has_queue: bool, rate: f64, carried: Option<f64>) -> Option<f64> {
+        self.queued_in_a_row = if has_queue { self.queued_in_a_row + 1 } else { 0 };
+        if self.queued_in_a_row < MIN_PACKETS {
+            return None;
+        }
+        self.leave_startup();
+        Some(carried.unwrap_or(rate / STARTUP).min(rate))
+    }
+
+    /// The grant after an interval in which the link was not full, where it was `rate`. A sender that does not use up its grant is
+    /// given no more than `ceiling`.
+    pub(super) fn grow(
+        &mut self,
+        now: Instant,
+        rate: f64,
+        spare: Spare,
+        ceiling: impl FnOnce() -> f64,
+    ) -> f64 {
+        let Spare { carried, is_held, hop_rtt } = spare;
+        if now < self.calm_until {
+            return rate;
+        }
+        let is_due = self.raised_at.is_none_or(|at| now.since(at) >= hop_rtt);
+        if is_due {
+            (self.raised_at, self.raised_from) = (Some(now), rate.max(carried));
+        }
+        if is_held && self.is_startup {
+            let doubled = (STARTUP * self.raised_from).min(MAX_LEAD * carried);
+            return rate.max(doubled);
+        }
+        if !is_due {
+            return rate;
+        }
+        if is_held {
+            let step = if rate <= UNKNOWN_RATE { STARTUP - 1.0 } else { self.step };
+            self.step = (2.0 * self.step).min(MOST);
+            return (rate.max(carried) * (1.0 + step)).min(rate.max(MAX_LEAD * carried));
+        }
+        self.step = if self.is_startup { self.step } else { FIRST };
+        rate.max((HEADROOM * carried).min(ceiling()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(40);
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(1000 + millis)
+    }
+
+    fn spare(carried: f64, is_held: bool) -> Spare {
+        Spare { carried, is_held, hop_rtt: RTT }
+    }
+
+    #[test]
+    fn a_link_that_was_never_full_is_granted_twice_what_it_carries_once_a_round_trip() {
+        let mut growth = Growth::new();
+        assert!(!growth.has_begun());
+        let rate = growth.grow(at(0), 1e6, spare(1e6, true), || 0.0);
+        assert!(growth.has_begun());
+        assert_eq!(rate, 2e6);
+        assert_eq!(growth.grow(at(20), rate, spare(1.5e6, true), || 0.0), 2e6, "twice the rate of the round");
+        assert_eq!(growth.grow(at(40), rate, spare(1.5e6, true), || 0.0), 3e6, "twice what came");
+    }
+
+    #[test]
+    fn startup_ends_with_four_packets_in_a_row_that_saw_a_queue() {
+        let mut growth = Growth::new();
+        for has_queue in [true, true, true, false, true, true, true] {
+            assert_eq!(growth.watch_startup(has_queue, 4e6, Some(3e6)), None);
+        }
+        assert_eq!(growth.watch_startup(true, 4e6, Some(3e6)), Some(3e6));
+        assert!(!growth.is_startup());
+        growth.begin_anew();
+        assert_eq!(growth.watch_startup(true, 4e6, None), Some(2e6), "the grant before the doubling");
+    }
+
+    #[test]
+    fn after_startup_the_steps_double_up_to_a_quarter_and_begin_small_when_the_grant_is_not_used_up() {
+        let mut growth = Growth::new();
+        growth.leave_startup();
+        let mut now = at(0);
+        let mut step = |growth: &mut Growth, is_held| {
+            now += RTT;
+            growth.grow(now, 1e6, spare(1e6, is_held), || 1.2e6) / 1e6
+        };
+        let steps = [true; 5].map(|is_held| step(&mut growth, is_held));
+        assert_eq!(steps, [1.04, 1.08, 1.16, 1.25, 1.25]);
+        assert_eq!(step(&mut growth, false), 1.2, "half as much again, but no more than the ceiling");
+        assert_eq!(step(&mut growth, true), 1.04);
+        growth.hurry();
+        assert_eq!(step(&mut growth, true), 1.25);
+    }
+
+    #[test]
+    fn nothing_grows_while_the_link_calms_down_and_less_than_a_round_trip_after_a_step() {
+        let mut growth = Growth::new();
+        growth.leave_startup();
+        growth.calm_down(at(100));
+        assert_eq!(growth.grow(at(99), 1e6, spare(1e6, true), || 0.0), 1e6);
+        assert!(growth.grow(at(100), 1e6, spare(1e6, true), || 0.0) > 1e6);
+        assert_eq!(growth.grow(at(139), 1e6, spare(1e6, true), || 0.0), 1e6);
+    }
+
+    #[test]
+    fn a_grant_of_hardly_anything_doubles() {
+        let mut growth = Growth::new();
+        growth.leave_startup();
+        assert_eq!(growth.grow(at(0), MIN_RATE, spare(MIN_RATE, true), || 0.0), 2.0 * MIN_RATE);
+    }
+}

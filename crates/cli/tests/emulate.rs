@@ -13,6 +13,7 @@ const TESTS: &[harness::Test] = &[
     ("starhop_agrees_with_the_simulator", agreement::starhop),
     ("a_path_over_the_sky_is_that_of_the_simulator", agreement::a_path_over_the_sky),
     ("a_path_of_100_mbit_is_as_fast_as_it_says", agreement::a_path_of_100_mbit),
+    ("a_flow_of_tcp_has_the_receive_window_of_its_scenario", agreement::a_receive_window),
     ("captures_are_decoded_by_the_dissector", tools::captures_are_decoded),
     ("captures_show_seals_only", tools::captures_show_seals_only),
     ("tcp_through_gateways_agrees_with_the_simulator", agreement::tcp_through_gateways),
@@ -109,6 +110,22 @@ mod agreement {
             let is_true = accuracy["lost_packets"] == 0 && late_ms < 1.0 && accuracy["is_good"] == true;
             let share = run.flow("efficiency");
             unless(is_true && share > 0.9, || format!("{share} of the ideal; {accuracy}"))
+        });
+    }
+
+    /// 100 kB per round trip of 200 ms, from the first one on. The kernel's own window begins at 64 kB and grows to megabytes.
+    pub(super) fn a_receive_window() {
+        let scenario = Scenario::chain(2, "50Mbit", "50ms", "0%")
+            .unlimited("newreno")
+            .flow_field("options = { receive_window = \"100kB\" }")
+            .lasting(8);
+        let model = scenario.simulate(1).flow("goodput_mbps");
+        timing::measure(|| {
+            let real = scenario.emulate(&[]).flow("goodput_mbps");
+            println!("{real:.3} Mbit/s, {model:.3} in the simulator");
+            unless((0.95..1.05).contains(&(real / model)), || {
+                format!("{real} Mbit/s, {model} in the simulator")
+            })
         });
     }
 

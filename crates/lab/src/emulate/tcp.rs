@@ -97,7 +97,7 @@ impl Connection {
         let listener = opened.map_err(failed())?;
         let length = size.unwrap_or(u64::MAX);
         // The sender's only error is that its peer hangs up, which ends it.
-        server.namespace.thread(move || send(&listener, length)).map_err(failed())?;
+        server.namespace.thread_ahead(move || send(&listener, length)).map_err(failed())?;
         let (stop, received) = Default::default();
         Ok(Self { to, size, window, stop, received, bytes, receiver: None })
     }
@@ -108,7 +108,7 @@ impl Connection {
         let (stop, count) = (self.stop.clone(), self.received.clone());
         let body = move || receive(to, (size, window), &stop, &count);
         self.receiver =
-            Some(client.namespace.thread(body).map_err(LabError::system("cannot start a client"))?);
+            Some(client.namespace.thread_ahead(body).map_err(LabError::system("cannot start a client"))?);
         Ok(())
     }
 

@@ -114,7 +114,7 @@ fn a_thread_goes_ahead_of_ordinary_ones() {
     };
     let usual = of(chain.hosts[0].thread(nice));
     let ahead = of(chain.hosts[0].thread_ahead(nice));
-    // Who may not raise a priority has the usual one.
+    // Without the right to raise a priority it is the usual one.
     let may = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NICE).unwrap().0 >= 40;
     let is_root = nix::unistd::geteuid().is_root();
     assert!(ahead == -20 || (ahead == usual && !may && !is_root), "{usual} and {ahead}");

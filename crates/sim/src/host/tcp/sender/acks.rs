@@ -144,7 +144,8 @@ impl Sender {
         self.untold_losses += found;
         // A repair that is lost after a timeout is congestion anew (as in Linux).
         let is_lost_again = matches!(self.phase, Phase::Loss { .. }) && self.board.lost_repeats() > repeats;
-        // What was sent during a repair, is lost and has not arrived when the repair ends is a new episode (as in Linux).
+        // A segment that was sent during a repair, is lost and has not arrived when the repair ends begins a new episode (as in
+        // Linux).
         let is_left = self.phase == Phase::Open && self.board.broken() > 0;
         if is_left || (found > 0 && is_lost_again) {
             self.begin_recovery(now, LossKind::Acks, in_flight);

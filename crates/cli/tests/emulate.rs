@@ -13,6 +13,8 @@ const TESTS: &[harness::Test] = &[
     ("starhop_agrees_with_the_simulator", agreement::starhop),
     ("a_path_over_the_sky_is_that_of_the_simulator", agreement::a_path_over_the_sky),
     ("a_path_of_100_mbit_is_as_fast_as_it_says", agreement::a_path_of_100_mbit),
+    ("a_seed_loses_the_packets_that_it_loses_in_the_simulator", agreement::losses_of_a_seed),
+    ("a_flow_of_tcp_has_the_receive_window_of_its_scenario", agreement::a_receive_window),
     ("captures_are_decoded_by_the_dissector", tools::captures_are_decoded),
     ("captures_show_seals_only", tools::captures_show_seals_only),
     ("tcp_through_gateways_agrees_with_the_simulator", agreement::tcp_through_gateways),
@@ -109,6 +111,38 @@ mod agreement {
             let is_true = accuracy["lost_packets"] == 0 && late_ms < 1.0 && accuracy["is_good"] == true;
             let share = run.flow("efficiency");
             unless(is_true && share > 0.9, || format!("{share} of the ideal; {accuracy}"))
+        });
+    }
+
+    /// In the first second SYN-ACK and a first window enter the link, whatever is lost of them: 11 packets, or SYN-ACK alone.
+    pub(super) fn losses_of_a_seed() {
+        let scenario = Scenario::chain(1, "20Mbit", "250ms", "30%").file("newreno", 1_000_000).lasting(1);
+        timing::measure(|| {
+            let lost = |run: Run| run.link("server-client", "forward", "lost");
+            let of = |seed: u32| {
+                let model = lost(scenario.simulate(seed));
+                (model, lost(scenario.emulate(&["--set", &format!("seed={seed}")])))
+            };
+            let pairs: Vec<(u64, u64)> = (1..=6).map(of).collect();
+            let is_same = pairs.iter().all(|(model, real)| model == real);
+            assert!(pairs.iter().any(|(model, _)| *model > 0), "{pairs:?}");
+            unless(is_same, || format!("lost in the simulator and for real: {pairs:?}"))
+        });
+    }
+
+    /// 100 kB per round trip of 200 ms, from the first one on. The kernel's own window begins at 64 kB and grows to megabytes.
+    pub(super) fn a_receive_window() {
+        let scenario = Scenario::chain(2, "50Mbit", "50ms", "0%")
+            .unlimited("newreno")
+            .flow_field("options = { receive_window = \"100kB\" }")
+            .lasting(8);
+        let model = scenario.simulate(1).flow("goodput_mbps");
+        timing::measure(|| {
+            let real = scenario.emulate(&[]).flow("goodput_mbps");
+            println!("{real:.3} Mbit/s, {model:.3} in the simulator");
+            unless((0.95..1.05).contains(&(real / model)), || {
+                format!("{real} Mbit/s, {model} in the simulator")
+            })
         });
     }
 

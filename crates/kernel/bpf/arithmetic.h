@@ -72,6 +72,37 @@ static inline __u64 bandwidth(__u64 delivered, __u64 over_us)
 	return over_us ? delivered * 256 * 1000000 / over_us : 0;
 }
 
+/* Westwood+'s sample of the bandwidth. */
+struct sample {
+	/* The segments that were delivered, and the time, at its beginning; 0 before the first acknowledgement. */
+	__u64 began_us;
+	__u32 began_delivered;
+	/* Segments per second, Q8; 0 before the first sample. */
+	__u64 bandwidth;
+};
+
+/* A sample takes a round trip, and not less than this, so that a burst is no rate. */
+#define LEAST_SAMPLE_US 50000
+
+/* Takes the state after an acknowledgement that delivered `acked` segments. The first sample begins with the first
+ * acknowledgement: the round trip before it carries nothing, and would be an eighth of the estimate for long. */
+static inline void see(struct sample *own, __u64 now_us, __u32 delivered, __u32 acked, __u64 srtt_us)
+{
+	__u64 lasted, rate;
+
+	if (!own->began_us) {
+		own->began_us = now_us;
+		own->began_delivered = delivered - acked;
+	}
+	lasted = now_us - own->began_us;
+	if (lasted < srtt_us || lasted < LEAST_SAMPLE_US)
+		return;
+	rate = bandwidth(delivered - own->began_delivered, lasted);
+	own->bandwidth = own->bandwidth ? (7 * own->bandwidth + rate) / 8 : rate;
+	own->began_us = now_us;
+	own->began_delivered = delivered;
+}
+
 /* Segments that a bandwidth (Q8) keeps under way over a round trip. */
 static inline __u64 under_way(__u64 bandwidth, __u64 rtt_us)
 {

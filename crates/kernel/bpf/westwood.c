@@ -5,17 +5,10 @@
 #define COUNTERS n_sh_westwood
 #include "control.h"
 
-/* A sample takes a round trip, and not less than this, so that a burst is no rate. */
-#define LEAST_SAMPLE_US 50000
-
 struct westwood {
-	/* Delivered segments and time at the beginning of the sample. */
-	__u64 began_us;
-	__u32 began_delivered;
+	struct sample sample;
 	/* The shortest round trip; 0 before the first. */
 	__u32 base_us;
-	/* Segments per second, Q8; 0 before the first sample. */
-	__u64 bandwidth;
 	/* The threshold may lie above the window, which the kernel would jump to at the end of a repair. */
 	__u32 threshold;
 	__u32 fraction;
@@ -25,11 +18,8 @@ SEC("struct_ops")
 void BPF_PROG(westwood_init, struct sock *sk)
 {
 	struct westwood *own = private(sk);
-	struct tcp_sock *tp = tcp(sk);
 
 	__builtin_memset(own, 0, sizeof(*own));
-	own->began_us = tp->tcp_mstamp;
-	own->began_delivered = tp->delivered;
 	COUNT(sockets, 1);
 }
 
@@ -44,20 +34,10 @@ void BPF_PROG(westwood_pkts_acked, struct sock *sk, const struct ack_sample *sam
 {
 	struct westwood *own = private(sk);
 	struct tcp_sock *tp = tcp(sk);
-	__u64 lasted = tp->tcp_mstamp - own->began_us;
-	__u64 least = tp->srtt_us >> 3;
-	__u64 rate;
 
 	if (sample->rtt_us > 0 && (!own->base_us || sample->rtt_us < own->base_us))
 		own->base_us = sample->rtt_us;
-	if (least < LEAST_SAMPLE_US)
-		least = LEAST_SAMPLE_US;
-	if (lasted < least)
-		return;
-	rate = bandwidth(tp->delivered - own->began_delivered, lasted);
-	own->bandwidth = own->bandwidth ? (7 * own->bandwidth + rate) / 8 : rate;
-	own->began_us = tp->tcp_mstamp;
-	own->began_delivered = tp->delivered;
+	see(&own->sample, tp->tcp_mstamp, tp->delivered, sample->pkts_acked, tp->srtt_us >> 3);
 }
 
 SEC("struct_ops")
@@ -77,9 +57,9 @@ void BPF_PROG(westwood_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 /* Before anything was measured half the window, as Reno. */
 static __u32 measured(const struct westwood *own, const struct tcp_sock *tp)
 {
-	if (!own->bandwidth || !own->base_us)
+	if (!own->sample.bandwidth || !own->base_us)
 		return share(tp->snd_cwnd, 1, 2);
-	return share(under_way(own->bandwidth, own->base_us), 1, 1);
+	return share(under_way(own->sample.bandwidth, own->base_us), 1, 1);
 }
 
 SEC("struct_ops")

@@ -50,6 +50,7 @@ int main(void)
 {
     char name[32];
     unsigned long long a, b, c, r;
+    struct sample sample = {0};
     while (scanf("%31s %llu %llu %llu", name, &a, &b, &c) == 4) {
         if (!strcmp(name, "rho")) r = rho(a, b);
         else if (!strcmp(name, "exp2")) r = exp2_less_one(a);
@@ -58,6 +59,7 @@ int main(void)
         else if (!strcmp(name, "share")) r = share(a, b, c);
         else if (!strcmp(name, "bandwidth")) r = bandwidth(a, b);
         else if (!strcmp(name, "under_way")) r = under_way(a, b);
+        else if (!strcmp(name, "see_550_ms")) see(&sample, a, b, c, 550000), r = sample.bandwidth;
         else return 1;
         printf("%llu\n", r);
     }
@@ -141,6 +143,18 @@ fn the_rest_is_right_within_its_rounding() {
         // One unit of the result, and the square's error from a rounded ρ.
         assert!((*answer as f64 - right).abs() <= 1.0 + right * 1e-4, "{answer} and not {right}");
     }
+}
+
+#[test]
+fn a_sample_of_the_bandwidth_begins_with_the_first_acknowledgement() {
+    // Ten segments leave when the connection opens at 1 s; 550 ms later they are acknowledged one by one.
+    let first = (1..=10).map(|n| ("see_550_ms", [1_549_000 + 1_000 * n, n, 1]));
+    // So are the twenty that they let out.
+    let second = (1..=20).map(|n| ("see_550_ms", [2_099_000 + 1_000 * n, 10 + n, 1]));
+    let answers = Arithmetic::build("sample").ask(&first.chain(second).collect::<Vec<_>>());
+    assert_eq!(answers[..10], [0; 10], "no round trip of data is over");
+    // Eleven segments in 550 ms. The idle round trip before them would be a sample of 2 per second.
+    assert_eq!(answers[10..], [11 * 256 * 100 / 55; 20]);
 }
 
 #[test]

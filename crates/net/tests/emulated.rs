@@ -19,6 +19,7 @@ fn main() {
         ("a_burst_comes_out_at_the_rate_of_the_link", a_burst_comes_out_at_the_rate_of_the_link),
         ("losses_are_counted_and_are_as_many_as_asked", losses_are_counted_and_are_as_many_as_asked),
         ("both_ip_versions_reach_the_far_end", both_ip_versions_reach_the_far_end),
+        ("a_thread_goes_ahead_of_ordinary_ones", a_thread_goes_ahead_of_ordinary_ones),
     ];
     harness::run_in_turn(tests, || None);
 }
@@ -99,4 +100,22 @@ fn both_ip_versions_reach_the_far_end() {
         let (server, client, at) = ends(&chain, at);
         round_trip(&server, &client, at);
     }
+}
+
+fn a_thread_goes_ahead_of_ordinary_ones() {
+    // The nice value is the 19th field of the file (proc_pid_stat(5)), the 17th after the name.
+    let nice = || -> i32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        stat.rsplit(") ").next().unwrap().split(' ').nth(16).unwrap().parse().unwrap()
+    };
+    let chain = chain(&[HOP], 1).unwrap();
+    let of = |thread: std::io::Result<std::thread::JoinHandle<std::io::Result<i32>>>| {
+        thread.unwrap().join().unwrap().unwrap()
+    };
+    let usual = of(chain.hosts[0].thread(nice));
+    let ahead = of(chain.hosts[0].thread_ahead(nice));
+    // Without the right to raise a priority it is the usual one.
+    let may = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NICE).unwrap().0 >= 40;
+    let is_root = nix::unistd::geteuid().is_root();
+    assert!(ahead == -20 || (ahead == usual && !may && !is_root), "{usual} and {ahead}");
 }

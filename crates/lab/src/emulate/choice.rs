@@ -9,6 +9,7 @@ use super::world::World;
 use crate::error::LabError;
 use crate::scenario::{Blueprint, Scenario};
 use starhop_proto::time::Instant;
+use starhop_sim::host::tcp::congestion::Tuning;
 use starhop_sim::run::{Action, Transport};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ pub(super) fn controls(
                 return Err(LabError::Scenario(problem));
             }
         };
-        let control = loaded.control(wanted);
+        let tuning = if let Transport::Tcp(config) = &flow.how { config.tuning } else { Tuning::default() };
+        let control = loaded.control(wanted, &tuning);
         let control =
             control.map_err(|problem| LabError::Scenario(format!("flow {}: {problem}", flow.name)))?;
         controls.insert(index, control);

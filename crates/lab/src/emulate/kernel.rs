@@ -6,6 +6,7 @@ use crate::error::LabError;
 use starhop_kernel::{Control, Lifetime, Loaded, Options, Router, RouterSettings};
 use starhop_net::emu::Namespace;
 use starhop_proto::time::Instant;
+use starhop_sim::host::tcp::congestion::Tuning;
 use starhop_sim::link::{LinkConfig, QueueLimit, XcpTraffic};
 
 /// Bytes of a full IP packet, for queues that are counted in packets.
@@ -14,16 +15,33 @@ const PACKET: u64 = 1500;
 /// The kernel programs that are loaded for a run.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
-    controls: Vec<Loaded>,
+    controls: Vec<(&'static Control, Options, Loaded)>,
     routers: Vec<Router>,
 }
 
 impl Programs {
-    /// The kernel's name of the congestion control that a flow wants: its own one, or ours, loaded for this run.
-    pub(super) fn control(&mut self, wanted: &str) -> Result<String, String> {
-        if let Some(name) = tcp::kernel_name(wanted) {
-            return Ok(name);
+    /// The kernel's name of the congestion control that a flow wants: its own one, or ours, loaded for this run with the
+    /// parameters of the flow.
+    pub(super) fn control(&mut self, wanted: &str, tuning: &Tuning) -> Result<String, String> {
+        let known = Control::named(wanted).ok();
+        let options = known.map_or_else(|| Ok(Options::default()), |control| options(control, tuning))?;
+        let ours = |control: &&Control| self.controls.iter().find(|(held, ..)| held.name == control.name);
+        if let Some((control, held, _)) = known.as_ref().and_then(ours) {
+            let differ = || format!("another flow has other options of {wanted}, and the kernel has one set");
+            return if *held == options { Ok(control.kernel_name.to_owned()) } else { Err(differ()) };
         }
+        let name = known.map_or(wanted, |control| control.kernel_name);
+        // The kernel has it, or the operator has loaded it.
+        match tcp::kernel_name(wanted).or_else(|| tcp::kernel_name(name)) {
+            Some(_) if options != Options::default() => Err(format!(
+                "{wanted} is in this kernel already, with options that are not the flow's: `starhop tcp unload {wanted}`"
+            )),
+            Some(name) => Ok(name),
+            None => self.load(wanted, options),
+        }
+    }
+
+    fn load(&mut self, wanted: &str, options: Options) -> Result<String, String> {
         let Ok(control) = Control::named(wanted) else {
             let offered = tcp::offered();
             return Err(format!(
@@ -31,11 +49,8 @@ impl Programs {
                  may be loaded: modprobe tcp_{wanted})"
             ));
         };
-        // Another flow, or the operator, may have loaded it.
-        if tcp::kernel_name(control.kernel_name).is_none() {
-            let loaded = starhop_kernel::load(control, &Options::default(), Lifetime::Process);
-            self.controls.push(loaded.map_err(|error| error.to_string())?);
-        }
+        let loaded = starhop_kernel::load(control, &options, Lifetime::Process);
+        self.controls.push((control, options, loaded.map_err(|error| error.to_string())?));
         Ok(control.kernel_name.to_owned())
     }
 
@@ -67,6 +82,23 @@ impl Programs {
     }
 }
 
+/// The parameters of a flow that its control has as options and that are not the defaults.
+fn options(control: &'static Control, tuning: &Tuning) -> Result<Options, String> {
+    let given = [
+        ("rtt0", tuning.rtt0.map(|rtt0| rtt0.as_millis_f64())),
+        ("alpha", tuning.alpha),
+        ("beta", tuning.beta),
+        ("beta1", tuning.beta),
+        ("gamma", tuning.gamma.map(|share| share * 100.0)),
+    ];
+    let text = |(name, value): (&str, Option<f64>)| {
+        let spec = control.options.iter().find(|spec| spec.name == name)?;
+        value.filter(|value| *value != spec.default as f64).map(|value| format!("{name}={value}"))
+    };
+    let texts: Vec<String> = given.into_iter().filter_map(text).collect();
+    Options::parse(&texts, &[control]).map_err(|error| error.to_string())
+}
+
 fn room(queue: QueueLimit) -> u64 {
     match queue {
         QueueLimit::Unlimited => 0,
@@ -79,4 +111,32 @@ fn attach(namespace: &Namespace, device: String, settings: RouterSettings) -> Re
     let attached = namespace.run(move || Router::attach(&device, &settings));
     let attached = attached.map_err(LabError::system("cannot reach a node"))?;
     attached.map_err(|error| LabError::Scenario(format!("router = \"xcp\": {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use starhop_proto::time::Duration;
+
+    #[test]
+    fn a_control_is_loaded_with_the_parameters_of_the_flow() {
+        let of = |name: &str, tuning: Tuning| options(Control::named(name).expect("a control"), &tuning);
+        let parsed = |name: &str, texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
+            Ok(Options::parse(&texts, &[Control::named(name).expect("a control")]).expect("options"))
+        };
+        let rtt0 = |millis| Tuning { rtt0: Some(Duration::from_millis(millis)), ..Tuning::default() };
+        assert_eq!(of("hybla", rtt0(25)), Ok(Options::default()), "the default needs no loading anew");
+        assert_eq!(of("hybla", rtt0(50)), parsed("hybla", &["rtt0=50ms"]));
+        let fast = Tuning { alpha: Some(10.0), gamma: Some(0.25), ..rtt0(50) };
+        assert_eq!(of("fast-xcp", fast), parsed("fast-xcp", &["alpha=10", "gamma=25"]));
+        assert_eq!(
+            of("hybla-veno", Tuning { beta: Some(4.0), ..rtt0(75) }),
+            parsed("hybla-veno", &["beta1=4"])
+        );
+        assert!(
+            of("veno", Tuning { beta: Some(2.5), ..rtt0(75) })
+                .is_err_and(|problem| problem.contains("whole"))
+        );
+    }
 }

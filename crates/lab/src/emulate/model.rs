@@ -116,12 +116,22 @@ pub(super) fn datagram_of(packet: &[u8]) -> Option<&[u8]> {
     packet.get(header + 8..)
 }
 
+/// A packet of IPv6 to a group (RFC 4291, section 2.7): kernels tell their neighbours what groups they listen to, a few times
+/// after a device came up. No flow has such packets.
+fn is_announcement(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| first >> 4 == 6) && packet.get(24) == Some(&0xff)
+}
+
 impl emu::Link for Model {
     fn send(&mut self, now: Instant, packet: &[u8]) -> emu::Verdict {
         let Some(&epoch) = self.epoch.get() else { return emu::Verdict::Lost };
         let at = Instant::ZERO + now.since(epoch);
         if !self.is_link_up || !self.is_node_up {
             return self.lose(at, packet);
+        }
+        if is_announcement(packet) {
+            // The scenario knows nothing of it: it takes neither the link nor the random numbers of its packets.
+            return emu::Verdict::Arrives(emu::Arrival::at(now));
         }
         self.tally.count(at, packet);
         self.note_asker(packet);
@@ -174,6 +184,30 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use starhop_proto::units::Rate;
+    use starhop_sim::link::LossModel;
+
+    #[test]
+    fn what_kernels_announce_changes_no_flow() {
+        let fates = |announcements: bool| {
+            let ideal = LinkConfig::ideal(Rate::from_mbps(10), Duration::from_millis(5));
+            let config = LinkConfig { loss: LossModel::Bernoulli(0.5), ..ideal };
+            let epoch = Arc::new(OnceLock::from(Instant::ZERO));
+            let (witnessed, _told) = std::sync::mpsc::channel();
+            let mut model = Model::new((config, 0), Rng::new(1), epoch, witnessed, Tally::default());
+            let mut announcement = [0; 76];
+            (announcement[0], announcement[24]) = (0x60, 0xff);
+            let send = |packet: &[u8], model: &mut Model| emu::Link::send(model, Instant::ZERO, packet);
+            let fate = |_| {
+                let arrived = emu::Verdict::Arrives(emu::Arrival::at(Instant::ZERO));
+                assert!(!announcements || send(&announcement, &mut model) == arrived);
+                send(&[0x45; 100], &mut model)
+            };
+            (0..50).map(fate).collect::<Vec<_>>()
+        };
+        assert_eq!(fates(true), fates(false));
+        assert!(fates(true).contains(&emu::Verdict::Lost));
+    }
 
     #[test]
     fn the_server_is_told_of_payload_and_the_client_of_packets() {

@@ -112,7 +112,8 @@ impl<'a> Run<'a> {
             let first = splits::first(scenario, flow, &blueprint.plan.flows[flow]);
             let to = SocketAddr::new(world.address(first), tcp::port(flow));
             let server = &world.nodes[node.0 as usize];
-            let connection = Connection::listen(server, at, to, control, spec.size, bytes[&flow].clone())?;
+            let how = (spec.size, tcp::window(&blueprint.plan.flows[flow].transport));
+            let connection = Connection::listen(server, at, to, control, how, bytes[&flow].clone())?;
             connections.insert(flow, connection);
         }
         let mut splits = Splits::default();

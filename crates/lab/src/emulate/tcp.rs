@@ -4,10 +4,13 @@
 use super::model::TcpBytes;
 use super::world::Node;
 use crate::error::LabError;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 use starhop_net::clock;
+use starhop_net::emu::ReceiveWindow;
 use starhop_proto::name::ByteRange;
 use starhop_proto::time::Instant;
+use starhop_sim::host::tcp::TcpSettings;
+use starhop_sim::run::Transport;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -45,6 +48,14 @@ pub(super) fn offered() -> String {
         .map_or_else(|_| "unknown".to_owned(), |text| text.trim().replace(' ', ", "))
 }
 
+/// The receive window that a scenario gives a flow. Its default leaves the window to the kernel.
+pub(super) fn window(transport: &Transport) -> Option<ReceiveWindow> {
+    let Transport::Tcp(config) = transport else { return None };
+    let usual = TcpSettings::new(config.control).receive_window;
+    let given = Some(config.receive_window).filter(|&bytes| bytes != usual);
+    given.and_then(|bytes| u32::try_from(bytes).ok()).map(ReceiveWindow)
+}
+
 /// A record that arrived: when its last byte was had, its bytes in the stream.
 pub(super) type Piece = (Instant, ByteRange);
 
@@ -53,6 +64,8 @@ pub(super) struct Connection {
     /// The node that the client connects to.
     to: SocketAddr,
     size: Option<u64>,
+    /// The client's receive window; with `None` the kernel lets it grow.
+    window: Option<ReceiveWindow>,
     stop: Arc<AtomicBool>,
     pub(super) received: Arc<AtomicU64>,
     pub(super) bytes: Arc<TcpBytes>,
@@ -75,7 +88,7 @@ impl Connection {
         at: SocketAddr,
         to: SocketAddr,
         control: &str,
-        size: Option<u64>,
+        (size, window): (Option<u64>, Option<ReceiveWindow>),
         bytes: Arc<TcpBytes>,
     ) -> Result<Self, LabError> {
         let failed = || LabError::system(format!("TCP with {control} failed"));
@@ -84,17 +97,18 @@ impl Connection {
         let listener = opened.map_err(failed())?;
         let length = size.unwrap_or(u64::MAX);
         // The sender's only error is that its peer hangs up, which ends it.
-        server.namespace.thread(move || send(&listener, length)).map_err(failed())?;
+        server.namespace.thread_ahead(move || send(&listener, length)).map_err(failed())?;
         let (stop, received) = Default::default();
-        Ok(Self { to, size, stop, received, bytes, receiver: None })
+        Ok(Self { to, size, window, stop, received, bytes, receiver: None })
     }
 
     /// Connects from the client.
     pub(super) fn start(&mut self, client: &Node) -> Result<(), LabError> {
-        let (to, size, stop, count) = (self.to, self.size, self.stop.clone(), self.received.clone());
-        let body = move || receive(to, size, &stop, &count);
+        let (to, size, window) = (self.to, self.size, self.window);
+        let (stop, count) = (self.stop.clone(), self.received.clone());
+        let body = move || receive(to, (size, window), &stop, &count);
         self.receiver =
-            Some(client.namespace.thread(body).map_err(LabError::system("cannot start a client"))?);
+            Some(client.namespace.thread_ahead(body).map_err(LabError::system("cannot start a client"))?);
         Ok(())
     }
 
@@ -156,10 +170,23 @@ fn send(listener: &TcpListener, length: u64) -> io::Result<()> {
     stream.read(&mut record).map(drop)
 }
 
-fn receive(at: SocketAddr, size: Option<u64>, stop: &AtomicBool, count: &AtomicU64) -> io::Result<Received> {
+/// Connects with a receive window of its own, or with the kernel's.
+fn connect(at: SocketAddr, window: Option<ReceiveWindow>) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
+    window.map_or(Ok(()), |window| window.reserve(&socket))?;
+    socket.connect_timeout(&SockAddr::from(at), Duration::from_secs(1))?;
+    Ok(socket.into())
+}
+
+fn receive(
+    at: SocketAddr,
+    (size, window): (Option<u64>, Option<ReceiveWindow>),
+    stop: &AtomicBool,
+    count: &AtomicU64,
+) -> io::Result<Received> {
     let mut records = Records::new();
     let mut stream = loop {
-        match TcpStream::connect_timeout(&at, Duration::from_secs(1)) {
+        match connect(at, window) {
             Ok(stream) => break stream,
             Err(_) if stop.load(Ordering::Relaxed) => return Ok(records.received),
             // Lost requests are repeated by the kernel after a second and more; a new one is no slower.
@@ -176,6 +203,9 @@ fn receive(at: SocketAddr, size: Option<u64>, stop: &AtomicBool, count: &AtomicU
                 break;
             }
             Ok(read) => {
+                if let Some(window) = window.filter(|_| records.end == 0) {
+                    window.clamp(&stream)?;
+                }
                 records.take(clock::now(), &buffer[..read]);
                 count.store(records.end, Ordering::Relaxed);
             }

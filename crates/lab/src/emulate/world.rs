@@ -112,7 +112,7 @@ impl World {
         let model = |id: u32, config| {
             let id = LinkId(id);
             let tally = tallies.get(&(network.ends(id).0.0 as usize)).cloned().unwrap_or_default();
-            let rng = rng.fork(u64::from(id.0));
+            let rng = id.rng(&rng);
             let mut model =
                 Model::new((config, network.header(id)), rng, epoch.clone(), witnessed.clone(), tally);
             model.set_link_up(Instant::ZERO, network.is_usable(id), true);

@@ -15,6 +15,7 @@ mod links;
 mod namespace;
 mod netlink;
 mod privilege;
+mod window;
 
 pub use accuracy::Accuracy;
 pub use chain::{Chain, Hop, chain};
@@ -25,6 +26,7 @@ pub use links::{Counters, Links};
 pub use namespace::{Namespace, Process};
 pub use netlink::Route;
 pub use privilege::{Privilege, enter, release, scratch};
+pub use window::ReceiveWindow;
 
 use std::io;
 

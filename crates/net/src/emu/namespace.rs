@@ -1,6 +1,6 @@
 use super::EmuError;
 use super::netlink::{self, Change, Route};
-use crate::sys::{spawn, tun};
+use crate::sys::{schedule, spawn, tun};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -78,6 +78,20 @@ impl Namespace {
         std::thread::Builder::new().name(format!("in-{}", self.name)).spawn(move || {
             setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)?;
             Ok(work())
+        })
+    }
+
+    /// As [`Self::thread`]; the thread goes ahead of ordinary ones, where the system permits that.
+    ///
+    /// # Errors
+    /// As [`Self::thread`].
+    pub fn thread_ahead<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<JoinHandle<io::Result<T>>> {
+        self.thread(move || {
+            schedule::ahead();
+            work()
         })
     }
 

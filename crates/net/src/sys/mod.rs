@@ -12,3 +12,4 @@ pub(crate) mod spawn;
 pub(crate) mod syn;
 pub(crate) mod tcp_rtt;
 pub(crate) mod tun;
+pub(crate) mod window;

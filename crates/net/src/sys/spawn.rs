@@ -1,21 +1,18 @@
 #![allow(unsafe_code, reason = "what runs between fork and exec is unsafe by nature")]
 
+use super::schedule;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// The nice value of a process that goes ahead of ordinary ones: the highest priority that there is.
-const AHEAD: libc::c_int = -20;
-
 /// Starts a process that the kernel kills when the calling *thread* ends, however it ends. With `is_ahead` it goes ahead of
 /// ordinary processes, where the system permits that.
 pub(crate) fn tied_to_this_thread(mut command: Command, is_ahead: bool) -> io::Result<Child> {
     let begin = move || {
         if is_ahead {
-            // SAFETY: the call takes numbers only; 0 is this process. A refusal changes nothing.
-            let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, AHEAD) };
+            schedule::ahead();
         }
         // This process has blocked signals to wait for them; its children must receive them.
         SigSet::empty().thread_set_mask()?;

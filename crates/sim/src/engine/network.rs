@@ -14,6 +14,13 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u32);
 
+impl LinkId {
+    /// The random numbers of this direction in a run whose seed began `run`, wherever the run takes place.
+    pub fn rng(self, run: &Rng) -> Rng {
+        run.fork(u64::from(self.0) + 1)
+    }
+}
+
 const NO_LINK: u32 = u32::MAX;
 
 /// A packet under way.

@@ -95,7 +95,7 @@ impl<O: Observer> World<O> {
     pub fn new(mut network: Network, observer: O, seed: u64) -> Self {
         let link_rng = Rng::new(seed);
         for (index, link) in network.links.iter_mut().enumerate() {
-            link.rng = link_rng.fork(index as u64 + 1);
+            link.rng = LinkId(index as u32).rng(&link_rng);
         }
         Self {
             network,
@@ -495,7 +495,7 @@ impl<O: Observer> World<O> {
     /// Adds one direction of a link to the running world.
     pub fn add_link(&mut self, from: NodeId, to: NodeId, config: LinkConfig, header: u32) -> LinkId {
         let id = self.network.add_link(from, to, config, header);
-        self.network.links[id.0 as usize].rng = self.link_rng.fork(u64::from(id.0) + 1);
+        self.network.links[id.0 as usize].rng = id.rng(&self.link_rng);
         id
     }
 

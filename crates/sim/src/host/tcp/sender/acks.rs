@@ -1,7 +1,7 @@
 //! The effects of an acknowledgement on a sender.
 
 use super::super::config::{Count, LossDetection};
-use super::super::congestion::{Ack, LossKind};
+use super::super::congestion::{Ack, LossKind, Recovery};
 use super::prr::Prr;
 use super::scoreboard::Delivery;
 use super::{Phase, Sender, Undo};
@@ -108,6 +108,15 @@ impl Sender {
             Phase::Recovery { high, .. } | Phase::Loss { high } => high,
         };
         if self.board.first() >= high {
+            let is_own = self.control.recovery() == Recovery::Own;
+            if let Phase::Recovery { high, .. } = &mut self.phase
+                && is_own
+                && self.board.broken() > 0
+            {
+                // Episodes without a pause between them are one to a control that counts losses itself (as in Linux' BBR).
+                *high = self.board.next();
+                return;
+            }
             self.phase = Phase::Open;
             self.undo = None;
             self.rack.on_recovered();
@@ -135,7 +144,10 @@ impl Sender {
         self.untold_losses += found;
         // A repair that is lost after a timeout is congestion anew (as in Linux).
         let is_lost_again = matches!(self.phase, Phase::Loss { .. }) && self.board.lost_repeats() > repeats;
-        if found > 0 && (self.phase == Phase::Open || is_lost_again) {
+        // A segment that was sent during a repair, is lost and has not arrived when the repair ends begins a new episode (as in
+        // Linux).
+        let is_left = self.phase == Phase::Open && self.board.broken() > 0;
+        if is_left || (found > 0 && is_lost_again) {
             self.begin_recovery(now, LossKind::Acks, in_flight);
         }
     }
@@ -222,7 +234,7 @@ impl Sender {
         });
         let ssthresh = self.control.ssthresh();
         if let Phase::Recovery { prr, window, .. } = &mut self.phase {
-            *window = prr.on_ack(acked, in_flight, ssthresh, delivery.has_repeated && lost == 0);
+            *window = prr.on_ack(acked, in_flight, ssthresh, !delivery.is_sacked_only && lost == 0);
         }
     }
 

@@ -44,6 +44,8 @@ enum State {
 struct Slot {
     sent: Transmission,
     state: State,
+    /// It was deemed lost, and no repair has arrived.
+    is_broken: bool,
 }
 
 /// The segments that an acknowledgement delivered.
@@ -85,6 +87,7 @@ pub(crate) struct Scoreboard {
     in_flight: u32,
     lost_total: u64,
     lost_repeats: u64,
+    broken: u32,
     /// Everything below was looked at by [`Self::lose_below`].
     examined: u64,
 }
@@ -125,6 +128,11 @@ impl Scoreboard {
         self.lost_repeats
     }
 
+    /// Segments that were deemed lost, sent again or not, and that have not arrived (Linux' lost_out).
+    pub(crate) fn broken(&self) -> u32 {
+        self.broken
+    }
+
     /// The last transmission of a segment that is not acknowledged.
     pub(crate) fn sent(&self, segment: u64) -> Option<Transmission> {
         self.slots.get(segment.checked_sub(self.first)? as usize).map(|slot| slot.sent)
@@ -139,7 +147,7 @@ impl Scoreboard {
     pub(crate) fn send_next(&mut self, now: Instant, snapshot: Snapshot) -> u64 {
         let segment = self.next();
         let sent = self.transmission(segment, now, 0, snapshot);
-        self.slots.push_back(Slot { sent, state: State::InFlight });
+        self.slots.push_back(Slot { sent, state: State::InFlight, is_broken: false });
         self.in_flight += 1;
         segment
     }
@@ -216,7 +224,7 @@ impl Scoreboard {
     fn sack_one(&mut self, segment: u64, delivery: &mut Delivery) {
         let Some(slot) = self.slots.get_mut((segment - self.first) as usize) else { return };
         let before = *slot;
-        slot.state = State::Sacked;
+        (slot.state, slot.is_broken) = (State::Sacked, false);
         self.sacked_count += 1;
         self.settle(segment, &before, delivery);
         if before.sent.repeats == 0 {
@@ -233,6 +241,7 @@ impl Scoreboard {
             }
             State::Sacked => {}
         }
+        self.broken -= u32::from(slot.is_broken);
         delivery.count += 1;
         if delivery.newest.is_none_or(|newest| newest.serial < slot.sent.serial) {
             delivery.newest = Some(slot.sent);
@@ -268,6 +277,8 @@ impl Scoreboard {
         if slot.state == State::InFlight {
             slot.state = State::Lost;
             self.in_flight -= 1;
+            self.broken += u32::from(!slot.is_broken);
+            slot.is_broken = true;
             self.lost_total += 1;
             self.lost_repeats += u64::from(slot.sent.repeats > 0);
             self.lost.insert(segment);
@@ -339,6 +350,8 @@ impl Scoreboard {
 
     /// Nothing that is marked lost was: it is in flight after all.
     pub(crate) fn find_all(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.is_broken = false);
+        self.broken = 0;
         for segment in std::mem::take(&mut self.lost) {
             if let Some(slot) = self.slots.get_mut((segment - self.first) as usize) {
                 slot.state = State::InFlight;

@@ -108,6 +108,25 @@ fn a_recovery_ends_with_half_the_window_and_begins_once_per_window() {
 }
 
 #[test]
+fn a_loss_during_a_repair_that_is_not_repaired_at_its_end_begins_another() {
+    let mut sender = sender(1000, 40, |_| ());
+    sent(&mut sender, at(0));
+    for top in 2..=40 {
+        sender.on_segment(at(98 + top), &ack(0, at(0), &[(1, top)]));
+        sent(&mut sender, at(98 + top));
+    }
+    let Phase::Recovery { high, .. } = sender.phase else { panic!("{:?}", sender.phase) };
+    let (lost, next) = (high + 2, sender.board.next());
+    assert!(next > lost + 1 && sender.window().ssthresh == 20.0);
+    // One of the segments that were sent meanwhile is lost, which shows before the first hole is filled.
+    sender.on_segment(at(240), &ack(0, at(130), &[(lost + 1, next), (1, lost)]));
+    assert!(sent(&mut sender, at(240)).contains(&lost));
+    assert_eq!((sender.stats().recoveries, sender.window().ssthresh), (1, 20.0));
+    sender.on_segment(at(340), &ack(lost, at(240), &[(lost + 1, next)]));
+    assert_eq!((sender.stats().recoveries, sender.window().ssthresh), (2, 10.0));
+}
+
+#[test]
 fn the_timer_repeats_the_first_segment_and_backs_off() {
     // Without probes no segments are sent beyond those in flight.
     let mut sender = sender(5, 10, |s| s.loss_detection = LossDetection::DupAck);

@@ -14,6 +14,7 @@ use std::time::{Duration as Span, Instant};
 
 pub(super) const TESTS: &[Test] = &[
     ("a_new_program_at_either_end_ends_no_connection", a_new_program_ends_no_connection),
+    ("a_new_program_ends_no_connection_of_the_plain_path", a_new_program_goes_on_past_the_peer),
     ("a_program_that_cannot_go_on_changes_nothing", a_program_that_cannot_go_on_changes_nothing),
     ("long_a_new_program_every_second_costs_no_byte", a_new_program_every_second),
 ];
@@ -110,6 +111,49 @@ fn a_new_program_ends_no_connection() {
         assert_eq!(world.run(host, "nft list tables | grep -c starhop_gateway").trim(), "1", "host {host}");
     }
     idle.into_iter().for_each(drop);
+}
+
+/// The site has room for one connection; others are past its peer.
+fn a_new_program_goes_on_past_the_peer() {
+    let world = World::upgradable("hold_seconds = 10\nmax_connections = 1\n");
+    world.serve(9000, echo_after_the_end);
+    world.serve(9007, echo);
+    let mut split = world.connect(9007);
+    exchange(&mut split);
+    let mut plain = [world.connect(9007), world.dial("[fd77::1]:9007").expect("a connection")];
+    plain.iter_mut().for_each(exchange);
+    // Bytes that a socket does not take yet wait in the gateway: nobody reads the answer before the change.
+    let mut slow = world.connect(9000);
+    let question = content(2_000_000, 8);
+    let mut writer = slow.try_clone().expect("a socket");
+    let asking = {
+        let question = question.clone();
+        std::thread::spawn(move || {
+            writer.write_all(&question).and_then(|()| writer.shutdown(std::net::Shutdown::Write))
+        })
+    };
+    for round in 0..2 {
+        std::thread::sleep(Span::from_millis(700));
+        let told = upgrade(world.local.as_ref());
+        assert_eq!(told["taken_over"], 4, "round {round}: {told}");
+        plain.iter_mut().for_each(exchange);
+        exchange(&mut split);
+    }
+    asking.join().expect("no panic").expect("all of the question");
+    let mut answer = Vec::new();
+    slow.read_to_end(&mut answer).expect("all of the answer");
+    assert!(answer == question, "{} bytes of {}", answer.len(), question.len());
+    let end = world.flow_end();
+    assert_eq!((&end["carried"], &end["reason"]), (&"plain".into(), &"done".into()), "{end}");
+    assert_eq!((&end["up_bytes"], &end["down_bytes"]), (&2_000_000.into(), &2_000_000.into()), "{end}");
+    // A user's reset is a reset, and an end is an end, in the program after the change, too.
+    let [mut ended, reset] = plain;
+    ended.shutdown(std::net::Shutdown::Write).expect("to end");
+    assert_eq!(ended.read(&mut [0]).expect("the server's end"), 0);
+    assert_eq!(world.flow_end()["reason"], "done");
+    socket2::SockRef::from(&reset).set_linger(Some(Span::ZERO)).expect("an option");
+    drop(reset);
+    assert_eq!(world.flow_end()["reason"], "reset");
 }
 
 fn a_program_that_cannot_go_on_changes_nothing() {

@@ -103,7 +103,14 @@ impl<'a> Connection<'a> {
         if let Ok(true) = done {
             let Self { stream, socket, is_read, is_written, ended, began, .. } = self;
             if let Ok(socket) = socket.into_std() {
-                shared.left.borrow_mut().push(Left { stream, socket, is_read, is_written, ended, began });
+                shared.left.borrow_mut().split.push(Left {
+                    stream,
+                    socket,
+                    is_read,
+                    is_written,
+                    ended,
+                    began,
+                });
             }
             return Outcome::Left;
         }

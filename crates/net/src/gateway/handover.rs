@@ -5,6 +5,7 @@
 
 use super::connection::Ended;
 use super::hold::Hold;
+use super::plain::{Half, LeftPlain};
 use super::{Gateway, GatewayConfig, GatewayError, Site, Told, Tunnel, rights};
 use crate::clock;
 use crate::endpoint::Endpoint;
@@ -14,12 +15,12 @@ use crate::transparent::watchdog::Former;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigSet, Signal};
 use serde::{Deserialize, Serialize};
-use starhop_proto::gateway::StreamId;
+use starhop_proto::gateway::{Opening, StreamId};
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -49,6 +50,25 @@ pub(super) struct Left {
     pub(super) began: Instant,
 }
 
+/// The connections of a gateway whose tasks have ended so that others go on with them.
+#[derive(Default)]
+pub(super) struct AllLeft {
+    pub(super) split: Vec<Left>,
+    pub(super) plain: Vec<LeftPlain>,
+}
+
+impl AllLeft {
+    /// Their number.
+    pub(super) fn len(&self) -> usize {
+        self.split.len() + self.plain.len()
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let plain = self.plain.iter().flat_map(|left| std::iter::once(&left.user).chain(&left.far));
+        self.split.iter().map(|left| &left.socket).chain(plain).map(AsFd::as_fd)
+    }
+}
+
 /// As [`Left`], between two programs.
 #[derive(Serialize, Deserialize, Debug)]
 struct Handed {
@@ -65,6 +85,19 @@ struct Handed {
     age: Duration,
 }
 
+/// As [`LeftPlain`], between two programs.
+#[derive(Serialize, Deserialize, Debug)]
+struct HandedPlain {
+    from: SocketAddr,
+    to: SocketAddr,
+    dscp: u8,
+    age: Duration,
+    first_byte: Option<Duration>,
+    user: RawFd,
+    far: Option<RawFd>,
+    halves: [Half; 2],
+}
+
 /// Descriptors that the next program finds open, and settings that must not have changed.
 #[derive(Serialize, Deserialize, Debug, Default)]
 struct Inventory {
@@ -77,6 +110,7 @@ struct Inventory {
     listeners: Option<[RawFd; 2]>,
     watchdog: (i32, RawFd, RawFd),
     connections: Vec<Handed>,
+    plain: Vec<HandedPlain>,
 }
 
 /// The state of a gateway at work, for the program that goes on with it.
@@ -200,7 +234,8 @@ impl TakeOver {
     }
 
     /// Takes the users' connections over. Those that cannot be are reset.
-    pub(super) fn connections(&self) -> Vec<Left> {
+    pub(super) fn connections(&self) -> AllLeft {
+        let began = |age| Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
         let left = |handed: &Handed| {
             let Handed { peer, session, ours, number, is_read, is_written, sent, received, .. } = *handed;
             let socket = std::net::TcpStream::from(adopt(handed.socket).ok()?);
@@ -210,10 +245,24 @@ impl TakeOver {
                 is_read,
                 is_written,
                 ended: Ended { sent, received, first_byte: handed.first_byte, reason: None },
-                began: Instant::now().checked_sub(handed.age).unwrap_or_else(Instant::now),
+                began: began(handed.age),
             })
         };
-        self.inventory.connections.iter().filter_map(left).collect()
+        let plain = |handed: &HandedPlain| {
+            let HandedPlain { from, to, dscp, age, first_byte, user, far, .. } = *handed;
+            Some(LeftPlain {
+                opening: Opening { from, to, dscp },
+                began: began(age),
+                first_byte,
+                user: adopt(user).ok()?.into(),
+                far: far.map(adopt).transpose().ok()?.map(Into::into),
+                halves: handed.halves.clone(),
+            })
+        };
+        AllLeft {
+            split: self.inventory.connections.iter().filter_map(left).collect(),
+            plain: self.inventory.plain.iter().filter_map(plain).collect(),
+        }
     }
 }
 
@@ -303,12 +352,12 @@ impl Site {
     /// SIGUSR2: the program is to be replaced by that which has its name now.
     pub(super) fn on_upgrade(&mut self) {
         if self.successor.trial.is_none() {
-            let (program, state) = (self.successor.program.clone(), self.state(Vec::new(), &[]));
+            let (program, state) = (self.successor.program.clone(), self.state(&AllLeft::default(), &[]));
             self.successor.trial = Some(tokio::task::spawn_blocking(move || try_out(&program, &state)));
         }
     }
 
-    fn state(&self, connections: Vec<Handed>, kept: &[RawFd]) -> TakeOver {
+    fn state(&self, left: &AllLeft, kept: &[RawFd]) -> TakeOver {
         let mut kept = kept.iter().copied();
         let mut pair =
             |is_there: bool| is_there.then(|| [kept.next(), kept.next()].map(Option::unwrap_or_default));
@@ -323,7 +372,8 @@ impl Site {
             hold: self.hold.as_ref().map(|hold| hold.descriptor().as_raw_fd()),
             listeners,
             watchdog: (watchdog, heart, self.shared.sockets.channel().as_raw_fd()),
-            connections,
+            connections: left.split.iter().map(Handed::from).collect(),
+            plain: left.plain.iter().map(HandedPlain::from).collect(),
         };
         TakeOver { inventory, sessions: self.shared.look(|_, gateway| gateway.hand_over()) }
     }
@@ -357,16 +407,15 @@ impl Site {
         error
     }
 
-    fn exec(&mut self, left: &[Left]) -> io::Result<()> {
+    fn exec(&mut self, left: &AllLeft) -> io::Result<()> {
         if self.room.is_shut() {
             // The next program would not know that they hear of nothing: it has its own once there is room.
             self.listeners = None;
         }
-        let connections = left.iter().map(Handed::from).collect();
         let mut pairs: Vec<_> = self.tunnel.iter().flat_map(Tunnel::descriptors).collect();
         pairs.extend(self.listeners.iter().flatten().map(AsFd::as_fd));
         let numbers: Vec<RawFd> = pairs.iter().map(AsRawFd::as_raw_fd).collect();
-        let state = self.state(connections, &numbers);
+        let state = self.state(left, &numbers);
         let file = state.file()?;
         let number = file.as_raw_fd().to_string();
         let name = |text: OsString| CString::new(text.into_vec()).map_err(io::Error::from);
@@ -378,7 +427,7 @@ impl Site {
         kept.extend(self.hold.iter().map(Hold::descriptor));
         kept.extend([file.as_fd(), self.driver.endpoint().as_fd()]);
         kept.extend([self.watchdog.heart()?, self.shared.sockets.channel()]);
-        kept.extend(left.iter().map(|left| left.socket.as_fd()));
+        kept.extend(left.descriptors());
         let done = kept.iter().try_for_each(|fd| keep(*fd, true)).and_then(|()| {
             signals().thread_block()?;
             let failed = nix::unistd::execv(&program, &arguments).map(|_| ());
@@ -387,6 +436,15 @@ impl Site {
         });
         kept.iter().for_each(|fd| _ = keep(*fd, false));
         done
+    }
+}
+
+impl From<&LeftPlain> for HandedPlain {
+    fn from(left: &LeftPlain) -> Self {
+        let Opening { from, to, dscp } = left.opening;
+        let (age, first_byte, halves) = (left.began.elapsed(), left.first_byte, left.halves.clone());
+        let (user, far) = (left.user.as_raw_fd(), left.far.as_ref().map(AsRawFd::as_raw_fd));
+        Self { from, to, dscp, age, first_byte, user, far, halves }
     }
 }
 

@@ -50,8 +50,9 @@ use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
 use burst::Burst;
 use choice::{Candidate, Choice};
 use connection::{Connection, Outcome};
-use handover::{Left, Legacy, Successor};
+use handover::{AllLeft, Legacy, Successor};
 use hold::Hold;
+use plain::Plain;
 use reload::Reading;
 use room::Room;
 use shared::{Shared, SharedNode};
@@ -256,7 +257,7 @@ impl Site {
     /// Goes on with the users' connections of the program before this one.
     fn go_on(&mut self, take_over: Option<TakeOver>) -> io::Result<()> {
         let left = take_over.map(|state| state.connections());
-        let taken_over = left.as_ref().map(Vec::len);
+        let taken_over = left.as_ref().map(AllLeft::len);
         if let Some(left) = left {
             self.resume(left, true);
             self.listen()?;
@@ -267,11 +268,13 @@ impl Site {
 
     /// Goes on with connections that were left. Those without a stream are reset. In a new program nobody has the other streams:
     /// their targets are asked anew.
-    fn resume(&self, left: Vec<Left>, is_new: bool) {
+    fn resume(&self, left: AllLeft, is_new: bool) {
+        // One that the runtime cannot watch is reset.
+        left.plain.into_iter().filter_map(|left| Plain::of(left).ok()).for_each(|plain| self.pass(plain));
         let mut openings: BTreeMap<StreamId, Opening> = self
             .shared
             .look(|_, gateway| gateway.stream_views().map(|view| (view.id, view.opening)).collect());
-        for left in left {
+        for left in left.split {
             let Some(opening) = openings.remove(&left.stream) else { continue };
             let weight = self.config.split.weight(&opening);
             self.shared.look(|_, gateway| gateway.set_weight(left.stream, weight));

@@ -1,5 +1,5 @@
 use super::connection::SaidByAll;
-use super::handover::Left;
+use super::handover::AllLeft;
 use super::pool::Sockets;
 use crate::clock;
 use crate::security::{GatewayBond, HopSuite};
@@ -33,7 +33,9 @@ pub(super) struct Shared {
     is_leaving: Cell<bool>,
     /// Connections that have not let go, and those that are just being accepted.
     working: Rc<Cell<usize>>,
-    pub(super) left: RefCell<Vec<Left>>,
+    /// Tells those without a door that they are to let go.
+    leaving: Notify,
+    pub(super) left: RefCell<AllLeft>,
 }
 
 /// Counts as a connection at work as long as it lives.
@@ -66,7 +68,8 @@ impl Shared {
             said: SaidByAll::default(),
             is_leaving: Cell::new(false),
             working: Rc::default(),
-            left: RefCell::new(Vec::new()),
+            leaving: Notify::new(),
+            left: RefCell::default(),
         }
     }
 
@@ -81,10 +84,18 @@ impl Shared {
         self.is_leaving.get()
     }
 
+    /// Returns when connections are to let go of their sockets.
+    pub(super) async fn leaving(&self) {
+        if !self.is_leaving() {
+            self.leaving.notified().await;
+        }
+    }
+
     /// Has all connections let go of their sockets, and returns them; as an error if some do not until `limit`.
-    pub(super) async fn suspend(&self, limit: std::time::Instant) -> Result<Vec<Left>, Vec<Left>> {
+    pub(super) async fn suspend(&self, limit: std::time::Instant) -> Result<AllLeft, AllLeft> {
         self.is_leaving.set(true);
         self.doors.borrow().values().for_each(|door| door.knock.notify_one());
+        self.leaving.notify_waiters();
         while self.working.get() > 0 && std::time::Instant::now() < limit {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }

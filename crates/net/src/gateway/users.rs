@@ -2,9 +2,9 @@
 
 use super::connection::{Connection, Ended, Outcome, Unserved, prepare, reason_of};
 use super::hold::Accepted;
-use super::plain::plain;
+use super::plain::Plain;
 use super::shared::Shared;
-use super::{GatewayConfig, Site, Told, room, shared, sockets};
+use super::{GatewayConfig, Site, Tell, Told, room, shared, sockets};
 use starhop_proto::gateway::{GatewayEvent, Opening, Reason, StreamId};
 use std::io;
 use std::time::{Duration, Instant};
@@ -72,27 +72,32 @@ impl Site {
         tokio::task::spawn_local(async move {
             let began = Instant::now();
             let _ = tokio::time::timeout(FIRST_BYTES, socket.readable()).await;
-            let opened = open_stream(&config, &shared, opening, 0);
-            let (ended, carried) = match opened {
+            let unserved = match open_stream(&config, &shared, opening, 0) {
                 Some(stream) => {
                     let connection = Connection::new(&shared, stream, socket, began);
                     drop(accepting);
                     match connection.run().await {
-                        Outcome::Ended(ended) => (ended, "split"),
-                        Outcome::Left => return,
-                        Outcome::Unserved(user) => {
-                            (plain((&config, &shared), user, opening, began).await, "plain")
+                        Outcome::Ended(ended) => {
+                            tell(&Told::Flow(flow_end(opening, began, ended, (true, "split"))));
+                            return;
                         }
+                        Outcome::Left => return,
+                        Outcome::Unserved(user) => user,
                     }
                 }
                 None => {
                     drop(accepting);
-                    let user = Unserved { socket, said: Vec::new() };
-                    (plain((&config, &shared), user, opening, began).await, "plain")
+                    Unserved { socket, said: Vec::new() }
                 }
             };
-            tell(&Told::Flow(flow_end(opening, began, ended, (true, carried))));
+            carry_past(Plain::new(unserved, opening, began), &config, &shared, &tell).await;
         });
+    }
+
+    /// Goes on with a connection of the plain path.
+    pub(super) fn pass(&self, plain: Plain) {
+        let (config, shared, tell) = (self.config.clone(), self.shared.clone(), self.tell.clone());
+        tokio::task::spawn_local(async move { carry_past(plain, &config, &shared, &tell).await });
     }
 
     /// Looks at SYNs that are held until their targets have accepted.
@@ -190,6 +195,14 @@ fn open_stream(config: &GatewayConfig, shared: &Shared, opening: Opening, more: 
         let opened = peers.find_map(|peer| gateway.open(now, peer, opening).ok());
         opened.inspect(|stream| gateway.set_weight(*stream, weight))
     })
+}
+
+/// Carries a connection past the peer until its end, and tells of that.
+async fn carry_past(plain: Plain, config: &GatewayConfig, shared: &Shared, tell: &Tell) {
+    let (opening, began) = plain.identity();
+    if let Some(ended) = plain.run(config, shared).await {
+        tell(&Told::Flow(flow_end(opening, began, ended, (true, "plain"))));
+    }
 }
 
 /// Returns when the stream of `door` was reset.

@@ -176,8 +176,9 @@ fn lock(charges: &Shared) -> MutexGuard<'_, Charges> {
 /// # Errors
 /// The configuration cannot be read, or the firewall cannot be changed.
 pub fn watch(file: &Path, devices: Devices, in_force: bool) -> io::Result<()> {
-    rights::keep_the_watchdogs()?;
+    // At the first start the file may be open to root's capabilities alone, as it was to the gateway.
     let now = GatewayConfig::charge(file).map_err(io::Error::other)?;
+    rights::keep_the_watchdogs()?;
     let firewall = Firewall::gateway(now.port, &now.rules, devices);
     let charges = Arc::new(Mutex::new(Charges { now, next: None }));
     let channel = io::stdout().as_fd().try_clone_to_owned()?;

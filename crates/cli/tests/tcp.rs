@@ -5,7 +5,7 @@ mod harness;
 mod kernel;
 
 use kernel::{
-    Loader, Pinned, SERVER, done, eventually, fetch, is_offered, run, serve, starhop, status, transfer,
+    Loader, Pinned, SERVER, done, eventually, fetch, is_offered, named, run, serve, starhop, status, transfer,
 };
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;

@@ -53,7 +53,7 @@ pub use fetch::{Agenda, Fetch, Noted};
 pub use hello::{About, Greeting, HELLO, Version};
 pub use intake::{Ask, Intake};
 pub use ledger::cost;
-pub use outbox::{Control, Next, Outbox, Request, emit_answer, emit_interest, emit_parity, finish};
+pub use outbox::{Control, Outbox, Request, emit_answer, emit_interest, emit_parity, finish};
 pub use path_size::{PathSize, SizeQuestion};
 pub use requester::Requester;
 pub use responder::Responder;

@@ -1,6 +1,5 @@
 use super::intake::Ask;
 use super::parity::Sum;
-use super::scheduler::{Chunk, Turn};
 use super::{About, Asked, Asking, Downlinks, Due, HELLO, SizeQuestion, Subject, Uplinks};
 use crate::config::{Config, Notices};
 use crate::name::{ByteRange, FlowId};
@@ -279,26 +278,6 @@ impl Outbox {
         self.push(Control::Interest(Request::feedback(link, flow)));
     }
 
-    /// The next action of a node that answers neighbours: control packets first, then the turns of its hops, of which one that was
-    /// put off is in `put_off`. A mark is a control packet as soon as it is due.
-    #[inline]
-    pub fn next(
-        &mut self,
-        now: Instant,
-        downlinks: &mut Downlinks,
-        put_off: &mut Option<Due>,
-    ) -> Option<Next> {
-        if let Some(control) = self.pop() {
-            return Some(Next::Control(control));
-        }
-        let due = put_off.take().or_else(|| downlinks.poll(now))?;
-        Some(match due.turn {
-            Turn::Send(chunk) => Next::Chunk(due, chunk),
-            Turn::Parity => Next::Parity(due),
-            Turn::Mark { flow, offset } => Next::Control(Control::mark(due.link, flow, offset)),
-        })
-    }
-
     /// The next packet.
     pub fn pop(&mut self) -> Option<Control> {
         self.queue.pop_front()
@@ -308,17 +287,6 @@ impl Outbox {
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
-}
-
-/// A thing that a node with downstream neighbours sends next.
-#[derive(Clone, Copy, Debug)]
-pub enum Next {
-    /// A control packet.
-    Control(Control),
-    /// Bytes of a flow.
-    Chunk(Due, Chunk),
-    /// Parity of a hop.
-    Parity(Due),
 }
 
 /// Writes an Interest for a hop with the flow's turn and its backpressure bound.

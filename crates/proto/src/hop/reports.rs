@@ -43,16 +43,20 @@ impl Reports {
         self.counter
     }
 
-    /// Whether the neighbour should be sent `fact` although nothing is asked of it.
-    pub(super) fn is_due(&self, now: Instant, fact: Fact, hop_rtt: Duration) -> bool {
+    /// Whether the neighbour should be sent `fact` although nothing is asked of it. For most packets the answer is no, whatever
+    /// the fact is.
+    #[inline]
+    pub(super) fn is_due(&self, now: Instant, hop_rtt: Duration, fact: impl FnOnce() -> Fact) -> bool {
+        let is_worth_it = self.unreported >= CONTROL_SHARE * CONTROL_BYTES;
+        if self.last.is_warm && !is_worth_it {
+            return false;
+        }
+        let fact = fact();
         if !self.last.is_warm && fact.is_warm {
             return true;
         }
-        if self.unreported < CONTROL_SHARE * CONTROL_BYTES {
-            return false;
-        }
         let age = now.since(self.at);
-        age >= hop_rtt || (age >= hop_rtt.scaled(1, 4) && self.has_changed(fact.rate))
+        is_worth_it && (age >= hop_rtt || (age >= hop_rtt.scaled(1, 4) && self.has_changed(fact.rate)))
     }
 
     /// Whether `rate` is no longer the one that the neighbour knows.
@@ -95,19 +99,19 @@ mod tests {
     #[test]
     fn a_neighbour_is_told_at_once_that_its_hop_is_measured() {
         let reports = reports(fact(10, false));
-        assert!(!reports.is_due(at(1000), fact(10, false), RTT));
-        assert!(reports.is_due(at(1000), fact(10, true), RTT));
+        assert!(!reports.is_due(at(1000), RTT, || fact(10, false)));
+        assert!(reports.is_due(at(1000), RTT, || fact(10, true)));
     }
 
     #[test]
     fn a_report_costs_one_byte_in_128_of_those_that_came() {
         let mut reports = reports(fact(10, true));
         reports.on_brought(8191);
-        assert!(!reports.is_due(at(2000), fact(90, true), RTT));
+        assert!(!reports.is_due(at(2000), RTT, || fact(90, true)));
         reports.on_brought(1);
-        assert!(reports.is_due(at(2000), fact(90, true), RTT));
+        assert!(reports.is_due(at(2000), RTT, || fact(90, true)));
         reports.on_interest(at(2000), fact(90, true));
-        assert!(!reports.is_due(at(3000), fact(10, true), RTT), "nothing came since");
+        assert!(!reports.is_due(at(3000), RTT, || fact(10, true)), "nothing came since");
     }
 
     #[test]
@@ -116,9 +120,9 @@ mod tests {
         reports.on_brought(100_000);
         for (millis, mbps, is_due) in [(9, 103, false), (10, 103, true), (10, 102, false), (39, 102, false)] {
             let now = at(1000 + millis);
-            assert_eq!(reports.is_due(now, fact(mbps, true), RTT), is_due, "{mbps} Mbit/s at {millis} ms");
+            assert_eq!(reports.is_due(now, RTT, || fact(mbps, true)), is_due, "{mbps} Mbit/s at {millis} ms");
         }
-        assert!(reports.is_due(at(1040), fact(100, true), RTT));
+        assert!(reports.is_due(at(1040), RTT, || fact(100, true)));
     }
 
     #[test]

@@ -306,7 +306,7 @@ impl Requester {
 
     /// Whether the neighbour should be sent the rate although nothing is asked of it.
     pub fn feedback_due(&self, now: Instant) -> bool {
-        self.reports.is_due(now, self.fact(), self.hop_rtt())
+        self.reports.is_due(now, self.hop_rtt(), || self.fact())
     }
 
     /// The facts that an Interest would report now.

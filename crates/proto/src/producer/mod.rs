@@ -1,10 +1,10 @@
 //! The Producer: answers Interests from a [`Source`].
 
 use crate::config::Config;
-use crate::hop::scheduler::Chunk;
+use crate::hop::scheduler::{Chunk, Turn};
 use crate::hop::{
-    About, Asking, Control, Denied, Downlinks, Downstream, Due, Ending, FlowView, Next, Outbox, Served,
-    Subject, Subscriber, Transfer, emit_answer, emit_parity, finish,
+    About, Asking, Control, Denied, Downlinks, Downstream, Due, Ending, FlowView, Outbox, Served, Subject,
+    Subscriber, Transfer, emit_answer, emit_parity, finish,
 };
 use crate::name::{ByteRange, FlowId};
 use crate::node::{Node, Transmit};
@@ -527,12 +527,18 @@ impl<S: Source, C: Suite> Node for Producer<S, C> {
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         loop {
-            let transmit = match self.outbox.next(now, &mut self.downlinks, &mut None)? {
-                Next::Control(control) => {
-                    emit_answer(&mut self.downlinks, &mut self.suite, now, control, out)
+            let transmit = if let Some(control) = self.outbox.pop() {
+                emit_answer(&mut self.downlinks, &mut self.suite, now, control, out)
+            } else {
+                let due = self.downlinks.poll(now)?;
+                match due.turn {
+                    Turn::Send(chunk) => self.emit_chunk(now, &due, chunk, out),
+                    Turn::Parity => emit_parity(&mut self.downlinks, &mut self.suite, now, &due, out),
+                    Turn::Mark { flow, offset } => {
+                        self.outbox.push(Control::mark(due.link, flow, offset));
+                        None
+                    }
                 }
-                Next::Chunk(due, chunk) => self.emit_chunk(now, &due, chunk, out),
-                Next::Parity(due) => emit_parity(&mut self.downlinks, &mut self.suite, now, &due, out),
             };
             if let Some(transmit) = transmit {
                 self.stats.sent_bytes += transmit.len as u64;

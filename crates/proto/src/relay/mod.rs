@@ -14,8 +14,9 @@ mod verify;
 
 use crate::cache::Cache;
 use crate::config::Config;
+use crate::hop::scheduler::Turn;
 use crate::hop::{
-    Agenda, Asking, Control, Downlinks, Due, Next, Outbox, Request, Subject, Transfer, Uplinks, emit_answer,
+    Agenda, Asking, Control, Downlinks, Due, Outbox, Request, Subject, Transfer, Uplinks, emit_answer,
     emit_interest, emit_parity,
 };
 use crate::name::{ByteRange, FlowId};
@@ -344,11 +345,21 @@ impl<C: Suite> Node for Relay<C> {
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         loop {
-            let put_off = &mut self.scratch.after_notice;
-            let transmit = match self.outbox.next(now, &mut self.downlinks, put_off)? {
-                Next::Control(control) => self.emit_control(now, control, out),
-                Next::Chunk(due, chunk) => self.emit_chunk(now, due, chunk, out),
-                Next::Parity(due) => emit_parity(&mut self.downlinks, &mut self.suite, now, &due, out),
+            let transmit = if let Some(control) = self.outbox.pop() {
+                self.emit_control(now, control, out)
+            } else {
+                let due = match self.scratch.after_notice.take() {
+                    Some(due) => due,
+                    None => self.downlinks.poll(now)?,
+                };
+                match due.turn {
+                    Turn::Send(chunk) => self.emit_chunk(now, due, chunk, out),
+                    Turn::Parity => emit_parity(&mut self.downlinks, &mut self.suite, now, &due, out),
+                    Turn::Mark { flow, offset } => {
+                        self.outbox.push(Control::mark(due.link, flow, offset));
+                        None
+                    }
+                }
             };
             if let Some(transmit) = transmit {
                 self.stats.sent_bytes += transmit.len as u64;

@@ -170,7 +170,7 @@ fn lock(charges: &Shared) -> MutexGuard<'_, Charges> {
     charges.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Watches a gateway by the configuration in `file`, which has these devices, and gives it sockets by way of standard
+/// Watches a gateway with these devices by the configuration in `file`, and gives it sockets by way of standard
 /// output. If rules are `in_force` already, these take their place in one transaction.
 ///
 /// # Errors

@@ -43,7 +43,7 @@ use crate::operate::notify::Notifier;
 use crate::operate::paths::{self, Paths};
 use crate::operate::policing::Policing;
 use crate::operate::transfers::Record;
-use crate::operate::{Desk, about};
+use crate::operate::{Desk, Inquiry, Status, about};
 use crate::security::{HopSuite, ReloadError};
 use crate::transparent::firewall::Devices;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
@@ -65,8 +65,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::MissedTickBehavior;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, MissedTickBehavior};
 use tunnel::Tunnel;
 use users::flow_end;
 
@@ -188,6 +188,37 @@ struct Site {
     record: Rc<RefCell<Record>>,
 }
 
+/// The sources of events outside the gateway itself.
+struct Outside<'a> {
+    hangup: Signal,
+    upgrade: Signal,
+    notifier: Notifier,
+    beats: Interval,
+    desk: &'a mut Desk,
+}
+
+/// An event in a gateway's life.
+enum Happened {
+    /// Packets came, can be sent, or are due.
+    Packets,
+    /// Time for a sign of life.
+    Beat,
+    /// A user's connection was diverted here, or failed before it was.
+    Accepted(io::Result<TcpStream>),
+    /// SIGHUP.
+    HungUp,
+    /// A new configuration was read.
+    Read(Box<reload::Outcome>),
+    /// SIGUSR2.
+    Upgrade,
+    /// The next program was tried.
+    Tried(Result<(), String>),
+    /// The operator asks.
+    Asked(Inquiry),
+    /// SIGINT or SIGTERM.
+    End,
+}
+
 impl Site {
     fn start(
         config: GatewayConfig,
@@ -299,104 +330,23 @@ impl Site {
     }
 
     async fn run(&mut self, desk: &mut Desk) -> io::Result<()> {
-        let mut hangup = signal(SignalKind::hangup())?;
-        let mut upgrade = signal(SignalKind::user_defined2())?;
+        let mut outside = Outside {
+            hangup: signal(SignalKind::hangup())?,
+            upgrade: signal(SignalKind::user_defined2())?,
+            notifier: Notifier::ready(),
+            beats: tokio::time::interval(HEARTBEAT),
+            desk,
+        };
+        outside.beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         handover::hear_signals()?;
-        let mut notifier = Notifier::ready();
         let shared = self.shared.clone();
         tokio::task::spawn_local(async move { shared.sockets.serve().await });
-
-        let mut beats = tokio::time::interval(HEARTBEAT);
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let Self {
-                config,
-                driver,
-                listeners,
-                shared,
-                signals,
-                watchdog,
-                tunnel,
-                hold,
-                record,
-                reading,
-                successor,
-                paths,
-                policing,
-                burst,
-                ..
-            } = self;
-            let (mut read, mut tried, mut is_upgrade, mut is_beat) = (None, None, false, false);
-            let accepted = tokio::select! {
-                biased;
-                () = signals.recv() => return Ok(()),
-                _ = beats.tick() => {
-                    is_beat = true;
-                    watchdog.beat(true)?;
-                    let longest = shared.look(|now, gateway| {
-                        gateway.set_about(about());
-                        gateway.suite_mut().tell_news(now);
-                        paths.look(paths::of(gateway.upstreams()));
-                        policing.look(gateway.upstreams());
-                        burst.on_beat(&gateway.stats());
-                        gateway.longest_whole()
-                    });
-                    if let Some(longest) = longest.and_then(|longest| u16::try_from(longest).ok())
-                        && tunnel.as_mut().is_some_and(|tunnel| tunnel.has_changed(longest))
-                    {
-                        watchdog.set_whole(longest)?;
-                    }
-                    None
-                }
-                done = driver.turn() => { done?; None }
-                accepted = accept(listeners.as_ref()) => Some(accepted),
-                () = shared.changed.notified() => None,
-                done = packets(tunnel.as_ref()) => { done?; None }
-                done = syns(hold.as_ref()) => { done?; None }
-                () = notifier.beat() => None,
-                _ = hangup.recv() => {
-                    let devices = Devices { carry: tunnel.is_some(), hold: hold.is_some() };
-                    reading.begin(config, shared.sockets.questions(), devices);
-                    None
-                }
-                new = reading.done() => { read = Some(new); None }
-                _ = upgrade.recv() => { is_upgrade = true; None }
-                outcome = successor.tried() => { tried = Some(outcome); None }
-                inquiry = desk.next() => {
-                    let mut status = status::status(config, shared, driver.stats(), &record.borrow());
-                    let by_kernel = tunnel.as_ref().map_or(0, Tunnel::refused)
-                        + hold.as_ref().map_or(0, |hold| hold.counts().refused);
-                    status.refuse("packets_by_kernel", by_kernel);
-                    status.refuse("syns_not_asked", hold.as_ref().map_or(0, |hold| hold.counts().passed));
-                    inquiry.answer(status);
-                    None
-                }
-            };
-            match accepted {
-                Some(Ok((socket, _))) => {
-                    if let Some(listeners) = &self.listeners {
-                        self.room.on_accepted(socket.as_raw_fd(), listeners);
-                    }
-                    self.take(socket);
-                }
-                // The client is gone already, or there is no descriptor: the others go on.
-                Some(Err(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
-                None => {}
+            let happened = self.wait(&mut outside).await?;
+            if matches!(happened, Happened::End) {
+                return Ok(());
             }
-            if let Some(new) = read {
-                self.on_read(new);
-            }
-            if is_beat {
-                self.choose();
-                self.look_for_room()?;
-                self.sweep_held();
-            }
-            if is_upgrade {
-                self.on_upgrade();
-            }
-            if let Some(outcome) = tried {
-                self.on_tried(outcome).await;
-            }
+            self.on(happened).await?;
             while let Some(event) = self.driver.poll_event() {
                 self.on_event(event)?;
             }
@@ -408,6 +358,81 @@ impl Site {
             }
             self.hold()?;
         }
+    }
+
+    /// Returns the next event that is not the driver's own.
+    async fn wait(&mut self, outside: &mut Outside<'_>) -> io::Result<Happened> {
+        let Self { driver, listeners, shared, signals, tunnel, hold, reading, successor, .. } = self;
+        Ok(tokio::select! {
+            biased;
+            () = signals.recv() => Happened::End,
+            _ = outside.beats.tick() => Happened::Beat,
+            done = driver.turn() => { done?; Happened::Packets }
+            accepted = accept(listeners.as_ref()) => Happened::Accepted(accepted.map(|(socket, _)| socket)),
+            () = shared.changed.notified() => Happened::Packets,
+            done = packets(tunnel.as_ref()) => { done?; Happened::Packets }
+            done = syns(hold.as_ref()) => { done?; Happened::Packets }
+            () = outside.notifier.beat() => Happened::Packets,
+            _ = outside.hangup.recv() => Happened::HungUp,
+            new = reading.done() => Happened::Read(Box::new(new)),
+            _ = outside.upgrade.recv() => Happened::Upgrade,
+            outcome = successor.tried() => Happened::Tried(outcome),
+            inquiry = outside.desk.next() => Happened::Asked(inquiry),
+        })
+    }
+
+    async fn on(&mut self, happened: Happened) -> io::Result<()> {
+        match happened {
+            Happened::Packets | Happened::End => {}
+            Happened::Beat => self.on_beat()?,
+            Happened::Accepted(Ok(socket)) => {
+                if let Some(listeners) = &self.listeners {
+                    self.room.on_accepted(socket.as_raw_fd(), listeners);
+                }
+                self.take(socket);
+            }
+            // The client is gone already, or there is no descriptor: the others go on.
+            Happened::Accepted(Err(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
+            Happened::HungUp => {
+                self.reading.begin(&self.config, self.shared.sockets.questions(), self.devices());
+            }
+            Happened::Read(new) => self.on_read(*new),
+            Happened::Upgrade => self.on_upgrade(),
+            Happened::Tried(outcome) => self.on_tried(outcome).await,
+            Happened::Asked(inquiry) => inquiry.answer(self.status()),
+        }
+        Ok(())
+    }
+
+    fn on_beat(&mut self) -> io::Result<()> {
+        let Self { shared, watchdog, tunnel, paths, policing, burst, .. } = self;
+        watchdog.beat(true)?;
+        let longest = shared.look(|now, gateway| {
+            gateway.set_about(about());
+            gateway.suite_mut().tell_news(now);
+            paths.look(paths::of(gateway.upstreams()));
+            policing.look(gateway.upstreams());
+            burst.on_beat(&gateway.stats());
+            gateway.longest_whole()
+        });
+        if let Some(longest) = longest.and_then(|longest| u16::try_from(longest).ok())
+            && tunnel.as_mut().is_some_and(|tunnel| tunnel.has_changed(longest))
+        {
+            watchdog.set_whole(longest)?;
+        }
+        self.choose();
+        self.look_for_room()?;
+        self.sweep_held();
+        Ok(())
+    }
+
+    fn status(&self) -> Status {
+        let (tunnel, hold) = (self.tunnel.as_ref(), self.hold.as_ref().map(Hold::counts).unwrap_or_default());
+        let mut status =
+            status::status(&self.config, &self.shared, self.driver.stats(), &self.record.borrow());
+        status.refuse("packets_by_kernel", tunnel.map_or(0, Tunnel::refused) + hold.refused);
+        status.refuse("syns_not_asked", hold.passed);
+        status
     }
 
     fn on_event(&mut self, event: GatewayEvent) -> io::Result<()> {

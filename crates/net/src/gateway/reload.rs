@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 /// A configuration that was read and found right, or what is wrong with it.
-type Outcome = Result<(GatewayConfig, Vec<GatewayBond>), String>;
+pub(super) type Outcome = Result<(GatewayConfig, Vec<GatewayBond>), String>;
 
 /// The reading of a new configuration. It may wait for the disk and for names, so it has a thread of its own.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@
 mod gateway_by_rate;
 mod gateway_confirmed;
 mod gateway_crowd;
+mod gateway_day;
 mod gateway_keys;
 mod gateway_life;
 mod gateway_reload;
@@ -55,6 +56,7 @@ fn main() {
             gateway_by_rate::TESTS,
             gateway_confirmed::TESTS,
             gateway_crowd::TESTS,
+            gateway_day::TESTS,
             gateway_life::TESTS,
             gateway_reload::TESTS,
             gateway_rights::TESTS,

@@ -44,10 +44,10 @@ struct Talk(u32);
 
 /// The resources that a gateway takes now.
 #[derive(Clone, Copy)]
-struct Needs {
+pub(super) struct Needs {
     /// Memory that no file is behind.
-    bytes: u64,
-    descriptors: usize,
+    pub(super) bytes: u64,
+    pub(super) descriptors: usize,
     cpu: Span,
 }
 
@@ -67,7 +67,7 @@ impl Needs {
         Self { bytes: kib << 10, descriptors, cpu: Span::from_millis(10 * ticks) }
     }
 
-    fn of_both(world: &World) -> [Self; 2] {
+    pub(super) fn of_both(world: &World) -> [Self; 2] {
         [Self::of(world.hub.as_ref()), Self::of(world.local.as_ref())]
     }
 }

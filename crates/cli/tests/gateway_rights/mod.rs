@@ -339,6 +339,8 @@ fn faults_of_a_user_are_named() {
 fn a_root_names_files() {
     let Some(world) = world_of_nobody("carry = false\n") else { return };
     chown(world.site.path("site.key"), Some(0), Some(0)).expect("a key is root's or one's own");
+    let closed = std::fs::set_permissions(world.site.path("local.toml"), PermissionsExt::from_mode(0o600));
+    closed.expect("a mode");
     let said = |world: &World| {
         let mut command = world.command("local.toml");
         command.stderr(Stdio::piped());

@@ -13,6 +13,7 @@ mod config;
 mod connection;
 mod handover;
 mod hold;
+mod outlook;
 mod plain;
 mod policy;
 mod pool;
@@ -40,18 +41,16 @@ use crate::daemon::Signals;
 use crate::driver::Driver;
 use crate::endpoint::{BindError, Endpoint};
 use crate::operate::notify::Notifier;
-use crate::operate::paths::{self, Paths};
-use crate::operate::policing::Policing;
 use crate::operate::transfers::Record;
-use crate::operate::{Desk, Inquiry, Status, about};
+use crate::operate::{Desk, Inquiry, Status};
 use crate::security::{HopSuite, ReloadError};
 use crate::transparent::firewall::Devices;
 use crate::transparent::watchdog::{HEARTBEAT, Watchdog};
-use burst::Burst;
 use choice::{Candidate, Choice};
 use connection::{Connection, Outcome};
 use handover::{AllLeft, Legacy, Successor};
 use hold::Hold;
+use outlook::Outlook;
 use plain::Plain;
 use reload::Reading;
 use room::Room;
@@ -180,9 +179,7 @@ struct Site {
     /// A new configuration, while it is read and checked.
     reading: Reading,
     successor: Successor,
-    paths: Paths,
-    policing: Policing,
-    burst: Burst,
+    outlook: Outlook,
     choice: Choice,
     tell: Tell,
     record: Rc<RefCell<Record>>,
@@ -244,7 +241,7 @@ impl Site {
             peer.address = peer.address.map(|address| endpoint.address_of(address).unwrap_or(address));
         }
         let (settings, protocol) = (config.carrying_settings(tunnel.is_some()), config.protocol()?);
-        let paths = Paths::new(protocol.payload);
+        let outlook = Outlook::new(protocol.payload);
         let mut gateway = Gateway::new(clock::now(), protocol, settings, peers, suite, clock::seed());
         let (rates, shares) = config.shared_links();
         gateway.set_shared_links(clock::now(), rates, shares);
@@ -271,9 +268,7 @@ impl Site {
             hold,
             reading,
             successor,
-            paths,
-            policing: Policing::default(),
-            burst: Burst::default(),
+            outlook,
             choice: Choice::default(),
             tell,
             record,
@@ -405,17 +400,9 @@ impl Site {
     }
 
     fn on_beat(&mut self) -> io::Result<()> {
-        let Self { shared, watchdog, tunnel, paths, policing, burst, .. } = self;
+        let Self { shared, watchdog, tunnel, outlook, .. } = self;
         watchdog.beat(true)?;
-        let longest = shared.look(|now, gateway| {
-            gateway.set_about(about());
-            gateway.suite_mut().tell_news(now);
-            paths.look(paths::of(gateway.upstreams()));
-            policing.look(gateway.upstreams());
-            burst.on_beat(&gateway.stats());
-            gateway.longest_whole()
-        });
-        if let Some(longest) = longest.and_then(|longest| u16::try_from(longest).ok())
+        if let Some(longest) = shared.look(|now, gateway| outlook.look(now, gateway))
             && tunnel.as_mut().is_some_and(|tunnel| tunnel.has_changed(longest))
         {
             watchdog.set_whole(longest)?;

@@ -3,6 +3,7 @@
 //! hold the word.
 
 mod gateway_by_rate;
+mod gateway_clients;
 mod gateway_confirmed;
 mod gateway_crowd;
 mod gateway_day;
@@ -17,7 +18,7 @@ mod gateways;
 mod harness;
 mod support;
 
-use gateways::{CLIENT, HUB, LAN, METRICS, SERVER, SITE, World};
+use gateways::{HUB, LAN, METRICS, SERVER, SITE, World};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use starhop_net::emu::Hop;
@@ -26,7 +27,6 @@ use starhop_proto::units::Rate;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration as Span, Instant};
 use support::{Site, content};
 
@@ -34,14 +34,13 @@ const SATELLITE: Hop =
     Hop { rate: Rate::from_mbps(50), delay: Duration::from_millis(25), loss: 0.01, queue: 500 };
 
 fn main() {
-    let tests: [harness::Test; 14] = [
+    let tests: [harness::Test; 13] = [
         ("both_directions_end_by_themselves_over_both_ip_versions", both_directions_end_by_themselves),
         ("the_server_sees_the_clients_address", the_server_sees_the_clients_address),
         ("what_is_refused_over_there_is_refused_here", what_is_refused_over_there_is_refused_here),
         ("a_reset_from_either_side_is_a_reset_on_the_other", a_reset_is_a_reset),
         ("a_reader_that_does_not_read_stops_nobody_else", a_reader_that_does_not_read_stops_nobody_else),
         ("many_connections_at_once_keep_their_bytes", many_connections_at_once_keep_their_bytes),
-        ("curl_gets_what_nginx_has", curl_gets_what_nginx_has),
         ("connections_outlive_an_outage", connections_outlive_an_outage),
         ("a_dead_hub_ends_its_streams_in_resets_and_is_passed_by", a_dead_hub_is_passed_by),
         ("a_dead_site_leaves_no_rules_and_a_hung_one_is_passed_by", a_dead_or_hung_site_is_passed_by),
@@ -54,6 +53,7 @@ fn main() {
         &[
             &tests,
             gateway_by_rate::TESTS,
+            gateway_clients::TESTS,
             gateway_confirmed::TESTS,
             gateway_crowd::TESTS,
             gateway_day::TESTS,
@@ -339,32 +339,6 @@ fn many_connections_at_once_keep_their_bytes() {
         asking.into_iter().filter_map(|thread| thread.join().ok()).filter(|is_right| *is_right).count();
     println!("300 connections in {:?}", start.elapsed());
     assert_eq!(right, 300);
-}
-
-fn curl_gets_what_nginx_has() {
-    let world = World::new();
-    if world.run(SERVER, "command -v nginx").is_empty() || world.run(CLIENT, "command -v curl").is_empty() {
-        println!("skipped 1 tests: there is no nginx or no curl here");
-        return;
-    }
-    let bytes = world.site.offer("page", 3_000_000);
-    let root = world.site.path("served");
-    world.site.open_to_others("served");
-    let config = format!(
-        "daemon off; master_process off; pid {0}/pid; error_log {0}/log; user root;\nevents {{}}\nhttp {{ access_log off; server {{ \
-         listen 80; root {0}; }} }}\n",
-        root.display()
-    );
-    std::fs::write(world.site.path("nginx.conf"), config).expect("a file");
-    let mut command = Command::new("nginx");
-    command.arg("-c").arg(world.site.path("nginx.conf")).stderr(Stdio::null());
-    let _nginx = world.site.chain.hosts[SERVER].spawn(command).expect("a process");
-    std::thread::sleep(Span::from_millis(500));
-    let got = world.site.path("got");
-    world.run(CLIENT, &format!("curl -sS --max-time 20 -o {} http://10.77.0.1/page", got.display()));
-    assert!(std::fs::read(got).is_ok_and(|got| got == bytes), "the page arrived whole");
-    let end = world.flow_end();
-    assert_eq!(end["carried"], "split", "{end}");
 }
 
 fn connections_outlive_an_outage() {

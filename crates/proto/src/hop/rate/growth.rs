@@ -85,10 +85,20 @@ impl Growth {
     }
 
     /// A packet came during startup, which saw a long queue or none. The doubling overshoots within one hopRTT: it ends with the
-    /// first packets that see a queue, not with the interval. Returns the rate once it does; `rate` is the grant, and `carried` the
+    /// first packets that see a queue, not with the interval. Packets of a sender that has no more to send, and is not held by the
+    /// grant, are no sign: their queue is not of the doubling. Returns the rate once it ends; `rate` is the grant, and `carried` the
     /// rate of the link, if that is known.
-    pub(super) fn watch_startup(&mut self, has_queue: bool, rate: f64, carried: Option<f64>) -> Option<f64> {
-        self.queued_in_a_row = if has_queue { self.queued_in_a_row + 1 } else { 0 };
+    pub(super) fn watch_startup(
+        &mut self,
+        (has_queue, is_held): (bool, bool),
+        rate: f64,
+        carried: Option<f64>,
+    ) -> Option<f64> {
+        match (has_queue, is_held) {
+            (true, true) => self.queued_in_a_row += 1,
+            (true, false) => {}
+            (false, _) => self.queued_in_a_row = 0,
+        }
         if self.queued_in_a_row < MIN_PACKETS {
             return None;
         }
@@ -159,12 +169,18 @@ mod tests {
     fn startup_ends_with_four_packets_in_a_row_that_saw_a_queue() {
         let mut growth = Growth::new();
         for has_queue in [true, true, true, false, true, true, true] {
-            assert_eq!(growth.watch_startup(has_queue, 4e6, Some(3e6)), None);
+            assert_eq!(growth.watch_startup((has_queue, true), 4e6, Some(3e6)), None);
         }
-        assert_eq!(growth.watch_startup(true, 4e6, Some(3e6)), Some(3e6));
+        assert_eq!(growth.watch_startup((true, true), 4e6, Some(3e6)), Some(3e6));
         assert!(!growth.is_startup());
         growth.begin_anew();
-        assert_eq!(growth.watch_startup(true, 4e6, None), Some(2e6), "the grant before the doubling");
+        assert_eq!(growth.watch_startup((true, true), 4e6, None), Some(2e6), "the grant before the doubling");
+        growth = Growth::new();
+        assert!(
+            (0..99).all(|_| growth.watch_startup((true, false), 4e6, Some(2e4)).is_none()),
+            "not its queue"
+        );
+        assert!(growth.is_startup());
     }
 
     #[test]

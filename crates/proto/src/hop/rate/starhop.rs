@@ -37,6 +37,9 @@ const GENTLE_CUT: f64 = 0.9;
 /// Lowest grant of such a sender when it queues, as a share of the arriving rate: just below it, so that the queue
 /// drains, and not even that low if the delay is noisy and the queue may be none.
 const FLOOR: f64 = 0.95;
+/// A sender that uses less than this share of its grant has not made the queue: requests wait on the way back, beside what this
+/// node sends, or the neighbour does something else. A grant that followed it would be next to nothing when the sender has more again.
+const OWN_QUEUE: f64 = 0.5;
 /// The share of packets with a held sender from which on the grant counts as the limit of the rate: in an interval,
 /// and in noise over several, with this gain.
 const HELD: f64 = 0.5;
@@ -121,7 +124,7 @@ impl Starhop {
     fn watch_startup(&mut self, delivery: &Delivery, rtt: &HopRtt, carried: Option<f64>) {
         let limit = (rtt.min().as_secs_f64() / 8.0).max(2.0 * self.base.target(self.usual_target(self.rate)));
         let queue = delivery.hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
-        if let Some(rate) = self.growth.watch_startup(queue > limit, self.rate, carried) {
+        if let Some(rate) = self.growth.watch_startup((queue > limit, delivery.backlog), self.rate, carried) {
             self.rate = rate;
         }
     }
@@ -135,6 +138,9 @@ impl Starhop {
         let is_noisy = patience >= NOISY;
         if is_held && (!is_noisy || queue >= target) {
             self.capacity.learn(now, carried);
+        }
+        if !is_held && carried < OWN_QUEUE * self.rate {
+            return;
         }
         // A sender that has no more to send shows little about the capacity of the link, even if it queues.
         self.rate = match (is_held, queue > target) {

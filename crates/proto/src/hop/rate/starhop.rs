@@ -37,9 +37,6 @@ const GENTLE_CUT: f64 = 0.9;
 /// Lowest grant of such a sender when it queues, as a share of the arriving rate: just below it, so that the queue
 /// drains, and not even that low if the delay is noisy and the queue may be none.
 const FLOOR: f64 = 0.95;
-/// A sender that uses less than this share of its grant has not made the queue: requests wait on the way back, beside what this
-/// node sends, or the neighbour does something else. A grant that followed it would be next to nothing when the sender has more again.
-const OWN_QUEUE: f64 = 0.5;
 /// The share of packets with a held sender from which on the grant counts as the limit of the rate: in an interval,
 /// and in noise over several, with this gain.
 const HELD: f64 = 0.5;
@@ -138,9 +135,6 @@ impl Starhop {
         let is_noisy = patience >= NOISY;
         if is_held && (!is_noisy || queue >= target) {
             self.capacity.learn(now, carried);
-        }
-        if !is_held && carried < OWN_QUEUE * self.rate {
-            return;
         }
         // A sender that has no more to send shows little about the capacity of the link, even if it queues.
         self.rate = match (is_held, queue > target) {
@@ -344,5 +338,45 @@ impl RateController for Starhop {
 
     fn rate(&self) -> Rate {
         Rate::from_bps(self.rate as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(50);
+
+    /// A controller on a hop of 50 ms, which has seen packets one each `gap` for five seconds. From the second second on they are
+    /// delayed by `queue` more; `backlog` says whether the grant held their sender.
+    fn after(gap: Duration, queue: Duration, backlog: bool) -> (Starhop, Rate) {
+        let first = Rate::from_mbps(14);
+        let (mut controller, mut rtt) = (Starhop::new(first, 1_400), HopRtt::new(BASE));
+        let (start, mut now) =
+            (Instant::ZERO + Duration::from_secs(1), Instant::ZERO + Duration::from_secs(1));
+        let mut before = first;
+        while now.since(start) < Duration::from_secs(5) {
+            let is_late = now.since(start) >= Duration::from_secs(1);
+            before = if is_late { before } else { controller.rate() };
+            let hop_rtt = if is_late { BASE + queue } else { BASE };
+            rtt.on_echo(now, now.before(hop_rtt));
+            let delivery = Delivery { now, bytes: 1_400, lost: 0, sent: 1, hop_rtt, backlog };
+            controller.on_delivery(delivery, &rtt);
+            now += gap;
+        }
+        (controller, before)
+    }
+
+    #[test]
+    fn delays_that_a_sender_without_more_to_send_has_not_made_leave_its_grant() {
+        // 0.56 Mbit/s of the first 14, while requests wait for 8 ms behind what this node sends.
+        let (controller, before) = after(Duration::from_millis(20), Duration::from_millis(8), false);
+        assert!(controller.rate() >= before, "{:?} of {before:?}", controller.rate());
+    }
+
+    #[test]
+    fn a_queue_of_a_sender_that_is_held_by_its_grant_lowers_that() {
+        let (controller, before) = after(Duration::from_millis(1), Duration::from_millis(8), true);
+        assert!(controller.rate() < before.scaled(0.5), "{:?} of {before:?}", controller.rate());
     }
 }

@@ -54,7 +54,7 @@ struct Entry {
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// A new connection: the target is to be asked.
-    Ask(Opening),
+    Ask(Syn),
     /// The kernel is to take this packet by the device: to divert it, or as an answer to the client.
     Admit(Vec<u8>),
     /// The packet takes the plain path.
@@ -100,7 +100,7 @@ impl Waiting {
             None if self.by_stream.len() >= MOST || self.entries.len() >= MOST_REMEMBERED => {
                 Verdict::Pass(packet.to_vec())
             }
-            None => Verdict::Ask(opening),
+            None => Verdict::Ask(syn),
             Some(State::Asked) => Verdict::Wait,
             // The first copy was lost on its way through the kernel, or its answer was.
             Some(State::Confirmed(_) | State::Gone(_)) => Verdict::Admit(packet.to_vec()),
@@ -109,15 +109,14 @@ impl Waiting {
     }
 
     /// The target of a SYN is asked by `stream`; `None` where that is impossible, and the SYN takes the plain path.
-    fn on_asked(&mut self, now: Instant, packet: &[u8], stream: Option<StreamId>) -> Verdict {
-        let Some(syn) = Syn::of(packet) else { return Verdict::Wait };
+    fn on_asked(&mut self, now: Instant, syn: Syn, stream: Option<StreamId>) -> Verdict {
         let ends = (syn.opening().from, syn.opening().to);
         let (state, verdict) = match stream {
             Some(stream) => {
                 self.by_stream.insert(stream, ends);
                 (State::Asked, Verdict::Wait)
             }
-            None => (State::Passed, Verdict::Pass(packet.to_vec())),
+            None => (State::Passed, Verdict::Pass(syn.packet().to_vec())),
         };
         self.entries.insert(ends, Entry { syn, began: now, since: now, state });
         verdict
@@ -263,9 +262,9 @@ impl Hold {
         for _ in 0..MOST_AT_ONCE {
             let Some(packet) = self.device.read()? else { return Ok(()) };
             let mut verdict = self.waiting.on_packet(packet);
-            if let Verdict::Ask(opening) = verdict {
-                let stream = ask(opening, self.waiting.len());
-                verdict = self.waiting.on_asked(now, packet, stream);
+            if let Verdict::Ask(syn) = verdict {
+                let stream = ask(syn.opening(), self.waiting.len());
+                verdict = self.waiting.on_asked(now, syn, stream);
             }
             Self::act(&self.device, &mut self.counts, &verdict, &mut pass);
         }
@@ -315,9 +314,10 @@ mod tests {
     /// A SYN that waits for the answer of its target.
     fn asked(now: Instant) -> (Waiting, Vec<u8>, Opening) {
         let (mut waiting, packet) = (Waiting::default(), syn("10.0.0.1", "192.0.2.1:80"));
-        let opening = Syn::of(&packet).unwrap().opening();
-        assert_eq!(waiting.on_packet(&packet), Verdict::Ask(opening));
-        assert_eq!(waiting.on_asked(now, &packet, Some(STREAM)), Verdict::Wait);
+        let held = Syn::of(&packet).unwrap();
+        let opening = held.opening();
+        assert_eq!(waiting.on_packet(&packet), Verdict::Ask(held.clone()));
+        assert_eq!(waiting.on_asked(now, held, Some(STREAM)), Verdict::Wait);
         assert_eq!(waiting.len(), 1);
         (waiting, packet, opening)
     }
@@ -334,7 +334,11 @@ mod tests {
         assert_eq!(waiting.on_packet(&packet), Verdict::Admit(packet.clone()), "the first one may be lost");
         assert_eq!(waiting.on_accepted(&opening), Some(Accepted { began: now, stream: Ok(STREAM) }));
         assert_eq!((waiting.len(), waiting.on_accepted(&opening)), (0, None));
-        assert_eq!(waiting.on_packet(&packet), Verdict::Ask(opening), "a connection of later");
+        assert_eq!(
+            waiting.on_packet(&packet),
+            Verdict::Ask(Syn::of(&packet).unwrap()),
+            "a connection of later"
+        );
     }
 
     #[test]
@@ -346,7 +350,7 @@ mod tests {
             let Answer { verdict, over } = waiting.on_reset(now, STREAM, reason).unwrap();
             assert_eq!(waiting.on_reset(now, STREAM, reason), None, "once");
             let later = waiting.on_packet(&packet);
-            (verdict, over == Some((opening, now)), held, later == Verdict::Ask(opening))
+            (verdict, over == Some((opening, now)), held, later == Verdict::Ask(Syn::of(&packet).unwrap()))
         };
         let (verdict, is_over, held, is_asked_again) = answer(Reason::Refused);
         assert_eq!((verdict, is_over, is_asked_again), (Verdict::Admit(held.refused()), true, true));
@@ -388,12 +392,12 @@ mod tests {
         let mut waiting = Waiting::default();
         for number in 0..MOST as u64 {
             let packet = syn("10.0.0.1", &format!("192.0.2.1:{}", number + 1));
-            waiting.on_asked(now, &packet, Some(StreamId { number, ..STREAM }));
+            waiting.on_asked(now, Syn::of(&packet).unwrap(), Some(StreamId { number, ..STREAM }));
         }
         let packet = syn("10.0.0.1", "192.0.2.1:9999");
         assert_eq!(waiting.on_packet(&packet), Verdict::Pass(packet.clone()));
         let mut waiting = Waiting::default();
-        assert_eq!(waiting.on_asked(now, &packet, None), Verdict::Pass(packet.clone()));
+        assert_eq!(waiting.on_asked(now, Syn::of(&packet).unwrap(), None), Verdict::Pass(packet.clone()));
         assert_eq!(waiting.on_packet(&packet), Verdict::Pass(packet.clone()), "its copies, too");
         waiting.sweep(now + COPIES);
         assert!(matches!(waiting.on_packet(&packet), Verdict::Ask(_)), "a connection of later");

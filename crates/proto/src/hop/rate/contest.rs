@@ -1,8 +1,10 @@
+use super::Delivery;
 use super::rivals::{Rivalry, Sight, Watch};
+use super::trial::{Found, Trial};
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
 
-/// Others that are back this soon had not gone.
+/// Others that are back this soon had not gone: we go on with the rate that we had beside them.
 const BACK: Duration = Duration::from_secs(10);
 
 /// The link with others or without: watches for them while the queue is held low, and competes with them while they fill it. What was
@@ -10,10 +12,12 @@ const BACK: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Contest {
     watch: Watch,
+    /// Finds out, where the path seems longer, whether losses come from the rate.
+    trial: Trial,
     /// Set while others fill the queue of the link.
     rivalry: Option<Rivalry>,
-    /// Time at which the others seemed to have gone.
-    left_at: Option<Instant>,
+    /// Time at which the others seemed to have gone, and our rate beside them, bit/s.
+    left: Option<(Instant, f64)>,
 }
 
 impl Contest {
@@ -25,18 +29,45 @@ impl Contest {
 
     /// An interval has ended without others. Returns the rate from now on once they are there. Packets have `packet` bytes.
     pub(super) fn watch(&mut self, sight: Sight, packet: u64, rtt: &HopRtt) -> Option<f64> {
+        if sight.is_held && self.watch.seems_longer(sight) {
+            self.trial.begin(sight.now, sight.carried, sight.delay);
+        }
         let before = self.watch.on_interval(sight)?;
-        let base = self.watch.least().min(rtt.min().as_secs_f64());
-        let believes_gone = self.left_at.is_none_or(|at| sight.now.since(at) > BACK);
-        let rivalry = Rivalry::new(sight.now, packet, rtt.smoothed(), before, base, believes_gone);
-        let rate = rivalry.rate();
-        self.rivalry = Some(rivalry);
-        Some(rate)
+        Some(self.compete(sight.now, before, packet, rtt))
     }
 
-    /// The others have gone, and the queue with them.
-    pub(super) fn end(&mut self, now: Instant) {
-        *self = Self { left_at: Some(now), ..Self::default() };
+    /// A packet of `packet` bytes arrived, and nothing is known of others. Returns the rate from now on once it is found out where the
+    /// losses come from.
+    pub(super) fn on_delivery(&mut self, delivery: &Delivery, packet: u64, rtt: &HopRtt) -> Option<f64> {
+        match self.trial.on_delivery(delivery.now, delivery.sent, delivery.lost)? {
+            Found::Elastic(before) => Some(self.compete(delivery.now, before, packet, rtt)),
+            Found::OfTheLink(before) => Some(before),
+        }
+    }
+
+    /// A block of packets has ended; this share of it was lost.
+    pub(super) fn on_block(&mut self, loss: f64) {
+        self.trial.on_block(loss);
+    }
+
+    /// The grant while it is found out where losses come from.
+    pub(super) fn offer(&self) -> Option<f64> {
+        self.trial.offer()
+    }
+
+    fn compete(&mut self, now: Instant, before: f64, packet: u64, rtt: &HopRtt) -> f64 {
+        let beside = self.left.filter(|&(at, _)| now.since(at) < BACK).map_or(0.0, |(_, rate)| rate);
+        let before = before.max(beside);
+        let base = self.watch.least().min(rtt.min().as_secs_f64());
+        let rivalry = Rivalry::new(now, packet, rtt.smoothed(), before, base);
+        let rate = rivalry.rate();
+        self.rivalry = Some(rivalry);
+        rate
+    }
+
+    /// The others have gone, and the queue with them. We had `rate` beside them.
+    pub(super) fn end(&mut self, now: Instant, rate: f64) {
+        *self = Self { left: Some((now, rate)), ..Self::default() };
     }
 
     /// Packets take another path from now on.
@@ -57,6 +88,7 @@ mod tests {
         let sight = Sight {
             now: Instant::ZERO + Duration::from_millis(1000 + 100 * number),
             delay,
+            base: 20.0 * MS,
             queue: delay - 20.0 * MS,
             target: MS,
             carried: 10e6,
@@ -81,7 +113,7 @@ mod tests {
     fn nothing_that_was_learnt_counts_once_the_others_have_gone() {
         let mut contest = Contest::default();
         (0..3).for_each(|number| _ = watch(&mut contest, number));
-        contest.end(Instant::ZERO + Duration::from_secs(2));
+        contest.end(Instant::ZERO + Duration::from_secs(2), 5e6);
         assert!(contest.rivalry().is_none());
         assert_eq!((watch(&mut contest, 3), watch(&mut contest, 4)), (None, None));
         contest.on_new_path();

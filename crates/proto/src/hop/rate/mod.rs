@@ -17,6 +17,7 @@ mod reno;
 mod rivals;
 mod starhop;
 mod train;
+mod trial;
 
 pub use cubic::Cubic;
 pub use fixed::Fixed;

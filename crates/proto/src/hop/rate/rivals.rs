@@ -28,7 +28,17 @@ const LONGER_AGAIN: Duration = Duration::from_secs(5);
 const HALF_MEMORY: Duration = Duration::from_secs(30);
 
 /// Time between the beginnings of two experiments: the low queue has to be back within 5 s.
-const EXPERIMENT_EVERY: Duration = Duration::from_millis(3_500);
+const EXPERIMENT_EVERY: Duration = Duration::from_millis(4_200);
+/// Hops of ours that compete with each other would keep the queue for ever, for one that offers less finds the others there. So
+/// an experiment begins up to this much early where the queue falls, as it does in somebody else's: then all of them offer less at
+/// once. It is half of the time between two: whatever the phases of two hops are, one of them joins.
+const JOINS: Duration = Duration::from_millis(2_100);
+/// A queue falls if it is shorter than lately by this share and by these targets; what was lately fades in this time, seconds.
+const FALLS: f64 = 0.05;
+const FALLS_TARGETS: f64 = 2.0;
+const LATELY: f64 = 0.3;
+/// An experiment waits for the others' for this many hopRTTs after its feedback.
+const JOINED: f64 = 1.5;
 /// The grant of an experiment, as a share of the carried rate: so that a queue of our own lasts for this many intervals
 /// after the feedback, between these bounds.
 const LOOKS: f64 = 3.0;
@@ -59,6 +69,8 @@ pub(super) struct Sight {
     pub(super) now: Instant,
     /// The least hopRTT.
     pub(super) delay: f64,
+    /// The delay that is taken for that of the path.
+    pub(super) base: f64,
     /// The queue, and the one aimed at.
     pub(super) queue: f64,
     pub(super) target: f64,
@@ -111,6 +123,11 @@ impl Watch {
     /// The least delay of the last minute, seconds.
     pub(super) fn least(&self) -> f64 {
         self.least_now.min(self.least_before)
+    }
+
+    /// Whether the path seems longer than it was in the last minute.
+    pub(super) fn seems_longer(&self, sight: Sight) -> bool {
+        sight.base - self.least() > STANDS * sight.target
     }
 
     fn remember(&mut self, now: Instant, delay: f64) {
@@ -191,9 +208,8 @@ struct Experiment {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Open,
-    /// The queue has gone, or what is left of the delay is none, and the link carried the same meanwhile: it is ours alone.
-    Ours,
-    /// The queue has gone. Others may still be there with less than the link holds.
+    /// The queue has gone, or what is left of the delay is none, for the link carried the same meanwhile. Others may still be there
+    /// with less than the link holds.
     Gone,
     /// Others keep the queue.
     Stays,
@@ -211,10 +227,7 @@ impl Experiment {
         let since_feedback = sight.now.since(self.began).as_secs_f64() - self.delay;
         let was_falling = sight.delay < self.least;
         self.least = self.least.min(sight.delay);
-        if self.is_ours && (queue <= gone || !was_falling) {
-            return Outcome::Ours;
-        }
-        if queue <= gone {
+        if queue <= gone || (self.is_ours && !was_falling) {
             return Outcome::Gone;
         }
         let late = FEEDBACK_LATE * (self.delay - self.queue);
@@ -224,7 +237,8 @@ impl Experiment {
         let missing = 1.0 - self.offer;
         self.is_ours |= sight.carried >= (1.0 - NOT_CARRIED * missing) * self.carried;
         let looks_for = if queue < SHORTER * self.queue { DRAINED_BY } else { FIRST_LOOK };
-        let is_over = since_feedback > late + (looks_for * self.queue / missing).max(LOOKS * span);
+        let looks = (looks_for * self.queue / missing).max(LOOKS * span).max(JOINED * self.delay);
+        let is_over = since_feedback > late + looks;
         if !self.is_ours && is_over { Outcome::Stays } else { Outcome::Open }
     }
 }
@@ -238,32 +252,25 @@ pub(super) struct Rivalry {
     base: f64,
     /// The longest queue lately, seconds.
     longest: f64,
+    /// The longest queue of the last moments, seconds.
+    lately: f64,
     last_at: Instant,
     next_at: Instant,
     experiment: Option<Experiment>,
-    believes_gone: bool,
 }
 
 impl Rivalry {
-    /// Others are there; `carried` is the rate before they came. The least delay is known to be `base`. `believes_gone` if
-    /// an empty queue is enough to conclude that they have gone.
-    pub(super) fn new(
-        now: Instant,
-        packet_bytes: u64,
-        hop_rtt: Duration,
-        carried: f64,
-        base: f64,
-        believes_gone: bool,
-    ) -> Self {
+    /// Others are there; `carried` is the rate before they came. The least delay is known to be `base`.
+    pub(super) fn new(now: Instant, packet_bytes: u64, hop_rtt: Duration, carried: f64, base: f64) -> Self {
         let window = carried * hop_rtt.as_secs_f64() / (8.0 * packet_bytes as f64);
         Self {
             cubic: Cubic::with_window(packet_bytes, hop_rtt, window),
             base,
             longest: 0.0,
+            lately: 0.0,
             last_at: now,
             next_at: now + EXPERIMENT_EVERY,
             experiment: None,
-            believes_gone,
         }
     }
 
@@ -289,16 +296,17 @@ impl Rivalry {
         self.base = self.base.min(delay);
         let queue = delay - self.base;
         self.longest = queue.max(LONGEST_DECAY * self.longest);
+        self.lately = queue.max(self.lately + (queue - self.lately) * (span / LATELY).min(1.0));
+        let falls = self.lately - queue > (FALLS * self.lately).max(FALLS_TARGETS * target);
         let gone = (GONE * self.longest).max(GONE_TARGETS * target);
         match &mut self.experiment {
             Some(experiment) => match experiment.on_interval(sight, span, queue, gone) {
-                Outcome::Ours => return Some(experiment.carried),
-                Outcome::Gone if self.believes_gone => return Some(experiment.carried),
-                Outcome::Gone | Outcome::Stays => self.experiment = None,
+                Outcome::Gone => return Some(experiment.carried),
+                Outcome::Stays => self.experiment = None,
                 Outcome::Open => {}
             },
-            None if now >= self.next_at => {
-                self.next_at = now + EXPERIMENT_EVERY;
+            None if now >= self.next_at || (falls && now + JOINS >= self.next_at) => {
+                (self.next_at, self.lately) = (now + EXPERIMENT_EVERY, 0.0);
                 self.experiment = Some(Experiment::new(sight, span, queue));
             }
             None => {}
@@ -351,6 +359,7 @@ mod tests {
             Sight {
                 now: self.now,
                 delay: base + self.queue,
+                base: BASE,
                 queue: self.queue + self.longer,
                 target: TARGET,
                 carried,
@@ -361,9 +370,9 @@ mod tests {
         }
     }
 
-    fn rivalry(believes_gone: bool) -> Rivalry {
+    fn rivalry() -> Rivalry {
         let base = Duration::from_secs_f64(BASE);
-        Rivalry::new(Instant::ZERO, 1400, base, LINK / 2.0, BASE, believes_gone)
+        Rivalry::new(Instant::ZERO, 1400, base, LINK / 2.0, BASE)
     }
 
     /// Seconds until the rivalry ends on `link`, at most 20, while we send `rate` beside experiments. What is granted
@@ -446,32 +455,55 @@ mod tests {
     #[test]
     fn beside_a_window_as_large_as_the_link_the_rivalry_goes_on() {
         for products in [1.5, 3.0, 8.0] {
-            let (mut link, mut rivalry) = (Link::new(products * BASE * LINK), rivalry(true));
+            let (mut link, mut rivalry) = (Link::new(products * BASE * LINK), rivalry());
             assert_eq!(ends_after(&mut rivalry, &mut link, 0.3 * LINK), None, "{products} products");
         }
     }
 
     #[test]
     fn once_the_others_have_gone_the_rivalry_ends_within_five_seconds() {
-        for believes_gone in [true, false] {
-            let (mut link, mut rivalry) = (Link::new(0.0), rivalry(believes_gone));
-            link.queue = 0.05;
-            let after = ends_after(&mut rivalry, &mut link, 1.2 * LINK);
-            assert!(after.is_some_and(|after| after < 5.0), "{after:?}");
-        }
+        let (mut link, mut rivalry) = (Link::new(0.0), rivalry());
+        link.queue = 0.05;
+        let after = ends_after(&mut rivalry, &mut link, 1.2 * LINK);
+        assert!(after.is_some_and(|after| after < 5.0), "{after:?}");
     }
 
     #[test]
     fn on_a_path_that_became_longer_meanwhile_it_ends_as_well() {
-        let (mut link, mut rivalry) = (Link::new(0.0), rivalry(true));
+        let (mut link, mut rivalry) = (Link::new(0.0), rivalry());
         (link.queue, link.longer) = (0.05, 0.030);
         let after = ends_after(&mut rivalry, &mut link, 1.2 * LINK);
         assert!(after.is_some_and(|after| after < 5.0), "{after:?}");
     }
 
     #[test]
+    fn rivals_of_our_kind_alone_find_it_out_by_joining_each_others_experiments() {
+        for late in [0, 25, 50, 90, 130, 170, 200] {
+            let (mut link, mut rivals) = (Link::new(0.0), [rivalry(), rivalry()]);
+            link.queue = 0.06;
+            rivals[1].next_at += Duration::from_secs_f64(f64::from(late) * SPAN);
+            let mut granted = VecDeque::from([[LINK / 2.0; 2]; 3]);
+            let gone = (0..750).find(|_| {
+                let sent = granted.pop_front().expect("grants on their way");
+                let total: f64 = sent.iter().sum();
+                let sight = link.step(total);
+                // Both have as much under way as keeps the queue, and one alone would keep a fifth of it.
+                let window = LINK / 2.0 * (BASE + 0.06) / (BASE + link.queue);
+                let mut has_gone = false;
+                granted.push_back(core::array::from_fn(|at| {
+                    let carried = sight.carried * sent[at] / total;
+                    has_gone |= rivals[at].on_interval(Sight { carried, ..sight }).is_some();
+                    rivals[at].experiment.map_or(window, |it| it.offer * it.carried)
+                }));
+                has_gone
+            });
+            assert!(gone.is_some(), "{late} intervals apart: they compete for 15 s");
+        }
+    }
+
+    #[test]
     fn losses_of_a_queue_that_is_not_full_do_not_count() {
-        let (mut rtt, mut rivalry) = (HopRtt::new(Duration::from_millis(40)), rivalry(true));
+        let (mut rtt, mut rivalry) = (HopRtt::new(Duration::from_millis(40)), rivalry());
         rivalry.longest = 0.040;
         let before = rivalry.rate();
         let mut lose = |millis: u64| {

@@ -111,6 +111,10 @@ impl Starhop {
         }
     }
 
+    fn packet_bytes(&self) -> u64 {
+        (self.packet_bits / 8.0) as u64
+    }
+
     /// The queue to aim at on a link without noise.
     fn usual_target(&self, carried: f64) -> f64 {
         let by_rate = TARGET_QUEUE * libm::sqrt(TARGET_AT_BPS / carried);
@@ -165,6 +169,7 @@ impl Starhop {
         let sight = Sight {
             now,
             delay: interval.least.as_secs_f64(),
+            base: rtt.min().as_secs_f64(),
             queue: 0.0,
             target: self.base.target(self.usual_target(carried)),
             carried,
@@ -181,14 +186,19 @@ impl Starhop {
                 Duration::from_secs_f64(base.min(rtt.min().as_secs_f64()))
             });
         }
+        if let Some(offer) = self.contest.offer() {
+            self.grant(now, offer);
+            return None;
+        }
         let verdict = self.judge(now, interval, carried, rtt);
         let sight = Sight {
+            base: verdict.base,
             queue: verdict.queue,
             target: verdict.target,
             is_longer: verdict.longer.is_some(),
             ..sight
         };
-        if let Some(rate) = self.contest.watch(sight, (self.packet_bits / 8.0) as u64, rtt) {
+        if let Some(rate) = self.contest.watch(sight, self.packet_bytes(), rtt) {
             // Others fill the queue: from now on they are competed with.
             self.grant(now, rate);
             self.growth.leave_startup();
@@ -259,15 +269,15 @@ impl Starhop {
 
     /// The others have gone, and the queue with them. What was learnt of the delay meanwhile was theirs.
     fn leave_rivalry(&mut self, now: Instant, before: f64) {
-        self.contest.end(now);
+        self.contest.end(now, before);
         self.base = Base::new();
         self.capacity.forget();
-        self.growth.hurry();
         self.rate = self.rate.max(before);
     }
 
     /// A block of packets has ended with one of this interval.
     fn on_block(&mut self, delivery: &Delivery, block: Block, interval: &Interval, rtt: &HopRtt) {
+        self.contest.on_block(block.loss);
         self.watch_policer(delivery, block, rtt);
         if block.is_alarm {
             self.growth.leave_startup();
@@ -311,6 +321,8 @@ impl RateController for Starhop {
         if let Some(rivalry) = self.contest.rivalry() {
             rivalry.on_delivery(delivery, rtt);
             self.rate = rivalry.rate().max(MIN_RATE);
+        } else if let Some(rate) = self.contest.on_delivery(&delivery, self.packet_bytes(), rtt) {
+            self.grant(now, rate);
         }
         if !interval.is_over(now, length) {
             return None;

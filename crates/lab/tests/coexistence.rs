@@ -52,8 +52,8 @@ fn several_hops_find_out_that_tcp_has_gone_and_share_the_link() {
     for (tcp, queue, two, most_ms) in [
         ("cubic", "84p", true, 5.0),
         ("bbr", "668p", true, 5.0),
-        ("bbr", "84p", false, 10.0),
-        ("cubic", "334p", false, 10.0),
+        ("bbr", "84p", false, 20.0),
+        ("cubic", "334p", false, 20.0),
     ] {
         let (tcp_is, queue_is) =
             (format!("flow.tcp.transport={tcp}"), format!("topology.bottleneck.queue={queue}"));

@@ -28,11 +28,11 @@ const LONGER_AGAIN: Duration = Duration::from_secs(5);
 const HALF_MEMORY: Duration = Duration::from_secs(30);
 
 /// Time between the beginnings of two experiments: the low queue has to be back within 5 s.
-const EXPERIMENT_EVERY: Duration = Duration::from_millis(4_200);
+const EXPERIMENT_EVERY: Duration = Duration::from_millis(4_500);
 /// Hops of ours that compete with each other would keep the queue for ever, for one that offers less finds the others there. So
 /// an experiment begins up to this much early where the queue falls, as it does in somebody else's: then all of them offer less at
 /// once. It is half of the time between two: whatever the phases of two hops are, one of them joins.
-const JOINS: Duration = Duration::from_millis(2_100);
+const JOINS: Duration = Duration::from_millis(2_250);
 /// A queue falls if it is shorter than lately by this share and by these targets; what was lately fades in this time, seconds.
 const FALLS: f64 = 0.05;
 const FALLS_TARGETS: f64 = 2.0;

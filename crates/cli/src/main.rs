@@ -39,14 +39,14 @@ enum Verb {
     /// Hold the firewall open for a gateway as long as that lives
     #[command(hide = true)]
     GatewayWatchdog {
-        /// Its configuration
-        file: std::path::PathBuf,
+        #[command(flatten)]
+        source: verb::gateway::SourceArgs,
         /// Packets are carried, too
         #[arg(long)]
-        carry: bool,
+        carries: bool,
         /// SYNs are held, too
         #[arg(long)]
-        hold: bool,
+        holds: bool,
         /// The rules are to take the place of those in force
         #[arg(long)]
         in_force: bool,
@@ -110,9 +110,9 @@ fn main() -> ExitCode {
         }
         Verb::SplitProxy(args) => verb::split_proxy::run(args),
         Verb::Gateway(args) => verb::gateway::run(args),
-        Verb::GatewayWatchdog { file, carry, hold, in_force } => {
-            let devices = starhop_net::transparent::Devices { carry: *carry, hold: *hold };
-            starhop_net::gateway::watch(file, devices, *in_force)
+        Verb::GatewayWatchdog { source, carries, holds, in_force } => {
+            let devices = starhop_net::transparent::Devices { carry: *carries, hold: *holds };
+            starhop_net::gateway::watch(source.source(), devices, *in_force)
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(anyhow::Error::from)
         }

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Longest time until a process reports that it is ready, hashing included.
 const READY: Duration = Duration::from_secs(60);
+/// Time that a process has to end when it is asked to.
+const STOP: Duration = Duration::from_secs(3);
 
 /// The protection of the packets between the processes of one run.
 #[derive(Clone, Debug)]
@@ -68,6 +70,8 @@ pub(crate) struct Daemon {
     what: String,
     process: Process,
     events: Receiver<Value>,
+    /// The beginning of its log, once that has ended.
+    complaints: Option<std::thread::JoinHandle<Vec<u8>>>,
     ready: Value,
 }
 
@@ -83,14 +87,9 @@ pub(crate) fn start(what: &str, host: &Namespace, command: Command, event: &str)
         lines.filter_map(|line| serde_json::from_str(&line).ok()).for_each(|event| drop(told.send(event)));
     });
     let complaints = process.child().and_then(|child| child.stderr.take()).map(listen);
-    let mut daemon = Daemon { what: what.to_owned(), process, events, ready: Value::Null };
-    if let Some(event) = daemon.wait_for(event) {
-        daemon.ready = event;
-        return Ok(daemon);
-    }
-    daemon.process.end().map_err(|error| failed(error.to_string()))?;
-    let said = complaints.and_then(|listening| listening.join().ok()).unwrap_or_default();
-    Err(failed(format!("not ready in time. {}", String::from_utf8_lossy(&said).trim())))
+    let mut daemon = Daemon { what: what.to_owned(), process, events, complaints, ready: Value::Null };
+    daemon.ready = daemon.await_event(event)?;
+    Ok(daemon)
 }
 
 /// The most that is kept of a process's log.
@@ -117,9 +116,31 @@ impl Daemon {
     }
 
     /// Waits for the event `event`.
-    pub(crate) fn await_event(&self, event: &str) -> Result<Value, LabError> {
-        let problem = || format!("it never told `{event}`");
-        self.wait_for(event).ok_or_else(|| LabError::Process { what: self.what.clone(), problem: problem() })
+    ///
+    /// # Errors
+    /// It ended, or did not tell the event in time; with the beginning of its log.
+    pub(crate) fn await_event(&mut self, event: &str) -> Result<Value, LabError> {
+        if let Some(event) = self.wait_for(event) {
+            return Ok(event);
+        }
+        let problem = match self.process.try_wait().ok().flatten() {
+            Some(status) => format!("it ended, with {status}, before it told `{event}`"),
+            None => format!("it did not tell `{event}` within {READY:?}"),
+        };
+        self.stop();
+        let said = self.complaints.take().and_then(|listening| listening.join().ok()).unwrap_or_default();
+        let problem = format!("{problem}. {}", String::from_utf8_lossy(&said).trim());
+        Err(LabError::Process { what: self.what.clone(), problem })
+    }
+
+    /// Ends it, by force if it takes longer than [`STOP`]. Its log ends with it.
+    fn stop(&mut self) {
+        let _ = self.process.signal(nix::sys::signal::Signal::SIGTERM);
+        let until = std::time::Instant::now() + STOP;
+        while std::time::Instant::now() < until && !matches!(self.process.try_wait(), Ok(Some(_))) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.process.signal(nix::sys::signal::Signal::SIGKILL);
     }
 
     /// CPU time that it has used until now.

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = String::new();
     for path in &args.files {
         if is_gateway(path) {
-            let config = GatewayConfig::load(path)?;
+            let config = GatewayConfig::load(&path.as_path().into())?;
             let shortage = gateway::shortage(&config, gateway::all_descriptors());
             shortage.iter().for_each(|shortage| eprintln!("starhop: {shortage}"));
             writeln!(out, "{}: ok (gateway)", path.display())?;

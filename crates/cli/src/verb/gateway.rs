@@ -3,7 +3,7 @@ use super::logging::LogArgs;
 use super::say;
 use anyhow::Context;
 use serde_json::json;
-use starhop_net::gateway::{self, FlowEnd, GatewayConfig, Told};
+use starhop_net::gateway::{self, FlowEnd, GatewayConfig, Source, Told};
 use starhop_net::operate::{Desk, Doors};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,15 +11,16 @@ use std::rc::Rc;
 
 /// Carry users' TCP connections over Starhop, between two gateways
 ///
-/// SIGHUP reads the configuration and keys anew. SIGUSR2 has the process go on as the program that has its name now: no
-/// connection ends.
+/// SIGHUP reads the configuration and keys anew; keys that are options keep these values. SIGUSR2 has the process go on as the
+/// program that has its name now: no connection ends. Without a file all keys are options:
+///
+///   starhop gateway --name site --key domain.key --intercept lan0 --peer hub=203.0.113.7:4433
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// The configuration: a file of its own form, not of options as for other verbs
-    #[arg(id = "gateway-file", long = "config", value_name = "FILE", default_value = "gateway.toml")]
-    file: PathBuf,
+    #[command(flatten)]
+    source: SourceArgs,
     /// Events as JSON, one per line
     #[arg(long)]
     json: bool,
@@ -30,6 +31,61 @@ pub(crate) struct Args {
     log: LogArgs,
     #[command(flatten)]
     desk: DeskArgs,
+}
+
+/// The places that the configuration comes from: a file, and an option for each of its keys.
+pub(crate) struct SourceArgs {
+    file: PathBuf,
+    given: Vec<(&'static str, String)>,
+}
+
+const FILE: &str = "gateway-file";
+
+impl SourceArgs {
+    pub(crate) fn source(&self) -> Source {
+        let mut source = Source::from(self.file.as_path());
+        self.given.iter().for_each(|(key, value)| source.give(key, value));
+        source
+    }
+
+    /// The same options, for another process.
+    fn arguments(&self) -> anyhow::Result<Vec<String>> {
+        let file = self.file.to_str().context("the configuration's name is not UTF-8")?;
+        let file = format!("--config={file}");
+        let given = self.given.iter().map(|(key, value)| format!("--{key}={value}"));
+        Ok(std::iter::once(file).chain(given).collect())
+    }
+}
+
+impl clap::Args for SourceArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let file = clap::Arg::new(FILE).long("config").value_name("FILE").default_value("gateway.toml");
+        let file = file.value_parser(clap::value_parser!(PathBuf));
+        let file = file.help("The configuration: a file of its own form, not of options as for other verbs");
+        gateway::KEYS.iter().fold(command.arg(file), |command, (key, help)| {
+            let value = if *key == "peer" { "NAME=ADDRESS,…" } else { "VALUE" };
+            let option = clap::Arg::new(*key).long(*key).value_name(value).help(*help);
+            command.arg(option.help_heading("Keys of the configuration, which take the place of the file's"))
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for SourceArgs {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let file = matches.get_one::<PathBuf>(FILE).cloned().unwrap_or_default();
+        let given = gateway::KEYS.iter();
+        let given = given.filter_map(|(key, _)| Some((*key, matches.get_one::<String>(key)?.clone())));
+        Ok(Self { file, given: given.collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 #[derive(clap::Subcommand)]
@@ -43,7 +99,7 @@ enum Action {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(Action::Check { file }) = &args.action {
-        let config = GatewayConfig::load(file)?;
+        let config = GatewayConfig::load(&file.as_path().into())?;
         say(&format!(
             "`{}` is right. The firewall would have these rules:\n{}",
             file.display(),
@@ -55,19 +111,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if args.take_over.as_deref() == Some(gateway::TRY) {
         let state = gateway::TakeOver::read(&mut std::io::stdin())?;
-        gateway::try_take_over(&GatewayConfig::load(&args.file)?, &state)?;
+        gateway::try_take_over(&GatewayConfig::load(&args.source.source())?, &state)?;
         say(gateway::CAN);
         return Ok(ExitCode::SUCCESS);
     }
-    let config =
-        gateway::become_user(GatewayConfig::load(&args.file)?, args.desk.usual_directory().as_deref())?;
+    let config = gateway::become_user(
+        GatewayConfig::load(&args.source.source())?,
+        args.desk.usual_directory().as_deref(),
+    )?;
     args.log.start(args.json)?;
     if config.sources() == starhop_net::security::Sources::Insecure {
         super::sealing::warn_insecure();
     }
     let program = std::env::current_exe().context("cannot find this program itself")?;
-    let file = args.file.to_str().context("the configuration's name is not UTF-8")?;
-    let arguments = vec!["gateway-watchdog".to_owned(), file.to_owned()];
+    let arguments = std::iter::once("gateway-watchdog".to_owned()).chain(args.source.arguments()?).collect();
     let take_over = args.take_over.as_deref().map(gateway::TakeOver::from_number).transpose()?;
     let is_json = args.json;
     let (listen, intercepts) = (config.listen(), config.intercepts());

@@ -15,6 +15,7 @@ use std::time::{Duration as Span, Instant};
 pub(super) const TESTS: &[Test] = &[
     ("a_new_program_at_either_end_ends_no_connection", a_new_program_ends_no_connection),
     ("a_new_program_ends_no_connection_of_the_plain_path", a_new_program_goes_on_past_the_peer),
+    ("options_take_the_place_of_the_file_through_reload_and_upgrade", options_take_the_place_of_the_file),
     ("a_program_that_cannot_go_on_changes_nothing", a_program_that_cannot_go_on_changes_nothing),
     ("long_a_new_program_every_second_costs_no_byte", a_new_program_every_second),
 ];
@@ -44,6 +45,30 @@ pub(super) fn upgrade(running: Option<&Running>) -> Value {
     running.process.signal(Signal::SIGUSR2).expect("it runs");
     let is_answer = |event: &Value| event["event"] == "ready" || event["event"] == "replace";
     running.wait("it took over, or not", is_answer)
+}
+
+/// A site without a file: its watchdog, a reload and its successor have the same options.
+fn options_take_the_place_of_the_file() {
+    let mut world = World::over(Site::new(&[LAN, SATELLITE, LAN]), "", "");
+    world.wait_for_peer(true);
+    drop(world.local.take());
+    std::fs::remove_file(world.site.path("local.toml")).expect("a file");
+    let mut command = world.command("local.toml");
+    command.args(["--name", "site", "--key", "site.key", "--intercept", "down", "--port", "4999"]);
+    command.args(["--peer", "hub=10.77.1.1:4433", "--max-connections", "100"]);
+    world.local = Some(Running::start(&world.site.chain.hosts[SITE], command));
+    world.wait_for_peer(true);
+    world.serve(9000, echo_after_the_end);
+    assert!(world.is_split());
+    assert!(world.run(SITE, "nft list ruleset").contains("4999"), "the port of the option");
+    let local = world.local.as_ref().expect("it runs");
+    local.process.signal(Signal::SIGHUP).expect("it runs");
+    let told = local.wait("it read again", |event| event["event"] == "reload");
+    assert!(told["error"].is_null(), "{told}");
+    let told = upgrade(world.local.as_ref());
+    assert_eq!(told["event"], "ready", "{told}");
+    world.wait_for_peer(true);
+    assert!(world.is_split());
 }
 
 /// Answers each byte with the same byte.

@@ -1,8 +1,8 @@
 //! The watchdog's part for a gateway without capabilities: it gives bare transparent sockets, and tells of the firewall.
 //!
-//! It never binds or connects for the gateway, and takes no rules from it: it reads these in the configuration's file.
+//! It never binds or connects for the gateway, and takes no rules from it: it reads these in the configuration.
 
-use super::{GatewayConfig, rights};
+use super::{GatewayConfig, Source, rights};
 use crate::sys::passing::{self, Message, borrowed};
 use crate::transparent::firewall::{self, Devices, Firewall};
 use crate::transparent::watchdog;
@@ -12,7 +12,6 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -170,14 +169,14 @@ fn lock(charges: &Shared) -> MutexGuard<'_, Charges> {
     charges.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Watches a gateway with these devices by the configuration in `file`, and gives it sockets by way of standard
+/// Watches a gateway with these devices by the configuration from `source`, and gives it sockets by way of standard
 /// output. If rules are `in_force` already, these take their place in one transaction.
 ///
 /// # Errors
 /// The configuration cannot be read, or the firewall cannot be changed.
-pub fn watch(file: &Path, devices: Devices, in_force: bool) -> io::Result<()> {
+pub fn watch(source: Source, devices: Devices, in_force: bool) -> io::Result<()> {
     // At the first start the file may be open to root's capabilities alone, as it was to the gateway.
-    let now = GatewayConfig::charge(file).map_err(io::Error::other)?;
+    let now = GatewayConfig::charge(&source).map_err(io::Error::other)?;
     rights::keep_the_watchdogs()?;
     let firewall = Firewall::gateway(now.port, &now.rules, devices);
     let charges = Arc::new(Mutex::new(Charges { now, next: None }));
@@ -185,10 +184,9 @@ pub fn watch(file: &Path, devices: Devices, in_force: bool) -> io::Result<()> {
     setsockopt(&channel, sockopt::SndBuf, &ANSWERS)?;
     let (questions, asked) = sync_channel(MOST_QUESTIONS);
     let (theirs, clerks) = (channel.try_clone()?, charges.clone());
-    let file = file.to_owned();
     std::thread::Builder::new()
         .name("starhop-clerk".to_owned())
-        .spawn(move || clerk(&theirs, &clerks, &asked, &file, devices))?;
+        .spawn(move || clerk(&theirs, &clerks, &asked, &source, devices))?;
     let theirs = charges.clone();
     std::thread::Builder::new()
         .name("starhop-broker".to_owned())
@@ -280,12 +278,12 @@ fn clerk(
     channel: &OwnedFd,
     charges: &Shared,
     asked: &Receiver<(u32, Question)>,
-    file: &Path,
+    source: &Source,
     devices: Devices,
 ) {
     for (number, question) in asked {
         let text = match question {
-            Question::Check(hash) => serde_json::to_vec(&check(charges, hash, file, devices)),
+            Question::Check(hash) => serde_json::to_vec(&check(charges, hash, source, devices)),
             Question::Passed => {
                 let port = lock(charges).now.port;
                 let passed = firewall::passed(&firewall::gateway_table(port));
@@ -311,12 +309,13 @@ fn unnamed(text: &[u8]) -> io::Result<File> {
 }
 
 /// Reads the configuration anew and has the kernel check its rules and its control. What is right may be put in force.
-fn check(charges: &Shared, hash: [u8; 32], file: &Path, devices: Devices) -> Told<()> {
+fn check(charges: &Shared, hash: [u8; 32], source: &Source, devices: Devices) -> Told<()> {
     lock(charges).next = None;
-    let charge = GatewayConfig::charge(file).map_err(|error| error.to_string())?;
-    let wrong = |field: &str, problem: String| GatewayConfig::fault(file, field, &problem).to_string();
+    let charge = GatewayConfig::charge(source).map_err(|error| error.to_string())?;
+    let wrong =
+        |field: &str, problem: String| GatewayConfig::fault(&source.path, field, &problem).to_string();
     if charge.hash() != hash || charge.port != lock(charges).now.port {
-        return Err(format!("`{}` changed while it was read", file.display()));
+        return Err(format!("`{}` changed while it was read", source.path.display()));
     }
     bare(Version::V4, charge.congestion.as_deref()).map_err(|error| {
         wrong("congestion", format!("names a control that is not to be had here: {error}"))

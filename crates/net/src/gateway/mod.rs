@@ -29,7 +29,7 @@ mod tunnel;
 mod users;
 
 pub use broker::watch;
-pub use config::{GatewayConfig, GatewayConfigError};
+pub use config::{GatewayConfig, GatewayConfigError, KEYS, Source};
 pub use handover::{CAN, TRY, TakeOver, try_take_over};
 pub(crate) use pool::Questions;
 pub use rights::become_user;

@@ -26,7 +26,7 @@ pub(super) fn examine(configurations: &[PathBuf], nodes: &[Address]) -> Vec<Find
     let (mut findings, mut gateways) = (Vec::new(), Vec::new());
     for path in configurations {
         let check = format!("gateway {}", path.display());
-        let config = match GatewayConfig::load(path) {
+        let config = match GatewayConfig::load(&path.as_path().into()) {
             Ok(config) => config,
             Err(error) => {
                 let cure = "`starhop check FILE` looks again";

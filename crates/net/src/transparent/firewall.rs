@@ -33,7 +33,7 @@ pub struct Devices {
 impl Devices {
     /// The options of a watchdog for them.
     pub(crate) fn options(self) -> impl Iterator<Item = &'static str> {
-        [(self.carry, "--carry"), (self.hold, "--hold")]
+        [(self.carry, "--carries"), (self.hold, "--holds")]
             .into_iter()
             .filter(|(is, _)| *is)
             .map(|(_, option)| option)

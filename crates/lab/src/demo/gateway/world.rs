@@ -127,7 +127,7 @@ impl World {
             command.arg("--config").arg(&file);
             self.daemons.push(start(name, &self.hosts[host], command, "ready")?);
         }
-        for daemon in &self.daemons {
+        for daemon in &mut self.daemons {
             daemon.await_event("peer")?;
         }
         // The listener opens with the event.

@@ -3,20 +3,18 @@
 use super::super::broker::Charge;
 use super::rules::rules;
 use super::written::Written;
-use super::{GatewayConfig, GatewayConfigError};
+use super::{GatewayConfig, GatewayConfigError, Source};
 use std::path::{Path, PathBuf};
 
 impl GatewayConfig {
-    /// The rules and the congestion control in a file. Names of hosts in it are not looked up, which can take long.
+    /// The rules and the congestion control of a configuration. Names of hosts in it are not looked up, which can take long.
     ///
     /// # Errors
     /// The file cannot be read, or makes no rules.
-    pub(in crate::gateway) fn charge(path: &Path) -> Result<Charge, GatewayConfigError> {
-        let read = |cause| GatewayConfigError::Read { path: path.to_owned(), cause };
-        let text = std::fs::read_to_string(path).map_err(read)?;
-        let written: Written = toml::from_str(&text)
-            .map_err(|cause| GatewayConfigError::Form { path: path.to_owned(), cause })?;
-        let rules = rules(&written).map_err(|(field, problem)| Self::fault(path, &field, &problem))?;
+    pub(in crate::gateway) fn charge(source: &Source) -> Result<Charge, GatewayConfigError> {
+        let written = source.read()?;
+        let rules =
+            rules(&written).map_err(|(field, problem)| Self::fault(&source.path, &field, &problem))?;
         Ok(Charge { port: written.port, rules, congestion: written.congestion })
     }
 
@@ -40,14 +38,14 @@ impl GatewayConfig {
     /// # Errors
     /// As [`GatewayConfig::load`].
     pub(in crate::gateway) fn again(&self) -> Result<Self, GatewayConfigError> {
-        Self::load(&self.path)
+        Self::load(&self.source)
     }
 
     /// The files that are read again when the operator has changed them.
     pub(in crate::gateway) fn files(&self) -> Vec<&Path> {
         let Written { key, roster, end_key, .. } = &self.written;
         let named = [key, roster, end_key].into_iter().flatten();
-        std::iter::once(&self.path).chain(named).map(PathBuf::as_path).collect()
+        std::iter::once(&self.source.path).chain(named).map(PathBuf::as_path).collect()
     }
 
     /// The user that the process becomes if root starts it.

@@ -2,9 +2,11 @@
 
 mod charge;
 mod check;
+mod given;
 mod rules;
 mod written;
 
+pub use given::{KEYS, Source};
 pub(super) use written::MOST_WEIGHT;
 
 use super::by_rate;
@@ -20,13 +22,13 @@ use starhop_proto::security::Algorithm;
 use starhop_proto::time::Duration;
 use starhop_proto::units::Rate;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use written::{Action, Open, Policy, Written, WrittenPeer};
 
 /// The checked contents of the file.
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
-    path: PathBuf,
+    source: Source,
     written: Written,
     /// Rules of the firewall, one a line.
     pub(super) rules: String,
@@ -72,28 +74,20 @@ pub enum GatewayConfigError {
 }
 
 impl GatewayConfig {
-    /// Reads and checks a file.
+    /// Reads and checks a configuration.
     ///
     /// # Errors
     /// [`GatewayConfigError`] names the line or the field.
-    pub fn load(path: &Path) -> Result<Self, GatewayConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|cause| GatewayConfigError::Read { path: path.to_owned(), cause })?;
-        Self::parse(&text, path)
+    pub fn load(source: &Source) -> Result<Self, GatewayConfigError> {
+        Self::of(source.read()?, source)
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Self, GatewayConfigError> {
-        let written: Written = toml::from_str(text)
-            .map_err(|cause| GatewayConfigError::Form { path: path.to_owned(), cause })?;
-        let wrong = |(field, problem): (String, String)| GatewayConfigError::Value {
-            path: path.to_owned(),
-            field,
-            problem,
-        };
+    fn of(written: Written, source: &Source) -> Result<Self, GatewayConfigError> {
+        let wrong = |(field, problem): (String, String)| Self::fault(&source.path, &field, &problem);
         check(&written).map_err(wrong)?;
         let rules = rules(&written).map_err(wrong)?;
         let split = split_policies(&written);
-        let config = Self { path: path.to_owned(), written, rules, split };
+        let config = Self { source: source.clone(), written, rules, split };
         config.protocol()?;
         Ok(config)
     }
@@ -103,7 +97,7 @@ impl GatewayConfig {
     /// # Errors
     /// As [`GatewayConfig::load`]; or a key has changed that needs a restart.
     pub(super) fn renewed(&self) -> Result<Self, GatewayConfigError> {
-        let new = Self::load(&self.path)?;
+        let new = Self::load(&self.source)?;
         match self.written.lasting_changes(&new.written).next() {
             Some(field) => Err(new.wrong(field, "has changed, which takes a restart")),
             None => Ok(new),
@@ -112,7 +106,7 @@ impl GatewayConfig {
 
     /// The error of a field whose value cannot be used.
     pub(super) fn wrong(&self, field: &str, problem: &str) -> GatewayConfigError {
-        Self::fault(&self.path, field, problem)
+        Self::fault(&self.source.path, field, problem)
     }
 
     /// Address at which datagrams of peers and relays arrive.
@@ -307,30 +301,34 @@ mod tests {
     use super::super::policy::FOR_THE_LINK;
     use super::*;
 
+    fn parse(text: &str) -> Result<GatewayConfig, GatewayConfigError> {
+        let source = Source::from(std::path::Path::new("gateway.toml"));
+        GatewayConfig::of(source.parse(text)?, &source)
+    }
+
     const GOOD: &str = "name = \"site\"\ninsecure = true\nintercept = [\"lan0\"]\n\
                         [[peer]]\nname = \"hub\"\naddress = \"192.0.2.1:4433\"\n";
 
     fn problem(text: &str) -> String {
-        GatewayConfig::parse(text, Path::new("gateway.toml")).map(|_| ()).unwrap_err().to_string()
+        parse(text).map(|_| ()).unwrap_err().to_string()
     }
 
     #[test]
     fn a_short_file_is_enough() {
-        let config = GatewayConfig::parse(GOOD, Path::new("gateway.toml")).unwrap();
+        let config = parse(GOOD).unwrap();
         assert_eq!((config.listen().port(), config.port(), config.intercepts()), (4433, 4434, true));
         let lines: Vec<&str> = config.rules.lines().skip(FOR_THE_LINK.lines().count()).collect();
         assert_eq!(lines.len(), 3, "TCP is split, and the rest carried");
         assert!(lines[2].contains("meta l4proto != tcp meta mark set"), "{}", lines[2]);
-        let without =
-            GatewayConfig::parse(&GOOD.replace("insecure", "carry = false\ninsecure"), Path::new("x"));
+        let without = parse(&GOOD.replace("insecure", "carry = false\ninsecure"));
         assert_eq!(without.unwrap().rules.lines().count(), 2);
     }
 
     #[test]
     fn a_policy_that_confirms_sends_the_first_packets_of_connections_to_their_device() {
         let text = format!("{GOOD}[[policy]]\naction = \"split\"\nopen = \"confirmed\"\nports = [25]\n");
-        let config = GatewayConfig::parse(&text, Path::new("gateway.toml")).unwrap();
-        assert!(config.holds() && !GatewayConfig::parse(GOOD, Path::new("gateway.toml")).unwrap().holds());
+        let config = parse(&text).unwrap();
+        assert!(config.holds() && !parse(GOOD).unwrap().holds());
         let lines: Vec<&str> = config.rules.lines().skip(FOR_THE_LINK.lines().count()).collect();
         let mark = 0x534e_0000 | 4434;
         for line in &lines[..2] {
@@ -342,7 +340,7 @@ mod tests {
 
     #[test]
     fn keys_that_need_a_restart_are_named() {
-        let config = |text: &str| GatewayConfig::parse(text, Path::new("gateway.toml")).unwrap().written;
+        let config = |text: &str| parse(text).unwrap().written;
         let changed = |text: &str| config(GOOD).lasting_changes(&config(text)).collect::<Vec<_>>();
         assert_eq!(changed(&GOOD.replace("lan0", "lan1")), [""; 0]);
         assert_eq!(changed(&format!("nat = true\nhold_seconds = 9\nmax_connections = 7\n{GOOD}")), [""; 0]);
@@ -355,14 +353,14 @@ mod tests {
     #[test]
     fn the_example_of_the_guide_is_right() {
         let text = include_str!("../../../../../docs/guide/gateway.toml");
-        GatewayConfig::parse(text, Path::new("gateway.toml")).unwrap();
+        parse(text).unwrap();
     }
 
     #[test]
     fn policies_come_before_the_rule_for_all() {
         let text = GOOD.to_owned()
             + "[[policy]]\naction = \"pass\"\nto = [\"10.0.0.0/8\", \"fd00::/8\"]\nports = [22, 25]\n";
-        let rules = GatewayConfig::parse(&text, Path::new("gateway.toml")).unwrap().rules;
+        let rules = parse(&text).unwrap().rules;
         let lines: Vec<&str> = rules.lines().skip(FOR_THE_LINK.lines().count()).collect();
         assert_eq!(lines.len(), 5);
         let expected = "ip daddr { 10.0.0.0/8 } meta l4proto { 6, 17 } th dport { 22, 25 } counter return comment \"policy 0\"";
@@ -374,7 +372,7 @@ mod tests {
     fn a_policy_that_splits_has_one_rule_for_each_ip_version() {
         let rules = |policy: &str| {
             let text = format!("{GOOD}[[policy]]\naction = \"split\"\n{policy}");
-            let rules = GatewayConfig::parse(&text, Path::new("gateway.toml")).unwrap().rules;
+            let rules = parse(&text).unwrap().rules;
             rules.lines().skip(FOR_THE_LINK.lines().count()).map(str::to_owned).collect::<Vec<_>>()
         };
         let both = rules("");
@@ -389,7 +387,7 @@ mod tests {
         let text = GOOD.to_owned()
             + "[[policy]]\naction = \"split\"\ndscp = 46\nweight = 8\n\
                [[policy]]\naction = \"split\"\nto = [\"192.0.2.0/24\"]\nports = [443]\nweight = 4\n";
-        let policies = GatewayConfig::parse(&text, Path::new("gateway.toml")).unwrap().split;
+        let policies = parse(&text).unwrap().split;
         let weight = |to: &str, dscp: u8| {
             let from = SocketAddr::from(([10, 0, 0, 1], 40_000));
             policies.weight(&starhop_proto::gateway::Opening { from, to: to.parse().unwrap(), dscp })
@@ -408,7 +406,7 @@ mod tests {
         let with = |link: &str, peer: &str| GOOD.replace("[[peer]]", &format!("{link}[[peer]]")) + peer;
         let link = "[[shared_link]]\nname = \"sat\"\nrate_out_bits = 8000000\n";
         let good = with(link, "shared_link = \"sat\"\nweight = 3\n[[peer]]\nname = \"alone\"\n");
-        let shared = GatewayConfig::parse(&good, Path::new("gateway.toml")).unwrap().shared_links();
+        let shared = parse(&good).unwrap().shared_links();
         assert_eq!(shared, (vec![Rate::from_mbps(8)], vec![Some(Share { link: 0, weight: 3 }), None]));
         let wrong = |peer: &str| problem(&with(link, peer));
         assert!(wrong("shared_link = \"set\"\n").contains("`peer[0].shared_link` is `set`, which no"));

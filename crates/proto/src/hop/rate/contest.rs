@@ -72,7 +72,7 @@ impl Contest {
 
     /// Packets take another path from now on.
     pub(super) fn on_new_path(&mut self) {
-        self.watch = Watch::default();
+        (self.watch, self.trial, self.left) = (Watch::default(), Trial::default(), None);
     }
 }
 
@@ -118,5 +118,16 @@ mod tests {
         assert_eq!((watch(&mut contest, 3), watch(&mut contest, 4)), (None, None));
         contest.on_new_path();
         assert_eq!(watch(&mut contest, 5), None, "the delay before was another path's");
+    }
+
+    #[test]
+    fn others_that_are_back_soon_had_not_gone() {
+        for (seconds, least, most) in [(3, 29e6, 31e6), (20, 5e6, 15e6)] {
+            let mut contest = Contest::default();
+            contest.end(Instant::ZERO, 30e6);
+            let rates = (0..3).filter_map(|number| watch(&mut contest, 10 * seconds + number));
+            let rate = rates.last().expect("they are there");
+            assert!((least..most).contains(&rate), "after {seconds} s: {rate}");
+        }
     }
 }

@@ -7,10 +7,10 @@ use super::harness::{Test, timing};
 use super::support::{Site, content};
 use super::{SATELLITE, ask, echo_after_the_end};
 use serde_json::Value;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 use starhop_net::emu::Hop;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::time::{Duration as Span, Instant};
 
 pub(super) const TESTS: &[Test] = &[
@@ -22,6 +22,7 @@ pub(super) const TESTS: &[Test] = &[
         a_waiting_syn_passes_without_the_hub,
     ),
     ("many_connections_that_are_confirmed_keep_their_bytes", many_connections_keep_their_bytes),
+    ("forged_syns_take_no_room_for_long_and_stop_nobody", forged_syns_stop_nobody),
     ("a_new_program_and_a_new_configuration_go_on_confirming", a_new_program_goes_on_confirming),
 ];
 
@@ -165,6 +166,70 @@ fn many_connections_keep_their_bytes() {
     assert!(asking.into_iter().all(|asking| asking.join().expect("no panic")));
     let ways: Vec<Value> = (0..200).map(|_| world.flow_end()["carried"].clone()).collect();
     assert!(ways.iter().all(|way| way == "split"), "{ways:?}");
+}
+
+/// The sum of 16-bit words that IP and TCP have (RFC 1071).
+fn checksum(parts: &[&[u8]]) -> [u8; 2] {
+    let words = parts.iter().flat_map(|part| part.chunks(2));
+    let mut sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
+}
+
+/// A SYN without options, from an address of the client's network at which nobody is.
+fn forged_syn(number: u16, to: SocketAddrV4) -> Vec<u8> {
+    let (from, port) = (Ipv4Addr::new(10, 77, 2, 10 + (number % 200) as u8), 10_000 + number);
+    let mut tcp = [&port.to_be_bytes()[..], &to.port().to_be_bytes(), &[7; 4], &[0; 4]].concat();
+    tcp.extend([0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0]);
+    let pseudo = [&from.octets()[..], &to.ip().octets(), &[0, 6, 0, 20]].concat();
+    let sum = checksum(&[&pseudo, &tcp]);
+    tcp[16..18].copy_from_slice(&sum);
+    let mut ip = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0];
+    ip.extend([from.octets(), to.ip().octets()].concat());
+    let sum = checksum(&[&ip]);
+    ip[10..12].copy_from_slice(&sum);
+    [ip, tcp].concat()
+}
+
+/// Nobody answers for forged SYNs: their targets accept, and the clients never do. Those that find no room here pass by.
+fn forged_syns_stop_nobody() {
+    let world = world();
+    world.serve(9000, echo_after_the_end);
+    let make = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(255)));
+    let raw = world.site.chain.hosts[world.client()].run(make).expect("a thread").expect("a socket");
+    let flood = std::thread::spawn(move || {
+        let to = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 9000);
+        for number in 0..20_000 {
+            let _ = raw.send_to(&forged_syn(number, to), &SocketAddr::V4(to).into());
+            if number % 100 == 0 {
+                std::thread::sleep(Span::from_millis(10));
+            }
+        }
+    });
+    let mut slowest: f64 = 0.0;
+    for n in 0..10 {
+        let (socket, after) = world.dial_within("10.77.0.1:9000", Span::from_secs(5));
+        let question = content(3_000, n);
+        assert!(ask(socket.expect("a connection"), &question).expect("an answer") == question);
+        slowest = slowest.max(after);
+    }
+    flood.join().expect("no panic");
+    let held = || world.run(HUB, "ss -tnH dport = :9000 | wc -l").trim().parse::<usize>().expect("a number");
+    let (most, start) = (held(), Instant::now());
+    while held() > 20 {
+        assert!(start.elapsed() < Span::from_secs(20), "{} connections to the target stay", held());
+        std::thread::sleep(Span::from_millis(200));
+    }
+    let refused = world.status(SITE, "local.toml")["refused"]["syns_not_asked"].as_u64();
+    println!(
+        "     10 clients beside 20,000 forged SYNs: connected within {slowest:.0} ms; {refused:?} SYNs passed by; \
+         the hub's {most} connections were gone after {:?}",
+        start.elapsed()
+    );
+    let (socket, _) = world.dial_within("10.77.0.1:9000", Span::from_secs(5));
+    assert!(ask(socket.expect("a connection"), b"?").expect("an answer") == b"?");
 }
 
 fn a_new_program_goes_on_confirming() {

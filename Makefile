@@ -18,21 +18,10 @@ build: bootstrap
 
 # Format, lints, all tests; those on real networks make their own namespaces and say so where they cannot. As root, the programs
 # that tests talk to are installed first; without them tests are skipped, and counted.
-# Tests of real processes wait most of the time; those in virtual time run beside them, at a lower priority.
-REAL := $(sort $(basename $(notdir $(wildcard crates/cli/tests/*.rs crates/net/tests/*.rs))))
-SIMULATED := $(filter-out $(REAL),$(sort $(basename $(notdir $(wildcard crates/*/tests/*.rs)))))
 TESTED_WITH := nft ip nginx curl tshark chromium zsh fish
 test: lint
-	@mkdir -p target
 	@if [ "$$(id -u)" = 0 ]; then scripts/bootstrap.sh $(TESTED_WITH) || echo "some tests will be skipped"; fi
-	$(CARGO) test --workspace --locked --no-run
-	@nice -n 10 $(CARGO) test --workspace --locked --lib --bins $(SIMULATED:%=--test %) >target/test-simulated.log 2>&1 & \
-	simulated=$$!; failed=0; \
-	$(CARGO) test --workspace --locked $(REAL:%=--test %) 2>&1 | tee target/test.log || failed=1; \
-	wait $$simulated || failed=1; \
-	cat target/test-simulated.log; cat target/test-simulated.log >>target/test.log; exit $$failed
-	$(CARGO) test --workspace --locked --doc
-	@awk '/^skipped [0-9]+ tests:/ {sum += $$2} END {printf "%d tests were skipped; target/test.log says why\n", sum}' target/test.log
+	CARGO=$(CARGO) scripts/test.sh
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --offline check licenses bans sources; \
 	 else echo "cargo-deny is not installed; 'make deny' installs it"; fi
 

@@ -223,6 +223,7 @@ fn forged_syns_stop_nobody() {
         std::thread::sleep(Span::from_millis(200));
     }
     let refused = world.status(SITE, "local.toml")["refused"]["syns_not_asked"].as_u64();
+    assert!(most <= 1_024 && refused.is_some_and(|refused| refused > 10_000), "{most} and {refused:?}");
     println!(
         "     10 clients beside 20,000 forged SYNs: connected within {slowest:.0} ms; {refused:?} SYNs passed by; \
          the hub's {most} connections were gone after {:?}",

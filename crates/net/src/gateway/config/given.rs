@@ -2,11 +2,13 @@
 
 use super::GatewayConfigError;
 use super::written::Written;
-use serde::de::{DeserializeOwned, Error};
+use serde::Deserialize;
+use serde::de::Error;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// The options that keys of the file have, with dashes for underscores, and their help. Policies and shared links, which are tables, are in the file alone.
+/// The options that keys of the file have, with dashes for underscores, and their help. Policies and shared links, which are
+/// tables, are in the file alone.
 pub const KEYS: [(&str, &str); 25] = [
     ("name", "Name of this gateway, by which its peers know it"),
     ("listen", "Address of UDP at which datagrams of peers and relays arrive"),
@@ -83,12 +85,10 @@ impl Source {
         }
         let mut table: Table = toml::from_str(text).map_err(form)?;
         table.extend(self.given.clone());
-        deserialize(table).map_err(form)
+        let with_options =
+            |error: toml::de::Error| toml::de::Error::custom(format!("with the options: {error}"));
+        Written::deserialize(table).map_err(with_options).map_err(form)
     }
-}
-
-fn deserialize<T: DeserializeOwned>(table: Table) -> Result<T, toml::de::Error> {
-    T::deserialize(table).map_err(|error| toml::de::Error::custom(format!("with the options: {error}")))
 }
 
 /// `NAME=ADDRESS`, or `NAME`.

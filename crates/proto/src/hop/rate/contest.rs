@@ -29,8 +29,11 @@ impl Contest {
 
     /// An interval has ended without others. Returns the rate from now on once they are there. Packets have `packet` bytes.
     pub(super) fn watch(&mut self, sight: Sight, packet: u64, rtt: &HopRtt) -> Option<f64> {
+        if sight.is_longer {
+            self.trial.wait(sight.now);
+        }
         if sight.is_held && self.watch.seems_longer(sight) {
-            self.trial.begin(sight.now, sight.carried, sight.delay);
+            self.trial.begin(sight.now, sight.carried, packet, sight.delay);
         }
         let before = self.watch.on_interval(sight)?;
         Some(self.compete(sight.now, before, packet, rtt))

@@ -1,6 +1,6 @@
 //! The base delay of a hop, and the cause of delay above it: a queue, noise, or a longer path.
 
-use super::longer::{Longer, Sight};
+use super::longer::{Lasting, Longer, Sight};
 use crate::time::{Duration, Instant};
 
 /// Half of the span over which the base is remembered.
@@ -137,6 +137,11 @@ impl Base {
         (self.mean, self.filtered) = (Lowest::default(), None);
     }
 
+    /// An interval has ended in which less was offered on purpose than the `carried` bit/s of the link: it shows neither rate nor queue.
+    pub(super) fn skip(&mut self, carried: f64) {
+        (self.carried, self.filtered) = (carried, None);
+    }
+
     /// An interval has ended.
     pub(super) fn on_interval(&mut self, seen: Seen) -> Verdict {
         let Seen { now, span, carried, granted, packet_bits, .. } = seen;
@@ -147,13 +152,18 @@ impl Base {
         self.excursions.on_interval(&seen, NOISE_FREE_PACKETS * packet_bits / self.peak);
         let noisiness = self.excursions.noise / seen.usual_target;
         let by_mean = ((noisiness - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
-        self.carried += (1.0 - by_mean * (1.0 - NOISE_GAIN)) * (carried - self.carried);
         // The least delay was measured when a packet took as long as it does at the peak rate.
         let slower = packet_bits / carried - packet_bits / self.peak;
         let queue = (self.height(&seen, by_mean) - slower).max(0.0);
         let target = self.target(seen.usual_target);
-        let sight = Sight { span, carried, granted, queue, is_long: queue > target, packet_bits };
-        let longer = self.longer.on_interval(sight);
+        let (delay, noise) = (seen.least, by_mean * self.excursions.noise);
+        let sight =
+            Sight { span, carried, granted, delay, noise, queue, is_long: queue > target, packet_bits };
+        let lasting = self.longer.on_interval(sight);
+        if lasting != Lasting::Paused || self.carried == 0.0 {
+            self.carried += (1.0 - by_mean * (1.0 - NOISE_GAIN)) * (carried - self.carried);
+        }
+        let longer = if let Lasting::Longer(before) = lasting { Some(before) } else { None };
         if longer.is_some() {
             self.mean.reset(seen.mean);
             self.filtered = Some(seen.mean);

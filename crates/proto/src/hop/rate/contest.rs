@@ -1,6 +1,6 @@
 use super::Delivery;
-use super::rivals::{Rivalry, Sight, Watch};
-use super::trial::{Found, Trial};
+use super::rivals::{Alone, Rivalry, Sight, Watch};
+use super::trial::{Found, Offer, Trial};
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
 
@@ -53,9 +53,9 @@ impl Contest {
         self.trial.on_block(loss);
     }
 
-    /// The grant while it is found out where losses come from.
-    pub(super) fn offer(&self) -> Option<f64> {
-        self.trial.offer()
+    /// What is offered while it is found out where losses come from.
+    pub(super) fn offer(&self, now: Instant) -> Option<Offer> {
+        self.trial.offer(now)
     }
 
     fn compete(&mut self, now: Instant, before: f64, packet: u64, rtt: &HopRtt) -> f64 {
@@ -68,9 +68,13 @@ impl Contest {
         rate
     }
 
-    /// The others have gone, and the queue with them. We had `rate` beside them.
-    pub(super) fn end(&mut self, now: Instant, rate: f64) {
-        *self = Self { left: Some((now, rate)), ..Self::default() };
+    /// Nobody else is there.
+    pub(super) fn end(&mut self, now: Instant, alone: Alone) {
+        match alone {
+            Alone::Gone { before, .. } => *self = Self { left: Some((now, before)), ..Self::default() },
+            // What was learnt of the path and its losses before holds.
+            Alone::Longer { .. } => self.rivalry = None,
+        }
     }
 
     /// Packets take another path from now on.
@@ -85,11 +89,12 @@ mod tests {
 
     const MS: f64 = 1e-3;
 
-    /// A link of 10 Mbit/s whose delay seems to become longer each 100 ms, from 20 ms on: others queue more and more.
-    fn watch(contest: &mut Contest, number: u64) -> Option<f64> {
+    /// A link of 10 Mbit/s whose delay seems to become longer each 500 ms, by 20 ms from 20 ms on: others queue more and more. They
+    /// have begun to after `seconds`.
+    fn watch(contest: &mut Contest, seconds: u64, number: u64) -> Option<f64> {
         let delay = 20.0 * MS * (number + 1) as f64;
         let sight = Sight {
-            now: Instant::ZERO + Duration::from_millis(1000 + 100 * number),
+            now: Instant::ZERO + Duration::from_millis(1000 * seconds + 500 * number),
             delay,
             base: 20.0 * MS,
             queue: delay - 20.0 * MS,
@@ -105,9 +110,13 @@ mod tests {
     #[test]
     fn a_path_that_becomes_longer_again_and_again_is_somebody_elses_queue() {
         let mut contest = Contest::default();
-        assert_eq!((watch(&mut contest, 0), watch(&mut contest, 1)), (None, None), "it may be a longer path");
+        assert_eq!(
+            (watch(&mut contest, 1, 0), watch(&mut contest, 1, 1)),
+            (None, None),
+            "it may be a longer path"
+        );
         assert!(contest.rivalry().is_none());
-        let rate = watch(&mut contest, 2).expect("they are there");
+        let rate = watch(&mut contest, 1, 2).expect("they are there");
         assert!((5e6..15e6).contains(&rate), "{rate}");
         assert_eq!(contest.rivalry().map(|rivalry| rivalry.rate()), Some(rate));
     }
@@ -115,20 +124,20 @@ mod tests {
     #[test]
     fn nothing_that_was_learnt_counts_once_the_others_have_gone() {
         let mut contest = Contest::default();
-        (0..3).for_each(|number| _ = watch(&mut contest, number));
-        contest.end(Instant::ZERO + Duration::from_secs(2), 5e6);
+        (0..3).for_each(|number| _ = watch(&mut contest, 1, number));
+        contest.end(Instant::ZERO + Duration::from_secs(2), Alone::Gone { before: 5e6, base: 20.0 * MS });
         assert!(contest.rivalry().is_none());
-        assert_eq!((watch(&mut contest, 3), watch(&mut contest, 4)), (None, None));
+        assert_eq!((watch(&mut contest, 1, 3), watch(&mut contest, 1, 4)), (None, None));
         contest.on_new_path();
-        assert_eq!(watch(&mut contest, 5), None, "the delay before was another path's");
+        assert_eq!(watch(&mut contest, 1, 5), None, "the delay before was another path's");
     }
 
     #[test]
     fn others_that_are_back_soon_had_not_gone() {
         for (seconds, least, most) in [(3, 29e6, 31e6), (20, 5e6, 15e6)] {
             let mut contest = Contest::default();
-            contest.end(Instant::ZERO, 30e6);
-            let rates = (0..3).filter_map(|number| watch(&mut contest, 10 * seconds + number));
+            contest.end(Instant::ZERO, Alone::Gone { before: 30e6, base: 20.0 * MS });
+            let rates = (0..3).filter_map(|number| watch(&mut contest, seconds, number));
             let rate = rates.last().expect("they are there");
             assert!((least..most).contains(&rate), "after {seconds} s: {rate}");
         }

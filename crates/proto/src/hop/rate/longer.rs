@@ -7,6 +7,10 @@ const KEPT: f64 = 0.98;
 const KEPT_DRAINING: f64 = 0.5;
 /// Between these multiples of the least and of the greatest grant, the link carries the granted rate.
 const LEAST: f64 = 0.9;
+/// Requests that left before the path became longer, and packets that did, are late for this many hopRTTs.
+const LATE: f64 = 2.0;
+/// … and where noise makes the rate of single intervals vary.
+const LEAST_IN_NOISE: f64 = 0.5;
 const MOST: f64 = 1.02;
 /// A queue that is longer than this many intervals need not have drained as a whole.
 const PATIENCE: f64 = 2.0;
@@ -24,9 +28,25 @@ pub(super) struct Longer {
     before: f64,
     /// Queue that should have drained, seconds.
     undrained: f64,
-    /// The queue of the interval before, and the queue when the count of `undrained` began, seconds.
-    queue: f64,
+    /// The queue when the count of `undrained` began, seconds.
     queue_then: f64,
+    /// The delay of the interval before, seconds, and whether it had grown.
+    delay: f64,
+    has_grown: bool,
+    /// Time since it grew, seconds.
+    since: f64,
+}
+
+/// The finding of an interval.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Lasting {
+    /// Nothing yet, or there is no queue.
+    Open,
+    /// Less came than was granted, and the queue did not grow: the packets or the requests for them are late, as they are when the
+    /// path becomes longer. What came is not what the link carries.
+    Paused,
+    /// The delay is not a queue. The rate that the link carried before, bit/s.
+    Longer(f64),
 }
 
 /// Measurements of one interval.
@@ -38,6 +58,9 @@ pub(super) struct Sight {
     pub(super) carried: f64,
     /// The least and the greatest grant for the arrivals; `None` if they are unknown.
     pub(super) granted: Option<(f64, f64)>,
+    /// The least delay, and the noise of delays, seconds.
+    pub(super) delay: f64,
+    pub(super) noise: f64,
     /// The queue as the delay shows it, seconds, and whether it is one that should not be.
     pub(super) queue: f64,
     pub(super) is_long: bool,
@@ -46,29 +69,37 @@ pub(super) struct Sight {
 }
 
 impl Longer {
-    /// An interval has ended. Returns the rate that the link carried before, once the delay turns out not to be a
-    /// queue.
-    pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
-        let Sight { span, carried, granted, queue, is_long, packet_bits } = sight;
+    /// An interval has ended.
+    pub(super) fn on_interval(&mut self, sight: Sight) -> Lasting {
+        let Sight { span, carried, granted, delay, noise, queue, is_long, packet_bits } = sight;
         let packet = packet_bits / self.served.max(carried);
         // A count is off by one packet.
         let off = packet_bits / span;
-        let has_grown = queue > core::mem::replace(&mut self.queue, queue) + packet;
+        let grows = delay > core::mem::replace(&mut self.delay, delay) + packet + noise;
+        let has_grown = core::mem::replace(&mut self.has_grown, grows);
+        self.since = if grows { 0.0 } else { self.since + span };
         if !is_long {
             self.served = if self.served == 0.0 { carried } else { mix(self.served, carried, GAIN) };
             self.before = self.served;
             self.undrained = 0.0;
-            return None;
+            return Lasting::Open;
         }
         if self.undrained == 0.0 {
             self.queue_then = queue;
         }
-        let (least, most) = granted?;
-        if carried + off < LEAST * least || (has_grown && carried < self.served) {
-            // Less than was sent, or less than before while the queue grows: the link lost capacity, or its sender
-            // paused.
-            *self = Self { served: carried, before: carried, undrained: 0.0, queue, queue_then: queue };
-            return None;
+        let Some((least, most)) = granted else { return Lasting::Open };
+        if grows && carried < self.served {
+            self.undrained = 0.0;
+            if has_grown {
+                // A path becomes longer once; a queue that grows and grows while less comes is that of a link that lost capacity.
+                (self.served, self.before) = (carried, carried);
+            }
+            return Lasting::Open;
+        }
+        if carried + off < LEAST * least {
+            let few = if noise > 0.0 { LEAST_IN_NOISE } else { LEAST };
+            let is_paused = !grows && self.since < LATE * delay && carried + off < few * least;
+            return if is_paused { Lasting::Paused } else { Lasting::Open };
         }
         let kept = if carried - off > MOST * most { KEPT_DRAINING } else { KEPT };
         let missing = (1.0 - carried / self.served) * span;
@@ -76,11 +107,12 @@ impl Longer {
         self.served = mix(self.served, carried, GAIN_QUEUED);
         let is_due = self.undrained > queue.min(PATIENCE * span) + SLACK_PACKETS * packet;
         let has_drained = self.queue_then - queue > self.undrained / 2.0;
-        (is_due && !has_drained).then(|| {
-            self.undrained = 0.0;
-            self.served = self.before;
-            self.before
-        })
+        if !is_due || has_drained {
+            return Lasting::Open;
+        }
+        self.undrained = 0.0;
+        self.served = self.before;
+        Lasting::Longer(self.before)
     }
 }
 
@@ -116,6 +148,8 @@ mod tests {
                 span: SPAN,
                 carried: capacity,
                 granted,
+                delay: BASE,
+                noise: 0.0,
                 queue: 0.0,
                 is_long: false,
                 packet_bits: PACKET_BITS,
@@ -151,11 +185,13 @@ mod tests {
                 span,
                 carried,
                 granted: Some((least, most)),
+                delay: BASE + queue,
+                noise,
                 queue,
                 is_long: queue > target,
                 packet_bits: PACKET_BITS,
             };
-            if let Some(before) = self.machine.on_interval(sight) {
+            if let Lasting::Longer(before) = self.machine.on_interval(sight) {
                 self.grants.push_front(before);
                 self.longer = 0.0;
                 return true;

@@ -18,12 +18,14 @@ const OWN_LEAST: f64 = 0.25;
 const OWN_TARGETS: f64 = 100.0;
 /// Rises of the queue count this many hopRTTs after it began to stand: what was sent before is there by then.
 const FEEDBACK: f64 = 2.0;
-/// A rise of this many targets and packets is no noise.
-const RISE_TARGETS: f64 = 1.0;
+/// A rise of this many targets, which are larger where delays vary by themselves, and packets is no noise.
+const RISE_TARGETS: f64 = 2.0;
 const RISE_PACKETS: f64 = 3.0;
 
 /// A path that becomes longer twice within this time, and not shorter in between, does not: it is a queue that grows.
 const LONGER_AGAIN: Duration = Duration::from_secs(5);
+/// … but within this many hopRTTs it is one change: what was late by it comes with the delay of both.
+const SAME_CHANGE: f64 = 4.0;
 /// The least delay is remembered for this long and up to twice as long, so that a queue of others does not become the base.
 const HALF_MEMORY: Duration = Duration::from_secs(30);
 
@@ -52,6 +54,9 @@ const SHORTER: f64 = 0.85;
 /// A queue of this share of the one before has gone, as has one of these targets.
 const GONE: f64 = 0.1;
 const GONE_TARGETS: f64 = 2.0;
+/// A delay that moves by less than the target, or by so many packets, before an experiment and in it, is nobody's queue: others would
+/// have filled it and drained it, and so would we.
+const STEADY_PACKETS: f64 = 3.0;
 /// A loss counts where the queue is this long, as a share of the longest lately: a queue that overflows is full.
 /// Losses elsewhere are the link's.
 const FULL: f64 = 0.7;
@@ -89,9 +94,10 @@ struct Standing {
     since: Instant,
     /// The carried rate when it began.
     carried: f64,
-    /// The longest since then; the shortest and the greatest rise from there since the feedback.
+    /// The longest since then.
     longest: f64,
-    shortest: f64,
+    /// The least delay and the greatest rise from there since the feedback.
+    least: f64,
     rise: f64,
 }
 
@@ -141,9 +147,10 @@ impl Watch {
     /// Tells that the path has seemed to become longer for the second time.
     fn is_longer_again(&mut self, sight: Sight, is_longer: bool) -> bool {
         let Sight { now, delay, target, .. } = sight;
-        let is_recent = |(at, level)| now.since(at) < LONGER_AGAIN && delay > level - RISE_TARGETS * target;
+        let is_recent = |(at, level)| now.since(at) < LONGER_AGAIN && delay > level - target;
         self.longer = self.longer.filter(|&longer| is_recent(longer));
-        is_longer && self.longer.replace((now, delay)).is_some()
+        let before = if is_longer { self.longer.replace((now, delay)) } else { None };
+        before.is_some_and(|(at, _)| now.since(at).as_secs_f64() > SAME_CHANGE * delay)
     }
 
     /// An interval has ended. Returns the rate before the others came, once they are there.
@@ -167,7 +174,7 @@ impl Watch {
             since: now,
             carried,
             longest: queue,
-            shortest: f64::INFINITY,
+            least: f64::INFINITY,
             rise: 0.0,
         });
         let stood = now.since(standing.since).as_secs_f64();
@@ -175,8 +182,8 @@ impl Watch {
         if stood < FEEDBACK * delay {
             return None;
         }
-        standing.shortest = standing.shortest.min(queue);
-        standing.rise = standing.rise.max(queue - standing.shortest);
+        standing.least = standing.least.min(delay);
+        standing.rise = standing.rise.max(delay - standing.least);
         let base = delay - queue;
         let own = (OWN_BASES * base + OWN_QUEUES * standing.longest).max(OWN_LEAST + OWN_TARGETS * target);
         let has_risen = standing.rise > (RISE_TARGETS * target).max(RISE_PACKETS * packet);
@@ -243,13 +250,41 @@ impl Experiment {
     }
 }
 
+/// The lowest and the highest of some delays, seconds.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    least: f64,
+    most: f64,
+}
+
+impl Range {
+    const NONE: Self = Self { least: f64::INFINITY, most: 0.0 };
+
+    fn add(&mut self, delay: f64) {
+        *self = Self { least: self.least.min(delay), most: self.most.max(delay) };
+    }
+}
+
+/// Nobody else fills the queue of the link (any more). The rate that it carried before, bit/s, and its least delay, seconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Alone {
+    /// The others have gone, and the queue with them.
+    Gone { before: f64, base: f64 },
+    /// There was nobody: the path has become longer.
+    Longer { before: f64, base: f64 },
+}
+
 /// Shares a link with others that fill its queue: a window as one TCP connection with Cubic has it, and from time to
 /// time an experiment that shows whether they are still there.
 #[derive(Debug)]
 pub(super) struct Rivalry {
     cubic: Cubic,
+    /// The rate before the others came, bit/s.
+    before: f64,
     /// The least delay of all, seconds.
     base: f64,
+    /// The delays of the time before the next experiment, and in it.
+    range: Range,
     /// The longest queue lately, seconds.
     longest: f64,
     /// The longest queue of the last moments, seconds.
@@ -265,18 +300,15 @@ impl Rivalry {
         let window = carried * hop_rtt.as_secs_f64() / (8.0 * packet_bytes as f64);
         Self {
             cubic: Cubic::with_window(packet_bytes, hop_rtt, window),
+            before: carried,
             base,
+            range: Range::NONE,
             longest: 0.0,
             lately: 0.0,
             last_at: now,
             next_at: now + EXPERIMENT_EVERY,
             experiment: None,
         }
-    }
-
-    /// The least delay of all, seconds.
-    pub(super) fn base(&self) -> f64 {
-        self.base
     }
 
     /// A packet arrived.
@@ -289,9 +321,9 @@ impl Rivalry {
         self.cubic.on_delivery(Delivery { lost, ..delivery }, rtt);
     }
 
-    /// An interval has ended. Returns the rate that the link carried before, once the others have gone.
-    pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
-        let Sight { now, delay, target, .. } = sight;
+    /// An interval has ended. Tells once nobody else is there.
+    pub(super) fn on_interval(&mut self, sight: Sight) -> Option<Alone> {
+        let Sight { now, delay, target, packet, .. } = sight;
         let span = now.since(core::mem::replace(&mut self.last_at, now)).as_secs_f64();
         self.base = self.base.min(delay);
         let queue = delay - self.base;
@@ -299,19 +331,34 @@ impl Rivalry {
         self.lately = queue.max(self.lately + (queue - self.lately) * (span / LATELY).min(1.0));
         let falls = self.lately - queue > (FALLS * self.lately).max(FALLS_TARGETS * target);
         let gone = (GONE * self.longest).max(GONE_TARGETS * target);
-        match &mut self.experiment {
-            Some(experiment) => match experiment.on_interval(sight, span, queue, gone) {
-                Outcome::Gone => return Some(experiment.carried),
-                Outcome::Stays => self.experiment = None,
-                Outcome::Open => {}
-            },
-            None if now >= self.next_at || (falls && now + JOINS >= self.next_at) => {
+        let is_soon = now + JOINS >= self.next_at;
+        if self.experiment.is_some() || is_soon {
+            self.range.add(delay);
+        }
+        let Some(experiment) = &mut self.experiment else {
+            if now >= self.next_at || (falls && is_soon) {
                 (self.next_at, self.lately) = (now + EXPERIMENT_EVERY, 0.0);
                 self.experiment = Some(Experiment::new(sight, span, queue));
             }
-            None => {}
+            return None;
+        };
+        let outcome = experiment.on_interval(sight, span, queue, gone);
+        if outcome == Outcome::Open {
+            return None;
         }
-        None
+        let Experiment { carried, least: lowest, is_ours, .. } = *experiment;
+        self.experiment = None;
+        let Range { least, most } = core::mem::replace(&mut self.range, Range::NONE);
+        if queue > gone && most - least < target.max(STEADY_PACKETS * packet) {
+            return Some(Alone::Longer { before: self.before.max(carried), base: least });
+        }
+        let base = if is_ours { lowest } else { self.base };
+        (outcome == Outcome::Gone).then_some(Alone::Gone { before: carried, base })
+    }
+
+    /// The rate before the others came, bit/s: the link carries as much.
+    pub(super) fn before(&self) -> f64 {
+        self.before
     }
 
     /// The grant, bit/s.
@@ -378,6 +425,11 @@ mod tests {
     /// Seconds until the rivalry ends on `link`, at most 20, while we send `rate` beside experiments. What is granted
     /// arrives a hopRTT later.
     fn ends_after(rivalry: &mut Rivalry, link: &mut Link, rate: f64) -> Option<f64> {
+        ends(rivalry, link, rate).map(|(after, _)| after)
+    }
+
+    /// The same, and what was found.
+    fn ends(rivalry: &mut Rivalry, link: &mut Link, rate: f64) -> Option<(f64, Alone)> {
         let mut granted = VecDeque::new();
         let mut sent = rate;
         (1..1000u32).find_map(|step| {
@@ -387,7 +439,7 @@ mod tests {
             while granted.len() as f64 * SPAN > BASE + link.longer + link.queue {
                 sent = granted.pop_front().unwrap_or(sent);
             }
-            rivalry.on_interval(link.step(sent)).map(|_| f64::from(step) * SPAN)
+            rivalry.on_interval(link.step(sent)).map(|alone| (f64::from(step) * SPAN, alone))
         })
     }
 
@@ -437,8 +489,12 @@ mod tests {
         let first = Sight { is_longer: true, ..link.step(LINK / 10.0) };
         assert_eq!(watch.on_interval(first), None);
         link.longer = 0.020;
-        let second = Sight { is_longer: true, ..link.step(LINK / 10.0) };
-        assert!(watch.on_interval(second).is_some());
+        let at_once = Sight { is_longer: true, ..link.step(LINK / 10.0) };
+        assert_eq!(watch.on_interval(at_once), None, "it is the same change");
+        link.now += Duration::from_secs(1);
+        link.longer = 0.030;
+        let later = Sight { is_longer: true, ..link.step(LINK / 10.0) };
+        assert!(watch.on_interval(later).is_some());
     }
 
     #[test]
@@ -474,6 +530,32 @@ mod tests {
         (link.queue, link.longer) = (0.05, 0.030);
         let after = ends_after(&mut rivalry, &mut link, 1.2 * LINK);
         assert!(after.is_some_and(|after| after < 5.0), "{after:?}");
+    }
+
+    #[test]
+    fn a_delay_that_nobody_moves_is_that_of_a_longer_path() {
+        // A link that loses packets leaves Cubic this much.
+        let (mut link, mut rivalry) = (Link::new(0.0), rivalry());
+        link.longer = 0.030;
+        let (after, alone) = ends(&mut rivalry, &mut link, 0.1 * LINK).expect("it ends");
+        assert!(after < 5.0, "{after}");
+        let Alone::Longer { before, base } = alone else { panic!("{alone:?}") };
+        assert!((before / (LINK / 2.0) - 1.0).abs() < 1e-6, "{before}");
+        assert!((base - BASE - 0.030).abs() < 1e-6, "{base}");
+    }
+
+    #[test]
+    fn a_queue_that_stays_while_less_is_offered_is_no_longer_path_if_it_moved_before() {
+        // Others with a sawtooth, who fill a queue of 60 ms again at once where we offer less.
+        let mut rivalry = rivalry();
+        for step in 0..1000u32 {
+            let (now, is_offered_less) =
+                (Instant::ZERO + Duration::from_millis(20 * u64::from(step)), rivalry.experiment.is_some());
+            let queue = if is_offered_less { 0.060 } else { 0.042 + 0.001 * f64::from(step % 19) };
+            let (delay, carried) = (BASE + queue, if is_offered_less { 0.1 * LINK } else { 0.3 * LINK });
+            let sight = Sight { now, delay, carried, ..Link::new(0.0).step(0.3 * LINK) };
+            assert_eq!(rivalry.on_interval(sight), None, "step {step}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::grants::Grants;
 use super::growth::{Growth, HEADROOM, Spare};
 use super::interval::{Interval, Intervals};
 use super::policer::{Alarm, Bound, Policer};
-use super::rivals::Sight;
+use super::rivals::{Alone, Sight};
 use super::train::Train;
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
@@ -166,28 +166,28 @@ impl Starhop {
     fn end_interval(&mut self, now: Instant, interval: &Interval, rtt: &HopRtt) -> Option<Duration> {
         let carried = interval.sent_rate(now).unwrap_or_default().max(MIN_RATE);
         self.held += HELD_GAIN * (interval.held() - self.held);
+        // What a link carries of ours beside others says little about its rate.
+        let link = self.contest.rivalry().map_or(carried, |rivalry| carried.max(rivalry.before()));
         let sight = Sight {
             now,
             delay: interval.least.as_secs_f64(),
             base: rtt.min().as_secs_f64(),
             queue: 0.0,
-            target: self.base.target(self.usual_target(carried)),
+            target: self.base.target(self.usual_target(link)),
             carried,
-            packet: self.packet_bits / carried,
+            packet: self.packet_bits / link,
             is_held: interval.held() >= HELD,
             is_longer: false,
         };
         if let Some(rivalry) = self.contest.rivalry() {
-            let have_gone = rivalry.on_interval(sight);
-            let (rate, base) = (rivalry.rate(), rivalry.base());
+            let alone = rivalry.on_interval(sight);
+            let rate = rivalry.rate();
             self.grant(now, rate);
-            return have_gone.map(|before| {
-                self.leave_rivalry(now, before);
-                Duration::from_secs_f64(base.min(rtt.min().as_secs_f64()))
-            });
+            return alone.map(|alone| self.leave_rivalry(now, alone, rtt));
         }
-        if let Some(offer) = self.contest.offer() {
-            self.grant(now, offer);
+        if let Some(offer) = self.contest.offer(now) {
+            self.base.skip(offer.before);
+            self.grant(now, offer.rate);
             return None;
         }
         let verdict = self.judge(now, interval, carried, rtt);
@@ -243,7 +243,7 @@ impl Starhop {
             self.drain_rate = DRAIN * carried;
         }
         if let Some(before) = verdict.longer {
-            self.rate = self.rate.max(before);
+            return self.grant(now, self.rate.max(before));
         }
         let is_startup = self.growth.is_startup();
         let seen_from = if is_startup || (is_noisy && !is_held) { 1.0 } else { QUEUE_SEEN };
@@ -267,12 +267,23 @@ impl Starhop {
         self.grants.add(now, self.rate);
     }
 
-    /// The others have gone, and the queue with them. What was learnt of the delay meanwhile was theirs.
-    fn leave_rivalry(&mut self, now: Instant, before: f64) {
-        self.contest.end(now, before);
-        self.base = Base::new();
+    /// Nobody else is there. Returns the base delay.
+    fn leave_rivalry(&mut self, now: Instant, alone: Alone, rtt: &HopRtt) -> Duration {
+        self.contest.end(now, alone);
         self.capacity.forget();
+        let (before, base) = match alone {
+            Alone::Gone { before, base } => {
+                // What was learnt of the delay meanwhile was theirs.
+                self.base = Base::new();
+                (before, base.min(rtt.min().as_secs_f64()))
+            }
+            Alone::Longer { before, base } => {
+                self.base.forget();
+                (before, base)
+            }
+        };
         self.rate = self.rate.max(before);
+        Duration::from_secs_f64(base)
     }
 
     /// A block of packets has ended with one of this interval.

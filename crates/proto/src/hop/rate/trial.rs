@@ -39,6 +39,8 @@ pub(super) struct Trial {
     next_at: Instant,
     pause: Duration,
     running: Option<Running>,
+    /// Until then what comes was sent at the rate of a trial that has ended; the rate before, bit/s.
+    settling: Option<(Instant, f64)>,
     /// The last trial found the losses to come from the rate.
     was_elastic: bool,
 }
@@ -53,6 +55,13 @@ struct Running {
     rate: f64,
     sent: f64,
     lost: f64,
+}
+
+/// The grant of a trial, and the rate before it, bit/s.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Offer {
+    pub(super) rate: f64,
+    pub(super) before: f64,
 }
 
 /// The finding of trials.
@@ -72,15 +81,18 @@ impl Default for Trial {
             next_at: Instant::ZERO,
             pause: FIRST_PAUSE,
             running: None,
+            settling: None,
             was_elastic: false,
         }
     }
 }
 
 impl Trial {
-    /// The grant during a trial, bit/s.
-    pub(super) fn offer(&self) -> Option<f64> {
-        self.running.map(|running| OFFER * running.rate)
+    /// What is offered during a trial, and after it until what comes was sent at the rate before.
+    pub(super) fn offer(&self, now: Instant) -> Option<Offer> {
+        let settling = self.settling.filter(|&(until, _)| now < until);
+        let running = self.running.map(|Running { rate, .. }| Offer { rate: OFFER * rate, before: rate });
+        running.or(settling.map(|(_, before)| Offer { rate: before, before }))
     }
 
     /// The path seems to have become longer just now: how much it carries has to show first.
@@ -115,6 +127,7 @@ impl Trial {
             return None;
         }
         self.running = None;
+        self.settling = Some((now + from.since(began), rate));
         let is_second = core::mem::replace(&mut self.was_elastic, !is_inelastic);
         if is_inelastic {
             self.next_at = now + self.pause.max(now.since(began).scaled(PAUSES, 1));
@@ -170,8 +183,8 @@ mod tests {
         let (mut lost_of_block, mut offers_less) = (0, 0);
         for millis in 0..10_000u64 {
             let now = Instant::ZERO + Duration::from_millis(millis);
-            offers_less += u32::from(trial.offer().is_some());
-            let lost = u32::from(rng.unit() < link.loss(trial.offer().unwrap_or(RATE)));
+            offers_less += u32::from(trial.running.is_some());
+            let lost = u32::from(rng.unit() < link.loss(trial.offer(now).map_or(RATE, |offer| offer.rate)));
             lost_of_block += lost;
             if millis % 128 == 127 {
                 trial.on_block(f64::from(core::mem::take(&mut lost_of_block)) / 128.0);
@@ -213,9 +226,9 @@ mod tests {
         (0..20).for_each(|_| trial.on_block(0.06));
         let now = Instant::ZERO + Duration::from_secs(1);
         trial.begin(now, RATE / 10.0, PACKET, DELAY);
-        assert_eq!(trial.offer(), None, "60 losses would take 9 s");
+        assert!(trial.running.is_none(), "60 losses would take 9 s");
         trial.begin(now, RATE, PACKET, DELAY);
-        assert_eq!(trial.offer(), Some(OFFER * RATE));
+        assert_eq!(trial.offer(now), Some(Offer { rate: OFFER * RATE, before: RATE }));
     }
 
     #[test]
@@ -229,13 +242,13 @@ mod tests {
             trial.on_delivery(now, 1, 0).map(|found| (found, now.since(began)))
         });
         let (found, after) = found.expect("it ends");
-        assert_eq!((found, trial.offer()), (Found::OfTheLink(RATE), None));
+        assert_eq!((found, trial.running.is_none()), (Found::OfTheLink(RATE), true));
         assert!(after <= MOST + Duration::from_millis(200), "{after:?}");
         // The next one waits for ten times as long.
         trial.begin(began + MOST.scaled(9, 1), RATE, PACKET, DELAY);
-        assert_eq!(trial.offer(), None);
+        assert!(trial.running.is_none());
         trial.begin(began + MOST.scaled(12, 1), RATE, PACKET, DELAY);
-        assert!(trial.offer().is_some());
+        assert!(trial.running.is_some());
     }
 
     #[test]
@@ -251,7 +264,7 @@ mod tests {
         for loss in [0.0, 0.4, 0.3, 0.1, 0.0, 0.4, 0.4, 0.0] {
             trial.on_block(loss);
             trial.begin(Instant::ZERO + Duration::from_secs(1), RATE, PACKET, DELAY);
-            assert_eq!(trial.offer(), None);
+            assert!(trial.running.is_none());
         }
     }
 
@@ -268,12 +281,12 @@ mod tests {
         let now = Instant::ZERO + Duration::from_secs(1);
         trial.wait(now);
         trial.begin(now + FIRST_PAUSE, RATE, PACKET, DELAY);
-        assert_eq!(trial.offer(), None, "its losses are not known");
+        assert!(trial.running.is_none(), "its losses are not known");
         (0..20).for_each(|_| trial.on_block(0.2));
         trial.begin(now + FIRST_PAUSE.scaled(9, 10), RATE, PACKET, DELAY);
-        assert_eq!(trial.offer(), None, "it is too early");
+        assert!(trial.running.is_none(), "it is too early");
         trial.begin(now + FIRST_PAUSE, RATE, PACKET, DELAY);
-        assert!(trial.offer().is_some());
+        assert!(trial.running.is_some());
     }
 
     #[test]
@@ -285,9 +298,9 @@ mod tests {
         let mut began = alloc::vec::Vec::new();
         for millis in 0..20_000u64 {
             let now = Instant::ZERO + Duration::from_millis(millis);
-            let was_running = trial.offer().is_some();
+            let was_running = trial.running.is_some();
             trial.begin(now, RATE, PACKET, delay);
-            if trial.offer().is_some() && !was_running {
+            if trial.running.is_some() && !was_running {
                 began.push(now);
             }
             trial.on_delivery(now, 1, u32::from(millis % 10 != 0));

@@ -153,6 +153,31 @@ fn jitter_that_keeps_the_order_costs_no_rate_with_or_without_loss() {
     }
 }
 
+/// A handover that nobody announces: 60 ms more of round trip look like a queue, and what is late by it like lost capacity. Before
+/// both were told apart, the hop fell to a tenth within 100 ms, found itself again after 10 s, and with losses competed for good with
+/// itself: 96.6 % without losses, 12 to 89 % with 6 %.
+#[test]
+fn a_path_that_becomes_longer_is_used_as_the_one_before() {
+    let jitter = "{mean='5ms',jitter='3ms'}";
+    for (delay, loss, least) in [
+        ("5ms", "0%", 0.985),
+        ("5ms", "1%", 0.98),
+        ("5ms", "6%", 0.9),
+        (jitter, "0%", 0.9),
+        (jitter, "6%", 0.8),
+    ] {
+        let (delay_is, loss_is) =
+            (format!("topology.link.delay={delay}"), format!("topology.link.loss={loss}"));
+        let flows = (1..=4).map(|seed| {
+            let result = run("longer-path.toml", &[&delay_is, &loss_is, &format!("seed={seed}")]);
+            show(&format!("{delay} and 30 ms more, loss {loss}"), &result.flows[0]);
+            result.flows[0].efficiency
+        });
+        let mean = flows.sum::<f64>() / 4.0;
+        assert!(mean >= least, "{delay}, {loss}: {mean}");
+    }
+}
+
 /// Packets that overtake each other are late, and not lost: of 50,000 a few dozen are asked for again, those of the first moments.
 /// With loss seeds differ by 1 % and a half (97.1 to 98.9 % of eight at 1 ms): the mean of four counts.
 #[test]

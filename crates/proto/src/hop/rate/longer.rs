@@ -7,11 +7,11 @@ const KEPT: f64 = 0.98;
 const KEPT_DRAINING: f64 = 0.5;
 /// Between these multiples of the least and of the greatest grant, the link carries the granted rate.
 const LEAST: f64 = 0.9;
-/// Requests that left before the path became longer, and packets that did, are late for this many hopRTTs.
-const LATE: f64 = 2.0;
-/// … and where noise makes the rate of single intervals vary.
-const LEAST_IN_NOISE: f64 = 0.5;
 const MOST: f64 = 1.02;
+/// Below this multiple of the least grant packets are late where delays vary by themselves, and single rates with them.
+const LEAST_IN_NOISE: f64 = 0.5;
+/// Packets and requests that were under way when the path became longer are late for this many hopRTTs.
+const LATE: f64 = 2.0;
 /// A queue that is longer than this many intervals need not have drained as a whole.
 const PATIENCE: f64 = 2.0;
 /// A count of packets is off by one at both ends of an interval.
@@ -21,6 +21,10 @@ const SLACK_PACKETS: f64 = 4.0;
 ///
 /// While a queue stands its link is full, and a lower grant drains the queue by the difference. If the link carries
 /// just the granted rate, and the queue that should have drained by then is still there, it is no queue.
+///
+/// Three things look alike at first: a link that lost capacity, a sender that paused, and a path that became longer. The delay on the
+/// first grows for as long as the grant is above the capacity. A longer path delays once what comes and once what is asked for, and
+/// for a moment nothing comes: the link is not judged by that moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Longer {
     /// Estimated rate of the link when it is full, bit/s, and the estimate when the queue was last short.
@@ -90,15 +94,15 @@ impl Longer {
         let Some((least, most)) = granted else { return Lasting::Open };
         if grows && carried < self.served {
             self.undrained = 0.0;
-            if has_grown {
-                // A path becomes longer once; a queue that grows and grows while less comes is that of a link that lost capacity.
+            // Noise spreads the one step of a longer path over several intervals.
+            if has_grown && noise == 0.0 {
                 (self.served, self.before) = (carried, carried);
             }
             return Lasting::Open;
         }
         if carried + off < LEAST * least {
-            let few = if noise > 0.0 { LEAST_IN_NOISE } else { LEAST };
-            let is_paused = !grows && self.since < LATE * delay && carried + off < few * least;
+            let late = if noise > 0.0 { LEAST_IN_NOISE } else { LEAST } * least;
+            let is_paused = !grows && self.since < LATE * delay && carried + off < late;
             return if is_paused { Lasting::Paused } else { Lasting::Open };
         }
         let kept = if carried - off > MOST * most { KEPT_DRAINING } else { KEPT };
@@ -216,6 +220,31 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn what_is_late_by_a_longer_path_is_not_what_the_link_carries() {
+        let granted = Some((20e6, 20e6));
+        let calm = Sight {
+            span: SPAN,
+            carried: 20e6,
+            granted,
+            delay: BASE,
+            noise: 0.0,
+            queue: 0.0,
+            is_long: false,
+            packet_bits: PACKET_BITS,
+        };
+        let mut machine = Longer::default();
+        machine.on_interval(calm);
+        let longer = Sight { delay: BASE + 0.030, queue: 0.030, is_long: true, ..calm };
+        let mut after = |carried| machine.on_interval(Sight { carried, ..longer });
+        assert_eq!(after(5e6), Lasting::Open, "it grows");
+        assert_eq!(after(5e6), Lasting::Paused);
+        assert_eq!(after(19.5e6), Lasting::Open, "nothing is late");
+        // Three intervals are 60 ms, two hopRTTs 140.
+        (0..5).for_each(|_| _ = after(19.5e6));
+        assert_eq!(after(5e6), Lasting::Open, "the path became longer long ago");
     }
 
     #[test]

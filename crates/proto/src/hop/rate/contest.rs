@@ -1,6 +1,6 @@
 use super::Delivery;
 use super::rivals::{Alone, Rivalry, Sight, Watch};
-use super::trial::{Found, Offer, Trial};
+use super::trial::{Found, Trial};
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
 
@@ -53,9 +53,9 @@ impl Contest {
         self.trial.on_block(loss);
     }
 
-    /// What is offered while it is found out where losses come from.
-    pub(super) fn offer(&self, now: Instant) -> Option<Offer> {
-        self.trial.offer(now)
+    /// The grant while it is found out where losses come from.
+    pub(super) fn offer(&self) -> Option<f64> {
+        self.trial.offer()
     }
 
     fn compete(&mut self, now: Instant, before: f64, packet: u64, rtt: &HopRtt) -> f64 {

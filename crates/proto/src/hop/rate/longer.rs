@@ -12,6 +12,8 @@ const MOST: f64 = 1.02;
 const LEAST_IN_NOISE: f64 = 0.5;
 /// Packets and requests that were under way when the path became longer are late for this many hopRTTs.
 const LATE: f64 = 2.0;
+/// A queue of less than this many times the noise may be noise.
+const NOISE: f64 = 1.4;
 /// A queue that is longer than this many intervals need not have drained as a whole.
 const PATIENCE: f64 = 2.0;
 /// A count of packets is off by one at both ends of an interval.
@@ -82,8 +84,14 @@ impl Longer {
         let grows = delay > core::mem::replace(&mut self.delay, delay) + packet + noise;
         let has_grown = core::mem::replace(&mut self.has_grown, grows);
         self.since = if grows { 0.0 } else { self.since + span };
+        let few = if noise > 0.0 { LEAST_IN_NOISE } else { LEAST };
+        let is_little = granted.is_some_and(|(least, _)| carried + off < few * least);
         if !is_long {
-            self.served = if self.served == 0.0 { carried } else { mix(self.served, carried, GAIN) };
+            if self.served == 0.0 {
+                self.served = carried;
+            } else if !(is_little && noise > 0.0) {
+                self.served = mix(self.served, carried, GAIN);
+            }
             self.before = self.served;
             self.undrained = 0.0;
             return Lasting::Open;
@@ -101,8 +109,7 @@ impl Longer {
             return Lasting::Open;
         }
         if carried + off < LEAST * least {
-            let late = if noise > 0.0 { LEAST_IN_NOISE } else { LEAST } * least;
-            let is_paused = !grows && self.since < LATE * delay && carried + off < late;
+            let is_paused = is_little && !grows && self.since < LATE * delay;
             return if is_paused { Lasting::Paused } else { Lasting::Open };
         }
         let kept = if carried - off > MOST * most { KEPT_DRAINING } else { KEPT };
@@ -111,7 +118,7 @@ impl Longer {
         self.served = mix(self.served, carried, GAIN_QUEUED);
         let is_due = self.undrained > queue.min(PATIENCE * span) + SLACK_PACKETS * packet;
         let has_drained = self.queue_then - queue > self.undrained / 2.0;
-        if !is_due || has_drained {
+        if !is_due || has_drained || queue < NOISE * noise {
             return Lasting::Open;
         }
         self.undrained = 0.0;

@@ -149,8 +149,11 @@ impl Watch {
         let Sight { now, delay, target, .. } = sight;
         let is_recent = |(at, level)| now.since(at) < LONGER_AGAIN && delay > level - target;
         self.longer = self.longer.filter(|&longer| is_recent(longer));
-        let before = if is_longer { self.longer.replace((now, delay)) } else { None };
-        before.is_some_and(|(at, _)| now.since(at).as_secs_f64() > SAME_CHANGE * delay)
+        if !is_longer {
+            return false;
+        }
+        let (at, level) = *self.longer.get_or_insert((now, delay));
+        now.since(at).as_secs_f64() > SAME_CHANGE * delay && delay > level + target
     }
 
     /// An interval has ended. Returns the rate before the others came, once they are there.

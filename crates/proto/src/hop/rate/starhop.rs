@@ -48,6 +48,9 @@ const NOISY: f64 = 1.05;
 /// The share of the rate at which a standing queue is drained, so that the base delay shows.
 const DRAIN: f64 = 0.9;
 
+/// A grant shows in what comes after so many hopRTTs: numerator and denominator.
+const SETTLES: (u64, u64) = (5, 4);
+
 /// Up to this share of loss a block has passed; up to this many targets no queue stands.
 const LOSS_PASSED: f64 = 0.01;
 const NO_QUEUE: f64 = 2.0;
@@ -74,6 +77,8 @@ pub struct Starhop {
     capacity: Capacity,
     base: Base,
     contest: Contest,
+    /// Until then what comes was sent at a lower rate than this one, bit/s.
+    settling: Option<(Instant, f64)>,
     was_noisy: bool,
     /// Share of packets lately whose sender was held by the grant.
     held: f64,
@@ -102,6 +107,7 @@ impl Starhop {
             capacity: Capacity::default(),
             base: Base::new(),
             contest: Contest::default(),
+            settling: None,
             was_noisy: false,
             held: 0.0,
             drain_rate: 0.0,
@@ -185,9 +191,13 @@ impl Starhop {
             self.grant(now, rate);
             return alone.map(|alone| self.leave_rivalry(now, alone, rtt));
         }
-        if let Some(offer) = self.contest.offer(now) {
-            self.base.skip(offer.before);
-            self.grant(now, offer.rate);
+        if let Some(offer) = self.contest.offer() {
+            self.grant(now, offer);
+            return None;
+        }
+        if let Some((_, rate)) = self.settling.filter(|&(until, _)| now < until) {
+            self.base.skip(rate);
+            self.grant(now, rate);
             return None;
         }
         let verdict = self.judge(now, interval, carried, rtt);
@@ -243,7 +253,7 @@ impl Starhop {
             self.drain_rate = DRAIN * carried;
         }
         if let Some(before) = verdict.longer {
-            return self.grant(now, self.rate.max(before));
+            return self.settle(now, self.rate.max(before), interval.least);
         }
         let is_startup = self.growth.is_startup();
         let seen_from = if is_startup || (is_noisy && !is_held) { 1.0 } else { QUEUE_SEEN };
@@ -255,6 +265,13 @@ impl Starhop {
             self.rate = self.growth.grow(now, self.rate, spare, || self.capacity.ceiling(now));
         }
         self.grant(now, self.rate);
+    }
+
+    /// Grants `rate`, bit/s, after less had been offered than the link carries. What comes for a hopRTT from now on shows neither rate
+    /// nor queue.
+    fn settle(&mut self, now: Instant, rate: f64, hop_rtt: Duration) {
+        self.settling = Some((now + hop_rtt.scaled(SETTLES.0, SETTLES.1), rate));
+        self.grant(now, rate);
     }
 
     fn grant(&mut self, now: Instant, rate: f64) {
@@ -333,7 +350,7 @@ impl RateController for Starhop {
             rivalry.on_delivery(delivery, rtt);
             self.rate = rivalry.rate().max(MIN_RATE);
         } else if let Some(rate) = self.contest.on_delivery(&delivery, self.packet_bytes(), rtt) {
-            self.grant(now, rate);
+            self.settle(now, rate, rtt.smoothed());
         }
         if !interval.is_over(now, length) {
             return None;

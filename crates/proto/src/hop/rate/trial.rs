@@ -39,8 +39,6 @@ pub(super) struct Trial {
     next_at: Instant,
     pause: Duration,
     running: Option<Running>,
-    /// Until then what comes was sent at the rate of a trial that has ended; the rate before, bit/s.
-    settling: Option<(Instant, f64)>,
     /// The last trial found the losses to come from the rate.
     was_elastic: bool,
 }
@@ -55,13 +53,6 @@ struct Running {
     rate: f64,
     sent: f64,
     lost: f64,
-}
-
-/// The grant of a trial, and the rate before it, bit/s.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Offer {
-    pub(super) rate: f64,
-    pub(super) before: f64,
 }
 
 /// The finding of trials.
@@ -81,18 +72,15 @@ impl Default for Trial {
             next_at: Instant::ZERO,
             pause: FIRST_PAUSE,
             running: None,
-            settling: None,
             was_elastic: false,
         }
     }
 }
 
 impl Trial {
-    /// What is offered during a trial, and after it until what comes was sent at the rate before.
-    pub(super) fn offer(&self, now: Instant) -> Option<Offer> {
-        let settling = self.settling.filter(|&(until, _)| now < until);
-        let running = self.running.map(|Running { rate, .. }| Offer { rate: OFFER * rate, before: rate });
-        running.or(settling.map(|(_, before)| Offer { rate: before, before }))
+    /// The grant during a trial, bit/s.
+    pub(super) fn offer(&self) -> Option<f64> {
+        self.running.map(|running| OFFER * running.rate)
     }
 
     /// The path seems to have become longer just now: how much it carries has to show first.
@@ -127,7 +115,6 @@ impl Trial {
             return None;
         }
         self.running = None;
-        self.settling = Some((now + from.since(began), rate));
         let is_second = core::mem::replace(&mut self.was_elastic, !is_inelastic);
         if is_inelastic {
             self.next_at = now + self.pause.max(now.since(began).scaled(PAUSES, 1));
@@ -184,7 +171,7 @@ mod tests {
         for millis in 0..10_000u64 {
             let now = Instant::ZERO + Duration::from_millis(millis);
             offers_less += u32::from(trial.running.is_some());
-            let lost = u32::from(rng.unit() < link.loss(trial.offer(now).map_or(RATE, |offer| offer.rate)));
+            let lost = u32::from(rng.unit() < link.loss(trial.offer().unwrap_or(RATE)));
             lost_of_block += lost;
             if millis % 128 == 127 {
                 trial.on_block(f64::from(core::mem::take(&mut lost_of_block)) / 128.0);
@@ -228,7 +215,7 @@ mod tests {
         trial.begin(now, RATE / 10.0, PACKET, DELAY);
         assert!(trial.running.is_none(), "60 losses would take 9 s");
         trial.begin(now, RATE, PACKET, DELAY);
-        assert_eq!(trial.offer(now), Some(Offer { rate: OFFER * RATE, before: RATE }));
+        assert_eq!(trial.offer(), Some(OFFER * RATE));
     }
 
     #[test]

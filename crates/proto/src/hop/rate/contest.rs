@@ -72,7 +72,7 @@ impl Contest {
     pub(super) fn end(&mut self, now: Instant, alone: Alone) {
         match alone {
             Alone::Gone { before, .. } => *self = Self { left: Some((now, before)), ..Self::default() },
-            // What was learnt of the path and its losses before holds.
+            // The path and its losses are as they were known before.
             Alone::Longer { .. } => self.rivalry = None,
         }
     }

@@ -172,7 +172,7 @@ impl Starhop {
     fn end_interval(&mut self, now: Instant, interval: &Interval, rtt: &HopRtt) -> Option<Duration> {
         let carried = interval.sent_rate(now).unwrap_or_default().max(MIN_RATE);
         self.held += HELD_GAIN * (interval.held() - self.held);
-        // What a link carries of ours beside others says little about its rate.
+        // The share of a link that we have beside others says little about its rate.
         let link = self.contest.rivalry().map_or(carried, |rivalry| carried.max(rivalry.before()));
         let sight = Sight {
             now,
@@ -290,7 +290,7 @@ impl Starhop {
         self.capacity.forget();
         let (before, base) = match alone {
             Alone::Gone { before, base } => {
-                // What was learnt of the delay meanwhile was theirs.
+                // The delay that was learnt meanwhile was theirs.
                 self.base = Base::new();
                 (before, base.min(rtt.min().as_secs_f64()))
             }

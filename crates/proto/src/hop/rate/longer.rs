@@ -36,10 +36,8 @@ pub(super) struct Longer {
     undrained: f64,
     /// The queue when the count of `undrained` began, seconds.
     queue_then: f64,
-    /// The delay of the interval before, seconds, and whether it had grown.
+    /// The delay of the interval before, and the time since it grew, seconds.
     delay: f64,
-    has_grown: bool,
-    /// Time since it grew, seconds.
     since: f64,
 }
 
@@ -82,7 +80,7 @@ impl Longer {
         // A count is off by one packet.
         let off = packet_bits / span;
         let grows = delay > core::mem::replace(&mut self.delay, delay) + packet + noise;
-        let has_grown = core::mem::replace(&mut self.has_grown, grows);
+        let has_grown = self.since == 0.0;
         self.since = if grows { 0.0 } else { self.since + span };
         let few = if noise > 0.0 { LEAST_IN_NOISE } else { LEAST };
         let is_little = granted.is_some_and(|(least, _)| carried + off < few * least);
@@ -151,21 +149,24 @@ mod tests {
         span: f64,
     }
 
+    /// An interval in which a link carries what is granted, and nothing waits.
+    fn calm(capacity: f64) -> Sight {
+        Sight {
+            span: SPAN,
+            carried: capacity,
+            granted: Some((capacity, capacity)),
+            delay: BASE,
+            noise: 0.0,
+            queue: 0.0,
+            is_long: false,
+            packet_bits: PACKET_BITS,
+        }
+    }
+
     impl Hop {
         fn new(capacity: f64) -> Self {
             let mut machine = Longer::default();
-            let granted = Some((capacity, capacity));
-            let calm = Sight {
-                span: SPAN,
-                carried: capacity,
-                granted,
-                delay: BASE,
-                noise: 0.0,
-                queue: 0.0,
-                is_long: false,
-                packet_bits: PACKET_BITS,
-            };
-            machine.on_interval(calm);
+            machine.on_interval(calm(capacity));
             let grants = VecDeque::from([capacity; 4]);
             Self { capacity, longer: 0.0, queue: 0.0, grants, machine, uncounted: 0.0, span: 0.0 }
         }
@@ -231,18 +232,7 @@ mod tests {
 
     #[test]
     fn what_is_late_by_a_longer_path_is_not_what_the_link_carries() {
-        let granted = Some((20e6, 20e6));
-        let calm = Sight {
-            span: SPAN,
-            carried: 20e6,
-            granted,
-            delay: BASE,
-            noise: 0.0,
-            queue: 0.0,
-            is_long: false,
-            packet_bits: PACKET_BITS,
-        };
-        let mut machine = Longer::default();
+        let (calm, mut machine) = (calm(20e6), Longer::default());
         machine.on_interval(calm);
         let longer = Sight { delay: BASE + 0.030, queue: 0.030, is_long: true, ..calm };
         let mut after = |carried| machine.on_interval(Sight { carried, ..longer });

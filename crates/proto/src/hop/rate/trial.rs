@@ -170,7 +170,7 @@ mod tests {
         let (mut lost_of_block, mut offers_less) = (0, 0);
         for millis in 0..10_000u64 {
             let now = Instant::ZERO + Duration::from_millis(millis);
-            offers_less += u32::from(trial.running.is_some());
+            offers_less += u32::from(trial.offer().is_some());
             let lost = u32::from(rng.unit() < link.loss(trial.offer().unwrap_or(RATE)));
             lost_of_block += lost;
             if millis % 128 == 127 {
@@ -213,7 +213,7 @@ mod tests {
         (0..20).for_each(|_| trial.on_block(0.06));
         let now = Instant::ZERO + Duration::from_secs(1);
         trial.begin(now, RATE / 10.0, PACKET, DELAY);
-        assert!(trial.running.is_none(), "60 losses would take 9 s");
+        assert_eq!(trial.offer(), None, "60 losses would take 9 s");
         trial.begin(now, RATE, PACKET, DELAY);
         assert_eq!(trial.offer(), Some(OFFER * RATE));
     }
@@ -229,13 +229,13 @@ mod tests {
             trial.on_delivery(now, 1, 0).map(|found| (found, now.since(began)))
         });
         let (found, after) = found.expect("it ends");
-        assert_eq!((found, trial.running.is_none()), (Found::OfTheLink(RATE), true));
+        assert_eq!((found, trial.offer()), (Found::OfTheLink(RATE), None));
         assert!(after <= MOST + Duration::from_millis(200), "{after:?}");
         // The next one waits for ten times as long.
         trial.begin(began + MOST.scaled(9, 1), RATE, PACKET, DELAY);
-        assert!(trial.running.is_none());
+        assert_eq!(trial.offer(), None);
         trial.begin(began + MOST.scaled(12, 1), RATE, PACKET, DELAY);
-        assert!(trial.running.is_some());
+        assert!(trial.offer().is_some());
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         for loss in [0.0, 0.4, 0.3, 0.1, 0.0, 0.4, 0.4, 0.0] {
             trial.on_block(loss);
             trial.begin(Instant::ZERO + Duration::from_secs(1), RATE, PACKET, DELAY);
-            assert!(trial.running.is_none());
+            assert_eq!(trial.offer(), None);
         }
     }
 
@@ -268,12 +268,12 @@ mod tests {
         let now = Instant::ZERO + Duration::from_secs(1);
         trial.wait(now);
         trial.begin(now + FIRST_PAUSE, RATE, PACKET, DELAY);
-        assert!(trial.running.is_none(), "its losses are not known");
+        assert_eq!(trial.offer(), None, "its losses are not known");
         (0..20).for_each(|_| trial.on_block(0.2));
         trial.begin(now + FIRST_PAUSE.scaled(9, 10), RATE, PACKET, DELAY);
-        assert!(trial.running.is_none(), "it is too early");
+        assert_eq!(trial.offer(), None, "it is too early");
         trial.begin(now + FIRST_PAUSE, RATE, PACKET, DELAY);
-        assert!(trial.running.is_some());
+        assert!(trial.offer().is_some());
     }
 
     #[test]
@@ -285,9 +285,9 @@ mod tests {
         let mut began = alloc::vec::Vec::new();
         for millis in 0..20_000u64 {
             let now = Instant::ZERO + Duration::from_millis(millis);
-            let was_running = trial.running.is_some();
+            let was_running = trial.offer().is_some();
             trial.begin(now, RATE, PACKET, delay);
-            if trial.running.is_some() && !was_running {
+            if trial.offer().is_some() && !was_running {
                 began.push(now);
             }
             trial.on_delivery(now, 1, u32::from(millis % 10 != 0));

@@ -60,11 +60,20 @@ pub(super) struct Seen {
     pub(super) packet_bits: f64,
 }
 
+/// The delay of an interval, seconds, and the share of it that is the filtered mean: none without noise, all in much of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Level {
+    pub(super) delay: f64,
+    by_mean: f64,
+}
+
 /// The meaning of the delay.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verdict {
     /// The base delay, seconds.
     pub(super) base: f64,
+    /// The delay that counts, seconds: see [`Level`].
+    pub(super) level: f64,
     /// The queue, seconds.
     pub(super) queue: f64,
     /// The queue to aim at, seconds: as long as the pauses of the link, and the usual one.
@@ -151,10 +160,12 @@ impl Base {
         self.peak = carried.max(self.peak * PEAK_DECAY);
         self.excursions.on_interval(&seen, NOISE_FREE_PACKETS * packet_bits / self.peak);
         let noisiness = self.excursions.noise / seen.usual_target;
-        let by_mean = ((noisiness - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
+        let Level { delay: level, by_mean } = self.level(seen.least, seen.mean, seen.usual_target);
+        self.mean.on_value(now, self.filtered.unwrap_or(seen.mean));
+        let lowest = (1.0 - by_mean) * seen.floor + by_mean * self.mean.value();
         // The least delay was measured when a packet took as long as it does at the peak rate.
         let slower = packet_bits / carried - packet_bits / self.peak;
-        let queue = (self.height(&seen, by_mean) - slower).max(0.0);
+        let queue = (level - lowest - slower).max(0.0);
         let target = self.target(seen.usual_target);
         let (delay, noise) = (seen.least, by_mean * self.excursions.noise);
         let sight =
@@ -173,16 +184,27 @@ impl Base {
         let horizon = 2.0 * (base + span) * patience;
         let is_drain_due = self.watch_queue(now, queue, target, horizon);
         let is_standing = now.since(self.short_at) > STANDING;
-        Verdict { base, queue, target, carried: self.carried, patience, is_standing, is_drain_due, longer }
+        Verdict {
+            base,
+            level,
+            queue,
+            target,
+            carried: self.carried,
+            patience,
+            is_standing,
+            is_drain_due,
+            longer,
+        }
     }
 
-    /// Height of the delay above its base.
-    fn height(&mut self, seen: &Seen, by_mean: f64) -> f64 {
-        let before = self.filtered.unwrap_or(seen.mean);
-        let filtered = before + NOISE_GAIN * (seen.mean - before);
+    /// An interval with these delays has ended, seconds: the delay that counts, where the queue aimed at without noise is `usual_target`.
+    pub(super) fn level(&mut self, least: f64, mean: f64, usual_target: f64) -> Level {
+        let noisiness = self.excursions.noise / usual_target;
+        let by_mean = ((noisiness - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
+        let before = self.filtered.unwrap_or(mean);
+        let filtered = before + NOISE_GAIN * (mean - before);
         self.filtered = Some(filtered);
-        self.mean.on_value(seen.now, filtered);
-        (1.0 - by_mean) * (seen.least - seen.floor) + by_mean * (filtered - self.mean.value())
+        Level { delay: (1.0 - by_mean) * least + by_mean * filtered, by_mean }
     }
 
     /// Notes whether the queue is empty or short. Whether it has to be drained now.

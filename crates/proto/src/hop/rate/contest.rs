@@ -96,6 +96,7 @@ mod tests {
         let sight = Sight {
             now: Instant::ZERO + Duration::from_millis(1000 * seconds + 500 * number),
             delay,
+            level: delay,
             base: 20.0 * MS,
             queue: delay - 20.0 * MS,
             target: MS,

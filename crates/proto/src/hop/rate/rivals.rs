@@ -72,8 +72,9 @@ const NOT_CARRIED: f64 = 0.25;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sight {
     pub(super) now: Instant,
-    /// The least hopRTT.
+    /// The least hopRTT, and the delay that counts: the least, and in noise the filtered mean.
     pub(super) delay: f64,
+    pub(super) level: f64,
     /// The delay that is taken for that of the path.
     pub(super) base: f64,
     /// The queue, and the one aimed at.
@@ -96,9 +97,24 @@ struct Standing {
     carried: f64,
     /// The longest since then.
     longest: f64,
-    /// The least delay and the greatest rise from there since the feedback.
+    /// Rises of the least delay and of the delay that counts since the feedback.
+    rises: [Rise; 2],
+}
+
+/// The least of some delays, and the greatest rise from there, seconds.
+#[derive(Clone, Copy, Debug)]
+struct Rise {
     least: f64,
     rise: f64,
+}
+
+impl Rise {
+    const NONE: Self = Self { least: f64::INFINITY, rise: 0.0 };
+
+    fn add(&mut self, delay: f64) {
+        self.least = self.least.min(delay);
+        self.rise = self.rise.max(delay - self.least);
+    }
 }
 
 /// Looks for others while the queue is held low: a queue that stays although less is sent, and that grows again, is
@@ -158,7 +174,7 @@ impl Watch {
 
     /// An interval has ended. Returns the rate before the others came, once they are there.
     pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
-        let Sight { now, delay, target, carried, packet, is_held, .. } = sight;
+        let Sight { now, delay, level, target, carried, packet, is_held, .. } = sight;
         self.remember(now, delay);
         // A queue that stands, and a longer path, delay every packet. After an outage, or behind a repair, single ones are
         // late.
@@ -177,19 +193,21 @@ impl Watch {
             since: now,
             carried,
             longest: queue,
-            least: f64::INFINITY,
-            rise: 0.0,
+            rises: [Rise::NONE; 2],
         });
         let stood = now.since(standing.since).as_secs_f64();
         standing.longest = standing.longest.max(queue);
         if stood < FEEDBACK * delay {
             return None;
         }
-        standing.least = standing.least.min(delay);
-        standing.rise = standing.rise.max(delay - standing.least);
+        let [least, counted] = &mut standing.rises;
+        least.add(delay);
+        counted.add(level);
+        // In noise the least varies, and after a step the filtered mean follows it: a queue that grows raises both.
+        let rise = least.rise.min(counted.rise);
         let base = delay - queue;
         let own = (OWN_BASES * base + OWN_QUEUES * standing.longest).max(OWN_LEAST + OWN_TARGETS * target);
-        let has_risen = standing.rise > (RISE_TARGETS * target).max(RISE_PACKETS * packet);
+        let has_risen = rise > (RISE_TARGETS * target).max(RISE_PACKETS * packet);
         if !has_risen || (stood < own && !is_longer) {
             return None;
         }
@@ -286,8 +304,8 @@ pub(super) struct Rivalry {
     before: f64,
     /// The least delay of all, seconds.
     base: f64,
-    /// The delays of the time before the next experiment, and in it.
-    range: Range,
+    /// The least delays of the time before the next experiment, and in it, and those that count.
+    ranges: [Range; 2],
     /// The longest queue lately, seconds.
     longest: f64,
     /// The longest queue of the last moments, seconds.
@@ -305,7 +323,7 @@ impl Rivalry {
             cubic: Cubic::with_window(packet_bytes, hop_rtt, window),
             before: carried,
             base,
-            range: Range::NONE,
+            ranges: [Range::NONE; 2],
             longest: 0.0,
             lately: 0.0,
             last_at: now,
@@ -336,7 +354,9 @@ impl Rivalry {
         let gone = (GONE * self.longest).max(GONE_TARGETS * target);
         let is_soon = now + JOINS >= self.next_at;
         if self.experiment.is_some() || is_soon {
-            self.range.add(delay);
+            let [least, counted] = &mut self.ranges;
+            least.add(delay);
+            counted.add(sight.level);
         }
         let Some(experiment) = &mut self.experiment else {
             if now >= self.next_at || (falls && is_soon) {
@@ -351,9 +371,11 @@ impl Rivalry {
         }
         let Experiment { carried, least: lowest, is_ours, .. } = *experiment;
         self.experiment = None;
-        let Range { least, most } = core::mem::replace(&mut self.range, Range::NONE);
-        if queue > gone && most - least < target.max(STEADY_PACKETS * packet) {
-            return Some(Alone::Longer { before: self.before.max(carried), base: least });
+        let ranges = core::mem::replace(&mut self.ranges, [Range::NONE; 2]);
+        let is_steady =
+            ranges.iter().any(|range| range.most - range.least < target.max(STEADY_PACKETS * packet));
+        if queue > gone && is_steady {
+            return Some(Alone::Longer { before: self.before.max(carried), base: ranges[0].least });
         }
         let base = if is_ours { lowest } else { self.base };
         (outcome == Outcome::Gone).then_some(Alone::Gone { before: carried, base })
@@ -409,6 +431,7 @@ mod tests {
             Sight {
                 now: self.now,
                 delay: base + self.queue,
+                level: base + self.queue,
                 base: BASE,
                 queue: self.queue + self.longer,
                 target: TARGET,
@@ -556,7 +579,7 @@ mod tests {
                 (Instant::ZERO + Duration::from_millis(20 * u64::from(step)), rivalry.experiment.is_some());
             let queue = if is_offered_less { 0.060 } else { 0.042 + 0.001 * f64::from(step % 19) };
             let (delay, carried) = (BASE + queue, if is_offered_less { 0.1 * LINK } else { 0.3 * LINK });
-            let sight = Sight { now, delay, carried, ..Link::new(0.0).step(0.3 * LINK) };
+            let sight = Sight { now, delay, level: delay, carried, ..Link::new(0.0).step(0.3 * LINK) };
             assert_eq!(rivalry.on_interval(sight), None, "step {step}");
         }
     }

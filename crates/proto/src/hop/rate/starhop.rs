@@ -174,19 +174,22 @@ impl Starhop {
         self.held += HELD_GAIN * (interval.held() - self.held);
         // The share of a link that we have beside others says little about its rate.
         let link = self.contest.rivalry().map_or(carried, |rivalry| carried.max(rivalry.before()));
+        let usual_target = self.usual_target(link);
         let sight = Sight {
             now,
             delay: interval.least.as_secs_f64(),
+            level: interval.least.as_secs_f64(),
             base: rtt.min().as_secs_f64(),
             queue: 0.0,
-            target: self.base.target(self.usual_target(link)),
+            target: self.base.target(usual_target),
             carried,
             packet: self.packet_bits / link,
             is_held: interval.held() >= HELD,
             is_longer: false,
         };
         if let Some(rivalry) = self.contest.rivalry() {
-            let alone = rivalry.on_interval(sight);
+            let level = self.base.level(sight.delay, interval.mean(), usual_target).delay;
+            let alone = rivalry.on_interval(Sight { level, ..sight });
             let rate = rivalry.rate();
             self.grant(now, rate);
             return alone.map(|alone| self.leave_rivalry(now, alone, rtt));
@@ -203,6 +206,7 @@ impl Starhop {
         let verdict = self.judge(now, interval, carried, rtt);
         let sight = Sight {
             base: verdict.base,
+            level: verdict.level,
             queue: verdict.queue,
             target: verdict.target,
             is_longer: verdict.longer.is_some(),

@@ -136,6 +136,11 @@ impl Base {
         self.excursions.noise
     }
 
+    /// The same, in queues aimed at without noise.
+    fn noisiness(&self, usual_target: f64) -> f64 {
+        self.excursions.noise / usual_target
+    }
+
     /// Whether the noise is known for the first time: earlier conclusions from delays were drawn without it.
     pub(super) fn is_young(&self) -> bool {
         self.excursions.next <= FEWEST_WINDOWS
@@ -159,7 +164,6 @@ impl Base {
         }
         self.peak = carried.max(self.peak * PEAK_DECAY);
         self.excursions.on_interval(&seen, NOISE_FREE_PACKETS * packet_bits / self.peak);
-        let noisiness = self.excursions.noise / seen.usual_target;
         let Level { delay: level, by_mean } = self.level(seen.least, seen.mean, seen.usual_target);
         self.mean.on_value(now, self.filtered.unwrap_or(seen.mean));
         let lowest = (1.0 - by_mean) * seen.floor + by_mean * self.mean.value();
@@ -179,7 +183,7 @@ impl Base {
             self.mean.reset(seen.mean);
             self.filtered = Some(seen.mean);
         }
-        let patience = 1.0 + (noisiness / PATIENCE_AT).min(1.0);
+        let patience = 1.0 + (self.noisiness(seen.usual_target) / PATIENCE_AT).min(1.0);
         let base = if longer.is_some() { seen.least } else { seen.floor };
         let horizon = 2.0 * (base + span) * patience;
         let is_drain_due = self.watch_queue(now, queue, target, horizon);
@@ -199,8 +203,7 @@ impl Base {
 
     /// An interval with these delays has ended, seconds: the delay that counts, where the queue aimed at without noise is `usual_target`.
     pub(super) fn level(&mut self, least: f64, mean: f64, usual_target: f64) -> Level {
-        let noisiness = self.excursions.noise / usual_target;
-        let by_mean = ((noisiness - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
+        let by_mean = ((self.noisiness(usual_target) - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
         let before = self.filtered.unwrap_or(mean);
         let filtered = before + NOISE_GAIN * (mean - before);
         self.filtered = Some(filtered);

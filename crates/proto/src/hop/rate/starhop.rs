@@ -198,7 +198,10 @@ impl Starhop {
             self.grant(now, offer);
             return None;
         }
-        if let Some((_, rate)) = self.settling.filter(|&(until, _)| now < until) {
+        // A queue that shows has been made by the new rate.
+        let has_queue = sight.delay - sight.base > NO_QUEUE * sight.target;
+        self.settling = self.settling.filter(|&(until, _)| now < until && !has_queue);
+        if let Some((_, rate)) = self.settling {
             self.base.skip(rate);
             self.grant(now, rate);
             return None;

@@ -46,29 +46,39 @@ fn the_low_queue_is_back_five_seconds_after_the_end_of_the_tcp_flow() {
 
 /// Hops of ours that compete with each other would keep the queue: each of them, if it offers less, finds the others there. And where
 /// they overfill a short queue together, its delay looks like a longer path and its losses like the link's. Without the means against
-/// both, four hops had 25.9 to 0.9 Mbit/s after bbr, at up to 173 ms, for as long as was looked.
+/// both, four hops had 25.9 to 0.9 Mbit/s after bbr, at up to 173 ms, for as long as was looked. One of three seeds may have to find
+/// out twice (two hops after bbr 0.8 to 7.6 ms, four 1.4 to 15.8): the longest queue of each counts, and its mean.
 #[test]
 fn several_hops_find_out_that_tcp_has_gone_and_share_the_link() {
-    for (tcp, queue, two, most_ms) in [
-        ("cubic", "84p", true, 5.0),
-        ("bbr", "668p", true, 5.0),
-        ("bbr", "84p", false, 20.0),
-        ("cubic", "334p", false, 20.0),
+    for (tcp, queue, two, seeds, most_ms) in [
+        ("cubic", "84p", true, 1, 2.0),
+        ("bbr", "668p", true, 3, 4.0),
+        ("bbr", "84p", false, 3, 12.0),
+        ("cubic", "334p", false, 1, 5.0),
     ] {
-        let (tcp_is, queue_is) =
-            (format!("flow.tcp.transport={tcp}"), format!("topology.bottleneck.queue={queue}"));
-        let mut changes = vec![tcp_is.as_str(), &queue_is];
-        if two {
-            changes.extend(["flow.third.stop=100ms", "flow.fourth.stop=100ms"]);
-        }
-        let flows = run("several-beside-tcp.toml", &changes).flows;
-        let hops = &flows[..if two { 2 } else { 4 }];
-        let fair = 47.0 / hops.len() as f64;
-        for hop in hops {
-            let (rate, wait) = (hop.goodput_mbps, hop.queueing_ms.mean);
-            println!("{tcp}, {queue}, {}: {rate:.1} Mbit/s, queue {wait:.2} ms", hop.name);
-            assert!(wait <= most_ms, "{tcp}, {queue}, {}: {wait}", hop.name);
-            assert!(rate >= 0.35 * fair, "{tcp}, {queue}, {}: {rate}", hop.name);
-        }
+        let longest = (1..=seeds).map(|seed| longest_queue_after(tcp, queue, two, seed));
+        let mean = longest.sum::<f64>() / f64::from(seeds);
+        assert!(mean <= most_ms, "{tcp}, {queue}: {mean} ms");
     }
+}
+
+/// Each of two or four hops has a third of its fair share of the link at least. Returns the longest of their queues, ms.
+fn longest_queue_after(tcp: &str, queue: &str, two: bool, seed: u32) -> f64 {
+    let tcp_is = format!("flow.tcp.transport={tcp}");
+    let queue_is = format!("topology.bottleneck.queue={queue}");
+    let seed_is = format!("seed={seed}");
+    let mut changes = vec![tcp_is.as_str(), &queue_is, &seed_is];
+    if two {
+        changes.extend(["flow.third.stop=100ms", "flow.fourth.stop=100ms"]);
+    }
+    let flows = run("several-beside-tcp.toml", &changes).flows;
+    let hops = &flows[..if two { 2 } else { 4 }];
+    let fair = 47.0 / hops.len() as f64;
+    let queues = hops.iter().map(|hop| {
+        let (rate, wait) = (hop.goodput_mbps, hop.queueing_ms.mean);
+        println!("{tcp}, {queue}, seed {seed}, {}: {rate:.1} Mbit/s, queue {wait:.2} ms", hop.name);
+        assert!(rate >= 0.35 * fair, "{tcp}, {queue}, seed {seed}, {}: {rate}", hop.name);
+        wait
+    });
+    queues.fold(0.0, f64::max)
 }

@@ -82,23 +82,23 @@ fn small_files_that_arrive_at_four_fifths_of_the_load_take_less_than_three_times
     assert!(p99 <= 3.0 * took && median <= took, "alone {took} s, median {median} s, p99 {p99} s");
 }
 
+/// A second of requests finds the queues of one moment: the mean of four, which begin 12 ms apart, counts. Eight had 66.8 to 72.7 ms, and
+/// 60.4 alone.
 #[test]
 fn a_request_of_one_packet_does_not_wait_behind_a_crowd() {
     let sparse = |changes: &[&str]| {
         let mut all =
             vec!["topology.link.rate=100Mbit", "flow.bulk.count=100", "flow.sparse.options.cache=8MiB"];
         all.extend(["flow.bulk.options.cache=8MiB"].iter().chain(changes));
-        run("crowd-mixed.toml", &all)
-            .groups
-            .into_iter()
-            .find(|group| group.name == "sparse")
-            .expect("its group")
+        let groups = run("crowd-mixed.toml", &all).groups;
+        let group = groups.into_iter().find(|group| group.name == "sparse").expect("its group");
+        assert_eq!(group.completed, 100, "{changes:?}");
+        group.completion_s.p99
     };
-    let (alone, beside) = (sparse(&["flow.bulk.start=13.9s"]), sparse(&[]));
-    assert_eq!((alone.completed, beside.completed), (100, 100));
-    let (alone, beside) = (alone.completion_s.p99, beside.completion_s.p99);
-    println!("alone {alone} s, beside a crowd {beside} s");
-    assert!(beside <= 1.2 * alone, "{beside} s instead of {alone} s");
+    let alone = sparse(&["flow.bulk.start=13.9s"]);
+    let beside = [0, 12, 24, 36].map(|ms| sparse(&[&format!("flow.sparse.start={}ms", 3_000 + ms)]));
+    println!("alone {alone} s, beside a crowd {beside:?} s");
+    assert!(beside.iter().sum::<f64>() / 4.0 <= 1.2 * alone, "{beside:?} s instead of {alone} s");
 }
 
 /// Files that come before the last ones are complete, over hops with jitter and loss. If each began with what all those

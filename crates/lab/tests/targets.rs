@@ -139,18 +139,37 @@ fn repairs_on_top_of_a_full_link_do_not_leave_a_standing_queue() {
 }
 
 /// Delays that differ from packet to packet by up to 6 ms either way, on each of five hops, are no congestion. The queues in
-/// front of the links stay below the jitter itself.
+/// front of the links stay below the jitter itself. With loss seeds differ by 1 % (98.4 to 99.4 % of eight at 1 ms): the mean of four
+/// counts.
 #[test]
 fn jitter_that_keeps_the_order_costs_no_rate_with_or_without_loss() {
     for jitter in [1.0, 3.0, 6.0] {
-        for loss in ["0%", "0.5%"] {
+        for (loss, seeds) in [("0%", 1), ("0.5%", 4)] {
             let delay_is = format!("topology.link.delay={{mean='10ms',jitter='{jitter}ms'}}");
-            let result = run("noise-jitter.toml", &[&delay_is, &format!("topology.link.loss={loss}")]);
-            let flow = &result.flows[0];
-            show(&format!("jitter of {jitter} ms, loss {loss}"), flow);
-            assert!(flow.efficiency >= 0.985, "{jitter} ms, {loss}: {}", flow.efficiency);
+            let loss_is = format!("topology.link.loss={loss}");
+            let efficiencies = (1..=seeds).map(|seed| {
+                let result = run("noise-jitter.toml", &[&delay_is, &loss_is, &format!("seed={seed}")]);
+                show(&format!("jitter of {jitter} ms, loss {loss}, seed {seed}"), &result.flows[0]);
+                result.flows[0].efficiency
+            });
+            let mean = efficiencies.sum::<f64>() / f64::from(seeds);
+            assert!(mean >= 0.985, "{jitter} ms, {loss}: {mean}");
         }
     }
+}
+
+/// A link whose capacity doubles and halves each second, the second of five hops, and one of 80 ms there and back whose path became as
+/// long by 60 ms 20 s ago. What it carried a second ago it may carry again: without that memory the first had 93.9 %, and the second,
+/// whose changes were taken for noise, too, 72 % at 63 ms of queue.
+#[test]
+fn a_capacity_that_comes_back_is_used_again() {
+    let flow = &run("noise-doubling.toml", &[]).flows[0];
+    show("doubling", flow);
+    assert!(flow.efficiency >= 0.965 && flow.queueing_ms.mean <= 7.0, "{}", flow.efficiency);
+    let rate = "topology.link.rate={square={mean='15Mbit',amplitude='5Mbit',period='2s'}}";
+    let flow = &run("longer-path.toml", &[rate]).flows[0];
+    show("doubling on a path that became longer", flow);
+    assert!(flow.efficiency >= 0.92 && flow.queueing_ms.mean <= 40.0, "{}", flow.efficiency);
 }
 
 /// A handover that nobody announces: 60 ms more of round trip look like a queue, and what is late by it like lost capacity. Before

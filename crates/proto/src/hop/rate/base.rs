@@ -1,16 +1,20 @@
 //! The base delay of a hop, and the cause of delay above it: a queue, noise, or a longer path.
 
+use super::interval::MIN_PACKETS;
 use super::longer::{Lasting, Longer, Sight};
 use crate::time::{Duration, Instant};
 
 /// Half of the span over which the base is remembered.
 const HALF_WINDOW: Duration = Duration::from_secs(5);
-/// Excursions of the delay are looked for in windows of this many slots of at least this long each.
+/// Excursions of the delay are looked for in windows of this many slots of at least this long each, and of as many packets as an
+/// interval has at least. Slots do not grow with the hopRTT, as intervals do: a change of capacity is no noise.
 const SLOTS: usize = 8;
 const SLOT: Duration = Duration::from_millis(10);
 /// Number of windows whose median counts: a change of capacity shows in one or two.
 const WINDOWS: usize = 8;
 const FEWEST_WINDOWS: usize = 1;
+/// Noise, as a multiple of the median: half of the windows are higher.
+const SPREAD: f64 = 1.3;
 /// Packets of one burst delay each other: their time on the wire is no noise.
 const NOISE_FREE_PACKETS: f64 = 2.0;
 /// The most that is believed, seconds.
@@ -50,10 +54,9 @@ pub(super) struct Seen {
     pub(super) granted: Option<(f64, f64)>,
     /// The least hopRTT of any packet of the last 5 to 10 s, those after pauses included.
     pub(super) floor: f64,
-    /// The least, mean and greatest hopRTT of the interval.
+    /// The least and the mean hopRTT of the interval.
     pub(super) least: f64,
     pub(super) mean: f64,
-    pub(super) most: f64,
     /// The queue to aim at on a link without noise.
     pub(super) usual_target: f64,
     /// A packet, bits.
@@ -104,6 +107,7 @@ pub(super) struct Base {
     mean: Lowest,
     carried: f64,
     excursions: Excursions,
+    /// The greatest rate lately, bit/s.
     peak: f64,
     longer: Longer,
     /// Time at which the queue was last empty, and time at which it was last short enough for noise to explain it; at first
@@ -151,9 +155,21 @@ impl Base {
         (self.mean, self.filtered) = (Lowest::default(), None);
     }
 
-    /// An interval has ended in which less was offered on purpose than the `carried` bit/s of the link: it shows neither rate nor queue.
-    pub(super) fn skip(&mut self, carried: f64) {
+    /// An interval has ended in which less was offered on purpose than the `carried` bit/s of the link, with delays of `mean` seconds:
+    /// it shows no rate, and no queue.
+    pub(super) fn skip(&mut self, carried: f64, mean: f64) {
         (self.carried, self.filtered) = (carried, None);
+        self.mean.reset(mean);
+    }
+
+    /// A packet of `bits` on the wire came after `hop_rtt`.
+    #[inline]
+    pub(super) fn on_packet(&mut self, now: Instant, hop_rtt: Duration, bits: f64) {
+        if let Some(height) = self.excursions.on_packet(now, hop_rtt.as_secs_f64()) {
+            let of_bursts =
+                if self.peak > 0.0 { NOISE_FREE_PACKETS * bits / self.peak } else { f64::INFINITY };
+            self.excursions.learn(height - of_bursts);
+        }
     }
 
     /// An interval has ended.
@@ -163,7 +179,6 @@ impl Base {
             (self.empty_at, self.short_at) = (now, now);
         }
         self.peak = carried.max(self.peak * PEAK_DECAY);
-        self.excursions.on_interval(&seen, NOISE_FREE_PACKETS * packet_bits / self.peak);
         let Level { delay: level, by_mean } = self.level(seen.least, seen.mean, seen.usual_target);
         self.mean.on_value(now, self.filtered.unwrap_or(seen.mean));
         let lowest = (1.0 - by_mean) * seen.floor + by_mean * self.mean.value();
@@ -265,40 +280,44 @@ struct Excursions {
     slots: [(f64, f64); SLOTS],
     filled: usize,
     slot_began: Instant,
-    intervals: u32,
+    packets: u32,
     sum: f64,
     most: f64,
     /// The last windows' results, in a ring.
     windows: [f64; WINDOWS],
     next: usize,
-    /// The median of them, seconds.
+    /// The noise of delays by them, seconds.
     noise: f64,
 }
 
 impl Excursions {
-    fn on_interval(&mut self, seen: &Seen, free: f64) {
-        (self.intervals, self.sum) = (self.intervals + 1, self.sum + seen.mean);
-        self.most = self.most.max(seen.most);
-        if seen.now.since(self.slot_began) < SLOT {
-            return;
+    /// A packet came this late, seconds. Returns the height of the window that ends with it.
+    #[inline]
+    fn on_packet(&mut self, now: Instant, delay: f64) -> Option<f64> {
+        (self.packets, self.sum, self.most) = (self.packets + 1, self.sum + delay, self.most.max(delay));
+        if self.packets < MIN_PACKETS || now.since(self.slot_began) < SLOT {
+            return None;
         }
-        self.slots[self.filled] = (self.sum / f64::from(self.intervals), self.most);
-        (self.slot_began, self.intervals, self.sum, self.most) = (seen.now, 0, 0.0, 0.0);
-        self.filled += 1;
-        if self.filled == SLOTS {
-            self.filled = 0;
-            self.windows[self.next % WINDOWS] = (self.excursion() - free).clamp(0.0, NOISE_CEILING);
-            self.next += 1;
-            self.noise = self.median();
-        }
+        self.slots[self.filled] = (self.sum / f64::from(self.packets), self.most);
+        (self.slot_began, self.packets, self.sum, self.most) = (now, 0, 0.0, 0.0);
+        self.filled = (self.filled + 1) % SLOTS;
+        (self.filled == 0).then(|| self.height())
     }
 
-    /// Height of the window above the straight line from its first slot to its last.
-    fn excursion(&self) -> f64 {
+    /// A window was this high, seconds, without what is no noise.
+    fn learn(&mut self, height: f64) {
+        self.windows[self.next % WINDOWS] = height.clamp(0.0, NOISE_CEILING);
+        self.next += 1;
+        self.noise = SPREAD * self.median();
+    }
+
+    /// Height of the window above the straight line from its first slot to its last: the greatest delay of a slot on that line is half a
+    /// step above the mean.
+    fn height(&self) -> f64 {
         let (first, last) = (self.slots[0].0, self.slots[SLOTS - 1].0);
         let slope = (last - first) / (SLOTS - 1) as f64;
         let above = self.slots.iter().enumerate().map(|(at, (_, most))| most - first - slope * at as f64);
-        above.fold(0.0, f64::max)
+        above.fold(0.0, f64::max) - slope.abs() / 2.0
     }
 
     /// The median of the windows so far, once there are a few.
@@ -345,6 +364,8 @@ mod tests {
             let delays: [f64; 18] = core::array::from_fn(|_| delay(&mut self.rng));
             let least = delays.iter().copied().fold(f64::MAX, f64::min);
             self.floor = self.floor.min(least);
+            let hop_rtts = delays.map(Duration::from_secs_f64);
+            hop_rtts.iter().for_each(|&hop_rtt| self.base.on_packet(self.now, hop_rtt, PACKET_BITS));
             self.base.on_interval(Seen {
                 now: self.now,
                 span: SPAN,
@@ -353,7 +374,6 @@ mod tests {
                 floor: self.floor,
                 least,
                 mean: delays.iter().sum::<f64>() / 18.0,
-                most: delays.iter().copied().fold(0.0, f64::max),
                 usual_target: USUAL,
                 packet_bits: PACKET_BITS,
             })

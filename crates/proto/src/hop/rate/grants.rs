@@ -1,7 +1,7 @@
 use crate::time::{Duration, Instant};
 
-/// Grants remembered, one per interval: with those of half a hopRTT, four hopRTTs.
-const REMEMBERED: usize = 8;
+/// Grants remembered, one per interval: with those of half a hopRTT, eight hopRTTs of the empty link, or four behind a queue as long.
+const REMEMBERED: usize = 16;
 
 /// The last grants and when each was decided: what arrives now was sent under one of them.
 #[derive(Debug)]

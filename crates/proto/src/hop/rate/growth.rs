@@ -7,6 +7,10 @@ use crate::time::{Duration, Instant};
 const STARTUP: f64 = 2.0;
 const FIRST: f64 = 0.04;
 const MOST: f64 = 0.25;
+/// The growth up to the rate that the link carried lately, once its queue has gone: it may carry as much again. That rate fades in so
+/// many seconds.
+const RETURN: f64 = 0.75;
+const FADES: f64 = 10.0;
 /// A grant is at most this multiple of the arriving rate.
 const MAX_LEAD: f64 = 2.0;
 /// Up to this rate growth doubles it: an interval of four packets takes 3 s at the least rate, and a quarter more after each
@@ -28,6 +32,8 @@ pub(super) struct Growth {
     /// Packets in a row that saw a long queue during startup.
     queued_in_a_row: u32,
     calm_until: Instant,
+    /// The most that the link carried lately, bit/s; it fades.
+    lately: f64,
 }
 
 /// The arrivals of an interval in which the link was not full.
@@ -51,6 +57,7 @@ impl Growth {
             raised_from: 0.0,
             queued_in_a_row: 0,
             calm_until: Instant::ZERO,
+            lately: 0.0,
         }
     }
 
@@ -106,6 +113,35 @@ impl Growth {
         Some(carried.unwrap_or(rate / STARTUP).min(rate))
     }
 
+    /// The link carried so much, bit/s, in an interval of this many seconds.
+    pub(super) fn learn(&mut self, carried: f64, span: f64) {
+        let faded = self.lately - (self.lately - carried) * (span / FADES).min(1.0);
+        self.lately = carried.max(faded);
+    }
+
+    /// The link that carried so much is another one.
+    pub(super) fn forget(&mut self) {
+        self.lately = 0.0;
+    }
+
+    /// Whether the link carried far more than `rate` lately, bit/s.
+    pub(super) fn has_carried_more(&self, rate: f64) -> bool {
+        self.lately > (1.0 + MOST) * rate
+    }
+
+    /// The next step from `rate`, as a share of it.
+    fn take_step(&mut self, rate: f64) -> f64 {
+        let step = self.step;
+        self.step = (2.0 * step).min(MOST);
+        if rate <= UNKNOWN_RATE {
+            STARTUP - 1.0
+        } else if self.has_carried_more(rate) {
+            (self.lately / rate - 1.0).min(RETURN)
+        } else {
+            step
+        }
+    }
+
     /// The grant after an interval in which the link was not full, where it was `rate`. A sender that does not use up its grant is
     /// given no more than `ceiling`.
     pub(super) fn grow(
@@ -131,8 +167,7 @@ impl Growth {
             return rate;
         }
         if is_held {
-            let step = if rate <= UNKNOWN_RATE { STARTUP - 1.0 } else { self.step };
-            self.step = (2.0 * self.step).min(MOST);
+            let step = self.take_step(rate.max(carried));
             return (rate.max(carried) * (1.0 + step)).min(rate.max(MAX_LEAD * carried));
         }
         self.step = if self.is_startup { self.step } else { FIRST };

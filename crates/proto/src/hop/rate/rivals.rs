@@ -22,6 +22,9 @@ const FEEDBACK: f64 = 2.0;
 const RISE_TARGETS: f64 = 2.0;
 const RISE_PACKETS: f64 = 3.0;
 
+/// A link that carries less than this share of what it carried in the interval before has lost capacity, or somebody has come.
+const FALLEN: f64 = 0.85;
+
 /// A path that becomes longer twice within this time, and not shorter in between, does not: it is a queue that grows.
 const LONGER_AGAIN: Duration = Duration::from_secs(5);
 /// … but within this many hopRTTs it is one change: what was late by it comes with the delay of both.
@@ -99,6 +102,9 @@ struct Standing {
     longest: f64,
     /// Rises of the least delay and of the delay that counts since the feedback.
     rises: [Rise; 2],
+    /// The link carries far less than when it began. What grew by that may be ours: it was sent for the link as it was. So it counts from
+    /// then on, once.
+    has_fallen: bool,
 }
 
 /// The least of some delays, and the greatest rise from there, seconds.
@@ -122,6 +128,8 @@ impl Rise {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     standing: Option<Standing>,
+    /// The carried rate of the interval before.
+    carried: f64,
     /// When the path seemed to become longer, and the delay then.
     longer: Option<(Instant, f64)>,
     least_now: f64,
@@ -133,6 +141,7 @@ impl Default for Watch {
     fn default() -> Self {
         Self {
             standing: None,
+            carried: 0.0,
             longer: None,
             least_now: f64::INFINITY,
             least_before: f64::INFINITY,
@@ -176,6 +185,7 @@ impl Watch {
     pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
         let Sight { now, delay, level, target, carried, packet, is_held, .. } = sight;
         self.remember(now, delay);
+        let falls = carried < FALLEN * core::mem::replace(&mut self.carried, carried);
         // A queue that stands, and a longer path, delay every packet. After an outage, or behind a repair, single ones are
         // late.
         let beyond_least = delay - self.least();
@@ -194,7 +204,11 @@ impl Watch {
             carried,
             longest: queue,
             rises: [Rise::NONE; 2],
+            has_fallen: false,
         });
+        if falls && !standing.has_fallen {
+            *standing = Standing { since: now, rises: [Rise::NONE; 2], has_fallen: true, ..*standing };
+        }
         let stood = now.since(standing.since).as_secs_f64();
         standing.longest = standing.longest.max(queue);
         if stood < FEEDBACK * delay {

@@ -202,7 +202,7 @@ impl Starhop {
         let has_queue = sight.delay - sight.base > NO_QUEUE * sight.target;
         self.settling = self.settling.filter(|&(until, _)| now < until && !has_queue);
         if let Some((_, rate)) = self.settling {
-            self.base.skip(rate);
+            self.base.skip(rate, interval.mean());
             self.grant(now, rate);
             return None;
         }
@@ -235,7 +235,6 @@ impl Starhop {
             floor: rtt.min().as_secs_f64(),
             least: interval.least.as_secs_f64(),
             mean: interval.mean(),
-            most: interval.most.as_secs_f64(),
             usual_target: self.usual_target(carried),
             packet_bits: self.packet_bits,
         })
@@ -262,11 +261,13 @@ impl Starhop {
         if let Some(before) = verdict.longer {
             return self.settle(now, self.rate.max(before), interval.least);
         }
+        let span = interval.span(now).as_secs_f64();
+        self.growth.learn(carried, span);
         let is_startup = self.growth.is_startup();
         let seen_from = if is_startup || (is_noisy && !is_held) { 1.0 } else { QUEUE_SEEN };
         let least = if is_startup { STARTUP_QUEUE * rtt.min().as_secs_f64() } else { 0.0 };
         if verdict.queue >= least.max(seen_from * verdict.target) {
-            self.steer(now, carried, verdict, is_held, interval.span(now).as_secs_f64());
+            self.steer(now, carried, verdict, is_held, span);
         } else {
             let spare = Spare { carried, is_held, hop_rtt: rtt.smoothed() };
             self.rate = self.growth.grow(now, self.rate, spare, || self.capacity.ceiling(now));
@@ -295,6 +296,7 @@ impl Starhop {
     fn leave_rivalry(&mut self, now: Instant, alone: Alone, rtt: &HopRtt) -> Duration {
         self.contest.end(now, alone);
         self.capacity.forget();
+        self.growth.forget();
         let (before, base) = match alone {
             Alone::Gone { before, base } => {
                 // The delay that was learnt meanwhile was theirs.
@@ -356,8 +358,11 @@ impl RateController for Starhop {
         if let Some(rivalry) = self.contest.rivalry() {
             rivalry.on_delivery(delivery, rtt);
             self.rate = rivalry.rate().max(MIN_RATE);
-        } else if let Some(rate) = self.contest.on_delivery(&delivery, self.packet_bytes(), rtt) {
-            self.settle(now, rate, rtt.smoothed());
+        } else {
+            self.base.on_packet(now, delivery.hop_rtt, self.packet_bits);
+            if let Some(rate) = self.contest.on_delivery(&delivery, self.packet_bytes(), rtt) {
+                self.settle(now, rate, rtt.smoothed());
+            }
         }
         if !interval.is_over(now, length) {
             return None;
@@ -369,6 +374,7 @@ impl RateController for Starhop {
     fn on_new_path(&mut self) {
         self.contest.on_new_path();
         self.base.forget();
+        self.growth.forget();
     }
 
     fn noise(&self) -> Duration {

@@ -214,11 +214,11 @@ fn a_crowd_on_a_path_that_becomes_longer_is_not_taken_for_rivals() {
 }
 
 /// Packets that overtake each other are late, and not lost: of 50,000 a few dozen are asked for again, those of the first moments.
-/// With loss seeds differ by 1 % and a half (97.1 to 98.9 % of eight at 1 ms): the mean of four counts.
+/// With loss, 250 of each hop are lost; a build that asks again for 1,300 at 6 ms has 98 %. Seeds differ: the mean of four counts.
 #[test]
 fn jitter_that_swaps_packets_is_no_loss() {
     for jitter in [1.0, 3.0, 6.0] {
-        for (loss, least, repairs, seeds) in [("0%", 0.985, 100, 1), ("0.5%", 0.975, 1_500, 4)] {
+        for (loss, least, repairs, seeds) in [("0%", 0.99, 50, 1), ("0.5%", 0.985, 900, 4)] {
             let delay_is =
                 format!("topology.link.delay={{mean='10ms',jitter='{jitter}ms',keeps_order=false}}");
             let loss_is = format!("topology.link.loss={loss}");
@@ -276,7 +276,8 @@ fn a_slow_link_is_not_flooded_at_the_start() {
 }
 
 /// At 100 Mbit/s a packet that is 12 ms late is overtaken by a hundred: with a limit of 32 it was repaired in vain, and
-/// half of the link was left.
+/// half of the link was left. Relays send what was overtaken in its place: where it went before all that waited, those that
+/// had overtaken the others waited for up to 550 ms, and were asked for again.
 #[test]
 fn a_fast_link_that_swaps_packets_is_used() {
     for seed in 1..=3 {
@@ -284,8 +285,10 @@ fn a_fast_link_that_swaps_packets_is_used() {
         let link = ["topology.link.rate=100Mbit", "topology.link.queue=10000p", "topology.link.loss=0%"];
         let changes = [&link[..], &[delay_is, "flow.a.options={cache='16MiB'}", "duration=10s"]].concat();
         let result = run("noise-jitter.toml", &[&changes[..], &[&format!("seed={seed}")]].concat());
-        show(&format!("100 Mbit/s, jitter of 6 ms, seed {seed}"), &result.flows[0]);
-        assert!(result.flows[0].efficiency >= 0.85, "seed {seed}: {}", result.flows[0].efficiency);
+        let flow = &result.flows[0];
+        show(&format!("100 Mbit/s, jitter of 6 ms, seed {seed}"), flow);
+        assert!(flow.efficiency >= 0.99 && flow.repairs <= 50, "seed {seed}: {}", flow.efficiency);
+        assert!(flow.in_order_owd_ms.p99 <= 110.0, "seed {seed}: {:?}", flow.in_order_owd_ms);
     }
 }
 

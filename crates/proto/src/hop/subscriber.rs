@@ -175,7 +175,7 @@ impl Subscriber {
     ) {
         let Some(responder) = downlinks.get(self.link) else { return };
         let Some(queued) = responder.scheduler.queued(self.queue) else { return };
-        let is_late = repair || range.start < responder.scheduler.frontier(self.queue);
+        let is_late = repair || range.start < responder.scheduler.sent_end(self.queue);
         if !queued.overlaps(range) {
             downlinks.push(now, (self.link, self.queue), range, is_late, told);
             return;

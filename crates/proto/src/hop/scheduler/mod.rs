@@ -18,7 +18,7 @@ use crate::units::Rate;
 use crate::wire::Waited;
 use alloc::collections::VecDeque;
 use marks::MarkBudget;
-use queue::{Piece, Queue, Visit, Way};
+use queue::{Order, Piece, Queue, Visit, Way};
 use queues::Queues;
 use turns::Turns;
 
@@ -212,9 +212,9 @@ impl Scheduler {
         self.sendable > 0 || self.repairing > 0
     }
 
-    /// Offset after the highest byte that a queue has sent or holds.
-    pub fn frontier(&self, slot: Slot) -> u64 {
-        self.queues.get(slot).map_or(0, Queue::frontier)
+    /// Offset after the highest byte that a queue has sent.
+    pub fn sent_end(&self, slot: Slot) -> u64 {
+        self.queues.get(slot).map_or(0, Queue::sent_end)
     }
 
     /// The bytes that wait in a queue.
@@ -268,7 +268,8 @@ impl Scheduler {
         let goes_first = is_repair && self.repairs_first;
         let piece = Piece { range, since: now.before(told.time), is_dry: told.is_dry && !goes_first };
         if !goes_first {
-            if queue.push_fresh(piece, self.payload) {
+            let order = if self.repairs_first { Order::Bytes } else { Order::Arrival };
+            if queue.push_fresh(piece, self.payload, order) {
                 self.admit(now, slot, true);
             }
         } else if queue.push_repair(piece) {

@@ -27,6 +27,15 @@ impl Piece {
     }
 }
 
+/// The order in which the new data of a flow leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    /// That of its bytes. What was overtaken on its way here has its place again.
+    Bytes,
+    /// That of its arrival.
+    Arrival,
+}
+
 /// Requests that follow each other this soon are told as one: the told time is no finer.
 const GRAIN: Duration = Duration::from_millis(1);
 
@@ -139,11 +148,6 @@ impl Queue {
         self.sent_end
     }
 
-    /// Offset after the highest byte that was sent or waits.
-    pub(super) fn frontier(&self) -> u64 {
-        self.fresh.back().map_or(self.sent_end, |last| last.range.end.max(self.sent_end))
-    }
-
     /// The queue's rate.
     pub(super) fn rate(&self) -> Rate {
         self.pacer.rate()
@@ -168,14 +172,18 @@ impl Queue {
         self.repairs.len() == 1
     }
 
-    /// New data waits from now on. True if no other does.
-    pub(super) fn push_fresh(&mut self, piece: Piece, payload: u64) -> bool {
+    /// New data waits from now on, in the order of its bytes or in that of its arrival. True if no other does.
+    pub(super) fn push_fresh(&mut self, piece: Piece, payload: u64, order: Order) -> bool {
         self.queued.insert(piece.range);
         self.pause.end();
         let was_empty = self.fresh.is_empty();
+        let at = match order {
+            Order::Bytes => self.behind(piece.range.start),
+            Order::Arrival => self.fresh.len(),
+        };
         // Credits of a Producer arrive in adjoining pieces: one range, however many Interests it took. A
         // single packet stays by itself, so that it leaves as it came.
-        match self.fresh.back_mut() {
+        match at.checked_sub(1).and_then(|before| self.fresh.get_mut(before)) {
             Some(last)
                 if last.range.end == piece.range.start
                     && last.range.len() > payload
@@ -183,9 +191,20 @@ impl Queue {
             {
                 last.range.end = piece.range.end;
             }
-            _ => self.fresh.push_back(piece),
+            _ => self.fresh.insert(at, piece),
         }
         was_empty
+    }
+
+    /// The number of pieces of new data that lie before `offset`: mostly all.
+    #[inline]
+    fn behind(&self, offset: u64) -> usize {
+        match self.fresh.back() {
+            Some(last) if last.range.start > offset => {
+                self.fresh.partition_point(|piece| piece.range.start < offset)
+            }
+            _ => self.fresh.len(),
+        }
     }
 
     /// The queue has something to send: finds its way to its turn. `is_new` says that it had nothing before.
@@ -314,10 +333,10 @@ mod tests {
     #[test]
     fn adjoining_bytes_of_one_moment_are_one_piece_and_single_packets_stay_as_they_came() {
         let mut queue = queue();
-        assert!(queue.push_fresh(piece(0, 1500, NOW), PAYLOAD));
-        assert!(!queue.push_fresh(piece(1500, 2100, later(999)), PAYLOAD));
-        queue.push_fresh(piece(2100, 2200, later(1000)), PAYLOAD);
-        queue.push_fresh(piece(2200, 2300, later(1000)), PAYLOAD);
+        assert!(queue.push_fresh(piece(0, 1500, NOW), PAYLOAD, Order::Bytes));
+        assert!(!queue.push_fresh(piece(1500, 2100, later(999)), PAYLOAD, Order::Bytes));
+        queue.push_fresh(piece(2100, 2200, later(1000)), PAYLOAD, Order::Bytes);
+        queue.push_fresh(piece(2200, 2300, later(1000)), PAYLOAD, Order::Bytes);
         let sent: [Option<u64>; 6] = core::array::from_fn(|_| {
             queue.take_fresh(later(1000), SLOT, PAYLOAD).map(|chunk| chunk.range.len())
         });
@@ -329,7 +348,7 @@ mod tests {
     fn a_queue_that_its_rate_holds_is_in_no_list_and_not_sparse_afterwards() {
         let mut queue = queue();
         queue.set_rate(NOW, Rate::from_bps(8_000_000));
-        queue.push_fresh(piece(0, 50_000, NOW), PAYLOAD);
+        queue.push_fresh(piece(0, 50_000, NOW), PAYLOAD, Order::Bytes);
         assert_eq!(queue.admit(NOW, true, PAYLOAD), Way::Joins(Place::Sparse));
         assert!(queue.is_sendable() && queue.admit(NOW, false, PAYLOAD) == Way::Stays);
         let ready = loop {
@@ -347,7 +366,7 @@ mod tests {
     #[test]
     fn a_queue_leaves_its_list_a_round_after_its_last_packet() {
         let mut queue = queue();
-        queue.push_fresh(piece(0, 400, NOW), PAYLOAD);
+        queue.push_fresh(piece(0, 400, NOW), PAYLOAD, Order::Bytes);
         queue.admit(NOW, true, PAYLOAD);
         assert_eq!(queue.visit(NOW, PAYLOAD, false), Visit::Sends);
         queue.take_fresh(NOW, SLOT, PAYLOAD).expect("a packet waits");
@@ -360,10 +379,23 @@ mod tests {
     fn a_queue_without_credit_passes_unless_it_is_alone() {
         for (is_alone, visit) in [(false, Visit::Passes), (true, Visit::Sends)] {
             let mut queue = queue();
-            queue.push_fresh(piece(0, 5000, NOW), PAYLOAD);
+            queue.push_fresh(piece(0, 5000, NOW), PAYLOAD, Order::Bytes);
             queue.admit(NOW, false, PAYLOAD);
             assert_eq!(queue.visit(NOW, PAYLOAD, is_alone), visit);
             assert_eq!(queue.visit(NOW, PAYLOAD, is_alone), Visit::Sends, "the credit is here now");
+        }
+    }
+
+    #[test]
+    fn bytes_that_were_overtaken_have_their_place_again_unless_the_order_is_that_of_arrival() {
+        for (order, sent) in [(Order::Bytes, [1, 2, 3, 6, 8]), (Order::Arrival, [3, 8, 1, 6, 2])] {
+            let mut queue = queue();
+            for kilobyte in [3, 8, 1, 6, 2] {
+                let from = 1000 * kilobyte;
+                queue.push_fresh(piece(from, from + 1000, NOW), PAYLOAD, order);
+            }
+            let starts = sent.map(|_| queue.take_fresh(NOW, SLOT, PAYLOAD).map(|chunk| chunk.range.start));
+            assert_eq!(starts, sent.map(|kilobyte| Some(1000 * kilobyte)), "{order:?}");
         }
     }
 
@@ -373,7 +405,7 @@ mod tests {
         let mut send = |start, end, is_repair| {
             match is_repair {
                 true => queue.push_repair(piece(start, end, NOW)),
-                false => queue.push_fresh(piece(start, end, NOW), PAYLOAD),
+                false => queue.push_fresh(piece(start, end, NOW), PAYLOAD, Order::Bytes),
             };
             let take = if is_repair { Queue::take_repair } else { Queue::take_fresh };
             let chunk = take(&mut queue, later(5000), SLOT, PAYLOAD).expect("it waits");
@@ -385,6 +417,6 @@ mod tests {
         assert_eq!(send(100, 200, false), (true, ByteRange::new(100, 100)));
         assert_eq!(send(900, 950, true), (true, ByteRange::default()));
         assert_eq!(send(950, 960, false), (false, ByteRange::new(950, 950)));
-        assert_eq!((queue.sent_end(), queue.frontier()), (960, 960));
+        assert_eq!(queue.sent_end(), 960);
     }
 }

@@ -1,6 +1,6 @@
 //! The base delay of a hop, and the cause of delay above it: a queue, noise, or a longer path.
 
-use super::interval::MIN_PACKETS;
+use super::interval::{LEAST_GAIN, MIN_PACKETS};
 use super::longer::{Lasting, Longer, Sight};
 use crate::time::{Duration, Instant};
 
@@ -14,15 +14,13 @@ const SLOT: Duration = Duration::from_millis(10);
 const WINDOWS: usize = 8;
 const FEWEST_WINDOWS: usize = 1;
 /// Noise, as a multiple of the median: half of the windows are higher.
-const SPREAD: f64 = 1.3;
+const SPREAD: f64 = 1.2;
 /// Packets of one burst delay each other: their time on the wire is no noise.
 const NOISE_FREE_PACKETS: f64 = 2.0;
 /// The most that is believed, seconds.
 const NOISE_CEILING: f64 = 30.0e-3;
 /// The queue that bridges the pauses of a link, as a share of the excursions that they make.
 const BRIDGE: f64 = 0.9;
-/// Gain of the filters on the mean delay and on the carried rate, which replace single intervals in noise.
-const NOISE_GAIN: f64 = 0.25;
 /// Noise, in usual targets, up to which the least delay of an interval shows the queue, and noise from which on its
 /// mean does.
 const QUIET: f64 = 0.5;
@@ -42,6 +40,15 @@ const STANDING: Duration = Duration::from_millis(250);
 /// Decay of the greatest rate per interval.
 const PEAK_DECAY: f64 = 0.999;
 
+/// The least and the mean hopRTT of an interval, seconds, and the gain of the filters on the mean and on the carried rate, which replace
+/// the interval's in noise.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delays {
+    pub(super) least: f64,
+    pub(super) mean: f64,
+    pub(super) gain: f64,
+}
+
 /// Measurements of an interval of arrivals. Delays in seconds, rates in bit/s.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
@@ -54,9 +61,8 @@ pub(super) struct Seen {
     pub(super) granted: Option<(f64, f64)>,
     /// The least hopRTT of any packet of the last 5 to 10 s, those after pauses included.
     pub(super) floor: f64,
-    /// The least and the mean hopRTT of the interval.
-    pub(super) least: f64,
-    pub(super) mean: f64,
+    /// The hopRTTs of the interval.
+    pub(super) delays: Delays,
     /// The queue to aim at on a link without noise.
     pub(super) usual_target: f64,
     /// A packet, bits.
@@ -103,7 +109,7 @@ pub(super) struct Verdict {
 /// - **Longer path**: every lowered grant is an experiment, see [`Longer`].
 #[derive(Debug)]
 pub(super) struct Base {
-    filtered: Option<f64>,
+    means: Means,
     mean: Lowest,
     carried: f64,
     excursions: Excursions,
@@ -119,7 +125,7 @@ pub(super) struct Base {
 impl Base {
     pub(super) fn new() -> Self {
         Self {
-            filtered: None,
+            means: Means::default(),
             mean: Lowest::default(),
             carried: 0.0,
             excursions: Excursions::default(),
@@ -152,13 +158,13 @@ impl Base {
 
     /// Another path: nothing that was known of the delay holds.
     pub(super) fn forget(&mut self) {
-        (self.mean, self.filtered) = (Lowest::default(), None);
+        (self.mean, self.means) = (Lowest::default(), Means::default());
     }
 
     /// An interval has ended in which less was offered on purpose than the `carried` bit/s of the link, with delays of `mean` seconds:
     /// it shows no rate, and no queue.
     pub(super) fn skip(&mut self, carried: f64, mean: f64) {
-        (self.carried, self.filtered) = (carried, None);
+        (self.carried, self.means) = (carried, Means::default());
         self.mean.reset(mean);
     }
 
@@ -174,32 +180,32 @@ impl Base {
 
     /// An interval has ended.
     pub(super) fn on_interval(&mut self, seen: Seen) -> Verdict {
-        let Seen { now, span, carried, granted, packet_bits, .. } = seen;
+        let Seen { now, span, carried, granted, delays, packet_bits, .. } = seen;
         if self.peak == 0.0 {
             (self.empty_at, self.short_at) = (now, now);
         }
         self.peak = carried.max(self.peak * PEAK_DECAY);
-        let Level { delay: level, by_mean } = self.level(seen.least, seen.mean, seen.usual_target);
-        self.mean.on_value(now, self.filtered.unwrap_or(seen.mean));
+        let Level { delay: level, by_mean } = self.level(delays, seen.usual_target);
+        self.mean.on_value(now, self.means.slow.unwrap_or(delays.mean));
         let lowest = (1.0 - by_mean) * seen.floor + by_mean * self.mean.value();
         // The least delay was measured when a packet took as long as it does at the peak rate.
         let slower = packet_bits / carried - packet_bits / self.peak;
         let queue = (level - lowest - slower).max(0.0);
         let target = self.target(seen.usual_target);
-        let (delay, noise) = (seen.least, by_mean * self.excursions.noise);
+        let (delay, noise) = (delays.least, by_mean * self.excursions.noise);
         let sight =
             Sight { span, carried, granted, delay, noise, queue, is_long: queue > target, packet_bits };
         let lasting = self.longer.on_interval(sight);
         if lasting != Lasting::Paused || self.carried == 0.0 {
-            self.carried += (1.0 - by_mean * (1.0 - NOISE_GAIN)) * (carried - self.carried);
+            self.carried += (1.0 - by_mean * (1.0 - delays.gain)) * (carried - self.carried);
         }
         let longer = if let Lasting::Longer(before) = lasting { Some(before) } else { None };
         if longer.is_some() {
-            self.mean.reset(seen.mean);
-            self.filtered = Some(seen.mean);
+            self.mean.reset(delays.mean);
+            self.means = Means::at(delays.mean);
         }
         let patience = 1.0 + (self.noisiness(seen.usual_target) / PATIENCE_AT).min(1.0);
-        let base = if longer.is_some() { seen.least } else { seen.floor };
+        let base = if longer.is_some() { delays.least } else { seen.floor };
         let horizon = 2.0 * (base + span) * patience;
         let is_drain_due = self.watch_queue(now, queue, target, horizon);
         let is_standing = now.since(self.short_at) > STANDING;
@@ -216,13 +222,11 @@ impl Base {
         }
     }
 
-    /// An interval with these delays has ended, seconds: the delay that counts, where the queue aimed at without noise is `usual_target`.
-    pub(super) fn level(&mut self, least: f64, mean: f64, usual_target: f64) -> Level {
+    /// An interval with these delays has ended: the delay that counts, where the queue aimed at without noise is `usual_target`.
+    pub(super) fn level(&mut self, delays: Delays, usual_target: f64) -> Level {
         let by_mean = ((self.noisiness(usual_target) - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
-        let before = self.filtered.unwrap_or(mean);
-        let filtered = before + NOISE_GAIN * (mean - before);
-        self.filtered = Some(filtered);
-        Level { delay: (1.0 - by_mean) * least + by_mean * filtered, by_mean }
+        let filtered = self.means.on_interval(delays);
+        Level { delay: (1.0 - by_mean) * delays.least + by_mean * filtered, by_mean }
     }
 
     /// Notes whether the queue is empty or short. Whether it has to be drained now.
@@ -238,6 +242,32 @@ impl Base {
             self.empty_at = now;
         }
         overdue > 0.0
+    }
+}
+
+/// The filtered mean delay, seconds; `None` before the first interval.
+#[derive(Debug, Default)]
+struct Means {
+    quick: Option<f64>,
+    /// With the least gain, whatever the interval is: its lowest value is the base. That of the quick one is as far below the mean as noise
+    /// takes it once in ten seconds, and what is above it would count as a queue.
+    slow: Option<f64>,
+}
+
+impl Means {
+    fn at(mean: f64) -> Self {
+        Self { quick: Some(mean), slow: Some(mean) }
+    }
+
+    /// Returns the quick one.
+    fn on_interval(&mut self, delays: Delays) -> f64 {
+        let Delays { mean, gain, .. } = delays;
+        let [quick, slow] = [(self.quick, gain), (self.slow, LEAST_GAIN)].map(|(before, gain)| {
+            let before = before.unwrap_or(mean);
+            before + gain * (mean - before)
+        });
+        *self = Self { quick: Some(quick), slow: Some(slow) };
+        quick
     }
 }
 
@@ -372,8 +402,7 @@ mod tests {
                 carried: bps,
                 granted: Some((bps, bps)),
                 floor: self.floor,
-                least,
-                mean: delays.iter().sum::<f64>() / 18.0,
+                delays: Delays { least, mean: delays.iter().sum::<f64>() / 18.0, gain: LEAST_GAIN },
                 usual_target: USUAL,
                 packet_bits: PACKET_BITS,
             })

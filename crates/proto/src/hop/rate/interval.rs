@@ -4,6 +4,11 @@ use crate::time::{Duration, Instant};
 /// An interval must hold this many packets to be judged.
 pub(super) const MIN_PACKETS: u32 = 4;
 
+/// What intervals show is filtered where delays vary by themselves. A filter forgets in this time, seconds, but not more slowly than with the
+/// least gain: the mean of a long interval needs little of it. The interval of a hop of 20 ms has the least gain.
+const FILTER: f64 = 30.0e-3;
+pub(super) const LEAST_GAIN: f64 = 0.25;
+
 /// Arrivals since the interval began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
@@ -63,6 +68,12 @@ impl Interval {
     /// The share of packets whose sender was held by the grant.
     pub(super) fn held(&self) -> f64 {
         f64::from(self.held) / f64::from(self.packets)
+    }
+
+    /// The gain of a filter over intervals like this one.
+    pub(super) fn gain(&self, now: Instant) -> f64 {
+        let span = self.span(now).as_secs_f64();
+        (span / (span + FILTER)).max(LEAST_GAIN)
     }
 
     /// Whether there are enough packets to be judged.

@@ -1,10 +1,10 @@
-use super::base::{Base, Seen, Verdict};
+use super::base::{Base, Delays, Seen, Verdict};
 use super::blocks::{ALARM, Block, Blocks};
 use super::capacity::Capacity;
 use super::contest::Contest;
 use super::grants::Grants;
 use super::growth::{Growth, HEADROOM, Spare};
-use super::interval::{Interval, Intervals};
+use super::interval::{Interval, Intervals, LEAST_GAIN};
 use super::policer::{Alarm, Bound, Policer};
 use super::rivals::{Alone, Sight};
 use super::train::Train;
@@ -38,10 +38,9 @@ const GENTLE_CUT: f64 = 0.9;
 /// drains, and not even that low if the delay is noisy and the queue may be none.
 const FLOOR: f64 = 0.95;
 /// The share of packets with a held sender from which on the grant counts as the limit of the rate: in an interval,
-/// and in noise over several, with this gain.
+/// and in noise over several.
 const HELD: f64 = 0.5;
 const HELD_IN_NOISE: f64 = 0.9;
-const HELD_GAIN: f64 = 0.25;
 /// From this patience on, delays vary by themselves by a large part of the target of the queue.
 const NOISY: f64 = 1.05;
 
@@ -171,7 +170,7 @@ impl Starhop {
     /// Returns the base delay when the path has become longer.
     fn end_interval(&mut self, now: Instant, interval: &Interval, rtt: &HopRtt) -> Option<Duration> {
         let carried = interval.sent_rate(now).unwrap_or_default().max(MIN_RATE);
-        self.held += HELD_GAIN * (interval.held() - self.held);
+        self.held += interval.gain(now) * (interval.held() - self.held);
         // The share of a link that we have beside others says little about its rate.
         let link = self.contest.rivalry().map_or(carried, |rivalry| carried.max(rivalry.before()));
         let usual_target = self.usual_target(link);
@@ -187,8 +186,9 @@ impl Starhop {
             is_held: interval.held() >= HELD,
             is_longer: false,
         };
+        let delays = self.delays(now, interval);
         if let Some(rivalry) = self.contest.rivalry() {
-            let level = self.base.level(sight.delay, interval.mean(), usual_target).delay;
+            let level = self.base.level(delays, usual_target).delay;
             let alone = rivalry.on_interval(Sight { level, ..sight });
             let rate = rivalry.rate();
             self.grant(now, rate);
@@ -225,6 +225,13 @@ impl Starhop {
         verdict.longer.map(|_| interval.least)
     }
 
+    /// The delays of an interval. During startup the filters are slow: a queue that is none would end it, and growth afterwards takes
+    /// ten times as long.
+    fn delays(&self, now: Instant, interval: &Interval) -> Delays {
+        let gain = if self.growth.is_startup() { LEAST_GAIN } else { interval.gain(now) };
+        Delays { least: interval.least.as_secs_f64(), mean: interval.mean(), gain }
+    }
+
     /// The meaning of the delays of an interval.
     fn judge(&mut self, now: Instant, interval: &Interval, carried: f64, rtt: &HopRtt) -> Verdict {
         self.base.on_interval(Seen {
@@ -233,8 +240,7 @@ impl Starhop {
             carried,
             granted: self.grants.of_arrivals(now, interval.least),
             floor: rtt.min().as_secs_f64(),
-            least: interval.least.as_secs_f64(),
-            mean: interval.mean(),
+            delays: self.delays(now, interval),
             usual_target: self.usual_target(carried),
             packet_bits: self.packet_bits,
         })

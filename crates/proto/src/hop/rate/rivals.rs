@@ -178,7 +178,7 @@ impl Watch {
             return false;
         }
         let (at, level) = *self.longer.get_or_insert((now, delay));
-        now.since(at).as_secs_f64() > SAME_CHANGE * delay && delay > level + target
+        now.since(at).as_secs_f64() > SAME_CHANGE * delay && delay > level + RISE_TARGETS * target
     }
 
     /// An interval has ended. Returns the rate before the others came, once they are there.

@@ -4,8 +4,8 @@ use crate::time::{Duration, Instant};
 /// An interval must hold this many packets to be judged.
 pub(super) const MIN_PACKETS: u32 = 4;
 
-/// What intervals show is filtered where delays vary by themselves. A filter forgets in this time, seconds, but not more slowly than with the
-/// least gain: the mean of a long interval needs little of it. The interval of a hop of 20 ms has the least gain.
+/// Rates and delays of intervals are filtered where delays vary by themselves. A filter forgets in this time, seconds, but not more
+/// slowly than with the least gain: the mean of a long interval needs little of it. The interval of a hop of 20 ms has the least gain.
 const FILTER: f64 = 30.0e-3;
 pub(super) const LEAST_GAIN: f64 = 0.25;
 

@@ -23,8 +23,6 @@ pub(super) struct Interval {
     held: u32,
     /// The smallest hopRTT of a packet.
     pub(super) least: Duration,
-    /// The greatest.
-    pub(super) most: Duration,
     /// Sum of the hopRTTs, for their mean.
     hop_rtts: Duration,
 }
@@ -39,7 +37,6 @@ impl Interval {
             received_bytes: 0,
             held: 0,
             least: Duration::MAX,
-            most: Duration::ZERO,
             hop_rtts: Duration::ZERO,
         }
     }
@@ -51,7 +48,6 @@ impl Interval {
         self.received_bytes += delivery.bytes;
         self.held += u32::from(delivery.backlog);
         self.least = self.least.min(delivery.hop_rtt);
-        self.most = self.most.max(delivery.hop_rtt);
         self.hop_rtts += delivery.hop_rtt;
     }
 
@@ -156,7 +152,7 @@ mod tests {
         assert_eq!(interval.received_rate(at(4)), Some(8e6));
         assert_eq!(interval.sent_rate(at(4)), Some(10e6), "one was lost");
         assert_eq!((interval.held(), interval.mean()), (0.75, 0.0425));
-        assert_eq!((interval.least, interval.most), (Duration::from_millis(41), Duration::from_millis(44)));
+        assert_eq!(interval.least, Duration::from_millis(41));
         assert!(interval.is_over(at(4), Duration::from_millis(4)));
         assert!(!interval.is_over(at(4), Duration::from_millis(5)));
     }

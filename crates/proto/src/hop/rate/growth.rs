@@ -124,7 +124,7 @@ impl Growth {
         self.lately = 0.0;
     }
 
-    /// Whether the link carried far more than `rate` lately, bit/s.
+    /// The link carried far more than `rate` lately, bit/s.
     pub(super) fn has_carried_more(&self, rate: f64) -> bool {
         self.lately > (1.0 + MOST) * rate
     }

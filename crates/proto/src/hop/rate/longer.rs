@@ -8,21 +8,29 @@ const KEPT_DRAINING: f64 = 0.5;
 /// Between these multiples of the least and of the greatest grant, the link carries the granted rate.
 const LEAST: f64 = 0.9;
 const MOST: f64 = 1.02;
-/// Below this multiple of the least grant packets are late where delays vary by themselves, and single rates with them.
-const LEAST_IN_NOISE: f64 = 0.5;
 /// Packets and requests that were under way when the path became longer are late for this many hopRTTs.
 const LATE: f64 = 2.0;
 /// A queue of less than this many times the noise may be noise.
 const NOISE: f64 = 1.4;
-/// A queue that is longer than this many intervals need not have drained as a whole; in noise, where the carried rate varies, too, it has
-/// to have drained so many times.
+/// A queue that is longer than this many intervals need not have drained as a whole.
 const PATIENCE: f64 = 2.0;
-const TIMES_IN_NOISE: f64 = 1.5;
-/// A delay that has grown for so many intervals before this one is that of a link which lost capacity.
-const GROWS: u32 = 1;
-const GROWS_IN_NOISE: u32 = 3;
 /// A count of packets is off by one at both ends of an interval.
 const SLACK_PACKETS: f64 = 4.0;
+
+/// Conditions that tell the causes of a delay apart.
+#[derive(Clone, Copy, Debug)]
+struct Proof {
+    /// Below this multiple of the least grant packets are late, and do not show the link's rate.
+    little: f64,
+    /// A delay that has grown for so many intervals before this one is that of a link which lost capacity.
+    grown: u32,
+    /// A queue that is none should have drained so many times.
+    drained: f64,
+}
+
+const STEADY: Proof = Proof { little: LEAST, grown: 1, drained: 1.0 };
+/// Where delays vary by themselves, rates vary with them, and the one step of a longer path comes in several intervals.
+const IN_NOISE: Proof = Proof { little: 0.5, grown: 3, drained: 1.5 };
 
 /// Tells a queue from a path that has become longer (a handover, a relay that left).
 ///
@@ -89,8 +97,8 @@ impl Longer {
         let grown = self.grown;
         self.grown = if grows { grown + 1 } else { 0 };
         self.since = if grows { 0.0 } else { self.since + span };
-        let few = if noise > 0.0 { LEAST_IN_NOISE } else { LEAST };
-        let is_little = granted.is_some_and(|(least, _)| carried + off < few * least);
+        let proof = if noise > 0.0 { IN_NOISE } else { STEADY };
+        let is_little = granted.is_some_and(|(least, _)| carried + off < proof.little * least);
         if !is_long {
             if self.served == 0.0 {
                 self.served = carried;
@@ -107,8 +115,7 @@ impl Longer {
         let Some((least, most)) = granted else { return Lasting::Open };
         if grows && carried < self.served {
             self.undrained = 0.0;
-            // Noise spreads the one step of a longer path over several intervals.
-            if grown >= if noise > 0.0 { GROWS_IN_NOISE } else { GROWS } {
+            if grown >= proof.grown {
                 (self.served, self.before) = (carried, carried);
             }
             return Lasting::Open;
@@ -121,8 +128,7 @@ impl Longer {
         let missing = (1.0 - carried / self.served) * span;
         self.undrained = (kept * self.undrained + missing).max(0.0);
         self.served = mix(self.served, carried, GAIN_QUEUED);
-        let times = if noise > 0.0 { TIMES_IN_NOISE } else { 1.0 };
-        let is_due = self.undrained > times * queue.min(PATIENCE * span) + SLACK_PACKETS * packet;
+        let is_due = self.undrained > proof.drained * queue.min(PATIENCE * span) + SLACK_PACKETS * packet;
         let has_drained = self.queue_then - queue > self.undrained / 2.0;
         if !is_due || has_drained || queue < NOISE * noise {
             return Lasting::Open;

@@ -206,7 +206,7 @@ impl Starhop {
             self.grant(now, rate);
             return None;
         }
-        let verdict = self.judge(now, interval, carried, rtt);
+        let verdict = self.judge(now, interval, delays, carried, rtt);
         let sight = Sight {
             base: verdict.base,
             level: verdict.level,
@@ -233,14 +233,21 @@ impl Starhop {
     }
 
     /// The meaning of the delays of an interval.
-    fn judge(&mut self, now: Instant, interval: &Interval, carried: f64, rtt: &HopRtt) -> Verdict {
+    fn judge(
+        &mut self,
+        now: Instant,
+        interval: &Interval,
+        delays: Delays,
+        carried: f64,
+        rtt: &HopRtt,
+    ) -> Verdict {
         self.base.on_interval(Seen {
             now,
             span: interval.span(now).as_secs_f64(),
             carried,
             granted: self.grants.of_arrivals(now, interval.least),
             floor: rtt.min().as_secs_f64(),
-            delays: self.delays(now, interval),
+            delays,
             usual_target: self.usual_target(carried),
             packet_bits: self.packet_bits,
         })

@@ -1,6 +1,6 @@
 //! The order of sending on a link: repairs before new data; then flows that had nothing to send for a round, so
 //! that a request of one packet does not wait behind bulk (as FQ-CoDel, RFC 8290); then the others in turn (deficit
-//! round robin, Shreedhar and Varghese 1995). Each flow keeps within its own rate.
+//! round robin, Shreedhar and Varghese 1995). Each flow keeps within its own rate, and new data in the order of its bytes.
 //!
 //! Costs per packet do not grow with the number of flows, except for the heap of flows that wait for a time.
 

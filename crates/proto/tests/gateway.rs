@@ -437,10 +437,9 @@ fn transfer_with_outage(world: &mut World, span: Duration, bytes: &[u8]) -> Outa
     outage
 }
 
-/// Beside bytes at the full rate, 200 transfers at 1 % loss (40 seeds at 0.5, 1, 2, 5 and 11 s) took 0.57 s on average, up to
-/// 1.81 s, and 24 of them more than one, while requests that the outage had swallowed were missed four megabytes later;
-/// now 0.50 s, up to 1.42 s, and 13. The mean of 64 is within 0.06 s of that. What is left: bytes that are lost again wait behind all other repairs, and the rate
-/// begins with what the first repairs show.
+/// Beside bytes at the full rate, 200 transfers at 1 % loss (40 seeds at 0.5, 1, 2, 5 and 11 s) take 0.29 s on average, and 0.54 s
+/// at most. It was 0.35 s, up to 2.06 s, and five of them more than one, while repairs that still waited in line were asked for again
+/// until their tries were used up.
 #[test]
 fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
     let rate = Rate::from_mbps(50);
@@ -465,10 +464,9 @@ fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
         }
     }
     let mean = beside.iter().sum::<f64>() / beside.len() as f64;
-    let slow = beside.iter().filter(|seconds| **seconds > 1.0).count();
-    println!("{mean:.3} s beside the full rate; {slow} of {} more than 1 s", beside.len());
-    assert!(mean < 0.55 && slow <= 5, "{mean} s beside the full rate, {slow} more than 1 s");
-    assert!(beside.iter().all(|seconds| *seconds < 1.5), "{beside:?}");
+    let longest = beside.iter().copied().fold(0.0, f64::max);
+    println!("{mean:.3} s beside the full rate, {longest:.3} s at most");
+    assert!(mean < 0.33 && longest < 0.65, "{mean} s beside the full rate, {longest} s at most");
 }
 
 impl World {

@@ -107,7 +107,9 @@ impl Fetch {
         self.repair(repairs, outbox)
     }
 
-    fn repair(&self, list: Vec<ByteRange>, outbox: &mut Outbox) -> u64 {
+    /// Asks for ranges that were lost, in their order: from the arrival of one it is known which others are behind it.
+    fn repair(&self, mut list: Vec<ByteRange>, outbox: &mut Outbox) -> u64 {
+        list.sort_unstable_by_key(|range| range.start);
         outbox.ask_repairs(self.uplink, self.id, &list);
         let count = list.len() as u64;
         outbox.give_list(list);

@@ -28,8 +28,9 @@ pub struct Intake {
     /// Every range that was asked of this upstream, which answers overlapping requests once: to get a range again,
     /// the request must say that it was lost.
     asked: RangeSet,
-    /// Number of changes to another upstream, modulo 2^16.
+    /// Number of changes to another upstream, modulo 2^16, and the time of the last one.
     turn: u16,
+    turned_at: Instant,
     loss: LossDetector,
     /// Number of the hop's packet that last carried bytes beyond those seen.
     last_in_order: Option<u64>,
@@ -57,6 +58,7 @@ impl Intake {
             expected: RangeSet::new(),
             asked: RangeSet::new(),
             turn: 0,
+            turned_at: Instant::ZERO,
             loss: LossDetector::new(rules, next),
             last_in_order: None,
             last_arrival: now,
@@ -169,6 +171,10 @@ impl Intake {
         missing: impl Fn(Between) -> u64,
         repairs: &mut Vec<ByteRange>,
     ) -> u64 {
+        if self.is_of_former_turn(&seen) {
+            self.on_former(seen.range);
+            return 0;
+        }
         // Counted from the last packet in the flow's order: any packet lost between these two may belong to the
         // flow, even if repairs arrived in between. With no packet to count from, a hole may well be this hop's
         // loss.
@@ -219,7 +225,12 @@ impl Intake {
         self.loss.suspect(now, self.expected.intersect(come));
     }
 
-    /// Bytes arrived from a node that answered before the present one: their order shows nothing.
+    /// True if the neighbour sent this before it had heard the requests of the present turn, as far as is known.
+    fn is_of_former_turn(&self, seen: &Seen) -> bool {
+        seen.answers_until > Instant::ZERO && seen.answers_until < self.turned_at
+    }
+
+    /// Bytes arrived that were not asked for in the present turn: their order shows nothing.
     pub fn on_former(&mut self, range: ByteRange) {
         self.expected.remove(range);
     }
@@ -271,6 +282,7 @@ impl Intake {
     /// Another upstream is asked from now on, for all expected bytes.
     pub fn on_new_path(&mut self, now: Instant) {
         self.next_turn();
+        self.turned_at = now;
         self.asked = self.expected.clone();
         self.last_in_order = None;
         self.last_arrival = now;
@@ -342,6 +354,29 @@ mod tests {
         let due = intake.next_timeout(Duration::from_millis(20)).expect("they are missed");
         intake.on_timeout(due, Duration::from_millis(20), |_| 20, &mut repairs);
         assert_eq!(repairs, [ByteRange::at(2 * payload, 20 * payload)]);
+    }
+
+    /// A neighbour that had forgotten us sends what was written just now, and hears the requests for the rest later. Taken for lost,
+    /// four megabytes that had just been asked for were asked for again.
+    #[test]
+    fn what_a_neighbour_sends_before_it_hears_the_requests_of_a_turn_makes_no_hole() {
+        let mut intake = Intake::live(Instant::ZERO, &Config::default());
+        let (mut repairs, rtt) = (Vec::new(), Duration::from_millis(20));
+        intake.ask(ByteRange::new(0, 100 * 1350));
+        intake.on_new_path(Instant::ZERO + Duration::from_millis(1_000));
+        let heard = |millis, until, range| Seen {
+            answers_until: Instant::ZERO + Duration::from_millis(until),
+            ..seen(millis, range)
+        };
+        intake.on_seen(heard(1_005, 985, ByteRange::new(80 * 1350, 81 * 1350)), 5, |_| 1, &mut repairs);
+        assert_eq!((intake.next_timeout(rtt), intake.has_holes()), (None, false));
+        assert!(!intake.expected().contains(ByteRange::new(80 * 1350, 81 * 1350)), "the bytes count");
+        // Its answers to them do.
+        intake.on_seen(heard(1_020, 1_000, ByteRange::new(0, 1350)), 6, |_| 0, &mut repairs);
+        intake.on_seen(heard(1_022, 1_002, ByteRange::new(2 * 1350, 3 * 1350)), 8, |_| 1, &mut repairs);
+        assert!(
+            intake.is_tracking(ByteRange::new(1350, 2 * 1350)) && !intake.is_tracking(ByteRange::new(0, 1))
+        );
     }
 
     fn intake() -> Intake {

@@ -1,9 +1,11 @@
 //! Missing ranges of a flow on one hop: the node that has to repair each, and the time of the next request.
 //!
 //! LEOTP's Sequence Hole Retransmission (algorithm 1) with two additions. First, a lost repair is found and asked
-//! for again: a packet that the Responder sent after it had received our request must come after the repair, so
-//! `reorder` such packets condemn it. Second, if the hop's counter has no gap, a hole is not this hop's loss: a
-//! node upstream is repairing it, and no Void Packet Header is needed to say so.
+//! for again. Repairs leave in the order of the requests, and before all other data. So `reorder` packets that the
+//! Responder sent after it had received our request condemn the repair, if they are in the flow's order or are repairs
+//! that were asked for later. A repair that was asked for earlier shows the opposite: ours is still in line, and its
+//! time begins anew. Second, if the hop's counter has no gap, a hole is not this hop's loss: a node upstream is
+//! repairing it, and no Void Packet Header is needed to say so.
 
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
@@ -23,13 +25,18 @@ enum State {
     /// Perhaps only late: `later` packets have passed it. Before `until` parity may repair it. If it was lost, it was lost
     /// `between` two packets, as far as is known.
     Suspected { later: u32, until: Instant, between: Option<Between> },
-    /// Asked for again, `tries` times.
-    Asked { later: u32, tries: u32 },
+    /// Asked for again, `tries` times. Until `in_line` repairs came that were asked for before.
+    Asked { later: u32, tries: u32, in_line: Instant },
     /// Not lost on this hop: it is on its way from further upstream, which was asked about it `asks` times.
     Upstream { asks: u32 },
 }
 
 impl State {
+    /// Asked for at `now`.
+    fn asked(now: Instant, tries: u32) -> Self {
+        Self::Asked { later: 0, tries, in_line: now }
+    }
+
     fn tries(self) -> u32 {
         match self {
             Self::Suspected { .. } => 0,
@@ -46,6 +53,21 @@ struct Hole {
     /// Time at which the state was entered.
     since: Instant,
 }
+
+impl Hole {
+    /// The rest of the hole behind bytes that came at `now`. A repair keeps its place in line.
+    fn rest(self, range: ByteRange, now: Instant) -> Self {
+        match self.state {
+            State::Asked { later, tries, .. } => {
+                Self { range, state: State::Asked { later, tries, in_line: now }, ..self }
+            }
+            _ => Self { range, since: self.since.max(now), ..self },
+        }
+    }
+}
+
+/// The place of a repair among the others of its flow: when it was asked for, and its first byte.
+type Place = (Instant, u64);
 
 /// The conditions under which a hole is a loss, and the number of requests for it.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +152,7 @@ impl LossDetector {
     ) -> u64 {
         let is_in_order = seen.range.start >= self.next;
         self.rules.reorder_time = seen.reorder_time;
-        self.fill(seen.now, seen.range);
+        let repaired = self.fill(seen.now, seen.range).filter(|(since, _)| seen.answers_until > *since);
         let mut explained = 0;
         if seen.range.start > self.next {
             let skipped = ByteRange::new(self.next, seen.range.start);
@@ -147,7 +169,7 @@ impl LossDetector {
             }
         }
         self.next = self.next.max(seen.range.end);
-        self.count_later(seen, is_in_order, missing, repairs);
+        self.count_later(&seen, is_in_order, repaired, missing, repairs);
         explained.min(seen.missing_on_hop)
     }
 
@@ -169,7 +191,7 @@ impl LossDetector {
     pub fn on_unexplained_loss(&mut self, now: Instant, repairs: &mut Vec<ByteRange>) {
         for hole in self.holes.iter_mut().filter(|hole| matches!(hole.state, State::Upstream { .. })) {
             repairs.push(hole.range);
-            hole.state = State::Asked { later: 0, tries: hole.state.tries() + 1 };
+            hole.state = State::asked(now, hole.state.tries() + 1);
             hole.since = now;
         }
     }
@@ -177,7 +199,7 @@ impl LossDetector {
     /// `range` has been asked for by other means: watch it as a repair.
     pub fn on_asked(&mut self, now: Instant, range: ByteRange) {
         self.fill(now, range);
-        self.track(Hole { range, state: State::Asked { later: 0, tries: 1 }, since: now });
+        self.track(Hole { range, state: State::asked(now, 1), since: now });
     }
 
     /// Holes whose time has come. As [`LossDetector::on_seen`].
@@ -245,9 +267,10 @@ impl LossDetector {
         self.fill(Instant::ZERO, ByteRange::new(length, u64::MAX));
     }
 
-    /// Bytes arrived. The bytes behind them in the same hole are next: their time starts anew.
-    fn fill(&mut self, now: Instant, range: ByteRange) {
-        let mut at = 0;
+    /// Bytes arrived. The bytes behind them in the same hole are next: their time starts anew. Returns the place of the repair
+    /// that they are, if they were asked for again.
+    fn fill(&mut self, now: Instant, range: ByteRange) -> Option<Place> {
+        let (mut at, mut place) = (0, None);
         while at < self.holes.len() {
             let hole = self.holes[at];
             if !hole.range.overlaps(range) {
@@ -255,15 +278,19 @@ impl LossDetector {
                 continue;
             }
             self.holes.swap_remove(at);
+            if let State::Asked { .. } = hole.state {
+                place = place.max(Some((hole.since, range.start.max(hole.range.start))));
+            }
             let before = ByteRange::new(hole.range.start, range.start);
             let after = ByteRange::new(range.end.min(hole.range.end), hole.range.end);
             if !before.is_empty() {
                 self.holes.push(Hole { range: before, ..hole });
             }
             if !after.is_empty() {
-                self.holes.push(Hole { range: after, since: hole.since.max(now), ..hole });
+                self.holes.push(hole.rest(after, now));
             }
         }
+        place
     }
 
     /// The first piece of `range` that is not taken care of.
@@ -291,8 +318,9 @@ impl LossDetector {
 
     fn count_later(
         &mut self,
-        seen: Seen,
+        seen: &Seen,
         is_in_order: bool,
+        repaired: Option<Place>,
         missing: impl Fn(Between) -> u64,
         repairs: &mut Vec<ByteRange>,
     ) {
@@ -303,9 +331,15 @@ impl LossDetector {
                     *later += u32::from(seen.range.start >= hole.range.end && !seen.range.is_empty());
                     *later >= seen.reorder && *until <= seen.now
                 }
-                State::Asked { later, .. } => {
-                    // Repairs go first and in turn: only a packet sent in order shows that our repair has passed.
-                    *later += u32::from(is_in_order && seen.answers_until > hole.since);
+                State::Asked { later, in_line, .. } => {
+                    let place = (hole.since, hole.range.start);
+                    if repaired.is_some_and(|repaired| repaired < place) {
+                        *in_line = seen.now;
+                    }
+                    let is_new = is_in_order && seen.range.start > hole.range.start;
+                    let is_behind = (is_new && seen.answers_until > hole.since)
+                        || repaired.is_some_and(|repaired| repaired > place);
+                    *later += u32::from(is_behind);
                     *later >= seen.reorder
                 }
                 State::Upstream { .. } => false,
@@ -319,7 +353,7 @@ fn deadline(hole: &Hole, rules: &LossRules, hop_rtt: Duration) -> Instant {
     match hole.state {
         State::Suspected { until, .. } => until.max(hole.since + rules.reorder_time),
         // The answer, and as much again as packets may be late.
-        State::Asked { .. } => hole.since + hop_rtt.scaled(3, 2) + rules.reorder_time,
+        State::Asked { in_line, .. } => in_line + hop_rtt.scaled(3, 2) + rules.reorder_time,
         State::Upstream { asks } => {
             hole.since + hop_rtt.scaled(UPSTREAM_RTTS << asks.min(UPSTREAM_DOUBLINGS), 1).max(UPSTREAM_MIN)
         }
@@ -351,7 +385,7 @@ fn ask(hole: &mut Hole, now: Instant, rules: &LossRules, repairs: &mut Vec<ByteR
         return false;
     }
     repairs.push(hole.range);
-    hole.state = State::Asked { later: 0, tries: tries + 1 };
+    hole.state = State::asked(now, tries + 1);
     hole.since = now;
     // With a single try (the papers) nothing is watched after it.
     rules.tries > 1
@@ -478,6 +512,29 @@ mod tests {
             assert_eq!(rig.packet(n + 10, n, 0, 5), [], "packet {n}");
         }
         assert_eq!(rig.packet(27, 17, 0, 5), [ByteRange::new(100, 200)]);
+    }
+
+    #[test]
+    fn a_repair_is_lost_once_repairs_behind_it_come_and_waits_for_those_before_it() {
+        let mut rig = Rig::new(8);
+        rig.detector.skip(at(90), 10_000);
+        rig.detector.on_asked(at(100), ByteRange::new(0, 1_000));
+        rig.detector.on_asked(at(101), ByteRange::new(5_000, 5_400));
+        // The line is long: packet 3 is lost, and those before it show that it waits.
+        for (ms, n) in [(150, 0), (250, 1), (350, 2)] {
+            assert_eq!(rig.packet(ms, n, 0, 102), [], "packet {n}");
+            assert_eq!(rig.detector.next_timeout(RTT), Some(at(ms + 40)));
+        }
+        assert_eq!([(351, 4), (352, 5)].map(|(ms, n)| rig.packet(ms, n, 0, 102).len()), [0; 2]);
+        assert_eq!(rig.packet(353, 6, 0, 102), [ByteRange::new(300, 400)]);
+        // So are those before a repair that was asked for later, unless it was on its way before we asked.
+        assert_eq!([50, 51, 52].map(|n| rig.packet(360, n, 0, 101).len()), [0; 3]);
+        rig.detector.on_asked(at(361), ByteRange::new(6_000, 6_400));
+        assert_eq!([60, 61].map(|n| rig.packet(390, n, 0, 362).len()), [0; 2]);
+        let lost = [(300, 400), (700, 1_000), (5_300, 5_400)].map(|(start, end)| ByteRange::new(start, end));
+        let mut asked = rig.packet(390, 62, 0, 362);
+        asked.sort_unstable_by_key(|range| range.start);
+        assert_eq!(asked, lost);
     }
 
     #[test]

@@ -324,17 +324,25 @@ fn a_link_that_delivers_in_bursts_gets_a_queue_as_long_as_its_pauses() {
 }
 
 /// Something drops what is above 12 Mbit/s and queues nothing. A hop that did not keep to the rate that it knew lost a fifth of
-/// what it sent on 10 ms (12,431 packets, 164 ms for the last of a hundred), and had 85 % of the rate on 100 ms.
+/// what it sent on 10 ms (12,431 packets, 164 ms for the last of a hundred), and had 85 % of the rate on 100 ms. The moment at which
+/// it tries for more moves with each delay, and one run has 96 to 99 %: the mean of five counts.
 #[test]
 fn a_hop_keeps_to_the_rate_of_a_policer() {
-    for (delay, dropped, p99) in [("10ms", 150, 40.0), ("100ms", 50, 400.0)] {
-        let result = run("policed-link.toml", &[&format!("topology.link.delay={delay}")]);
-        let flow = &result.flows[0];
-        show(&format!("policer of 12 Mbit/s, {delay}"), flow);
-        let drops: u64 = result.links.iter().map(|link| link.dropped).sum();
-        println!("    {drops} packets dropped");
-        assert!(flow.efficiency >= 0.965, "{delay}: {}", flow.efficiency);
-        assert!(drops <= dropped, "{delay}: {drops}");
-        assert!(flow.in_order_owd_ms.p99 <= p99, "{delay}: {:?}", flow.in_order_owd_ms);
+    let near = ["8ms", "9ms", "10ms", "11ms", "12ms"];
+    for (delays, efficiency, dropped, p99) in [(&near[..], 0.975, 150, 45.0), (&["100ms"], 0.965, 50, 400.0)]
+    {
+        let runs = delays.len();
+        let (mut mean, mut drops) = (0.0, 0);
+        for delay in delays {
+            let result = run("policed-link.toml", &[&format!("topology.link.delay={delay}")]);
+            let flow = &result.flows[0];
+            show(&format!("policer of 12 Mbit/s, {delay}"), flow);
+            mean += flow.efficiency / runs as f64;
+            drops += result.links.iter().map(|link| link.dropped).sum::<u64>();
+            assert!(flow.in_order_owd_ms.p99 <= p99, "{delay}: {:?}", flow.in_order_owd_ms);
+        }
+        println!("    {:.2} %, {drops} packets dropped in {runs} runs", 100.0 * mean);
+        assert!(mean >= efficiency, "{delays:?}: {mean}");
+        assert!(drops <= dropped * runs as u64, "{delays:?}: {drops}");
     }
 }

@@ -15,10 +15,18 @@ const BLOCKS: u32 = 8;
 
 /// The share of the rate that is offered in a trial.
 const OFFER: f64 = 0.3;
-/// A trial lasts until so many losses are to be expected; their number varies by an eighth then, as does the number before.
+/// A trial lasts until so many losses are to be expected, at least; their number varies by an eighth then, as does the number before.
 const EXPECTED: f64 = 60.0;
 /// Fewer than this share of the expected losses come if they come from the rate.
 const ELASTIC: f64 = 0.7;
+/// … but among four senders that lose a share of p together, one that offers less lowers p by a share of 0.21 (1 - p) / p only: by a
+/// seventh of 60 %. So that much less than this part of (1 - p) / p will do where it is less than the above, from 25 % on.
+const ELASTIC_AMONG_OTHERS: f64 = 0.1;
+/// The losses that it takes to see that, as a multiple of p^2 / (1 - p): the square of the share is twice the variance then, of
+/// the packets of a trial and of as many before.
+const EXPECTED_AMONG_OTHERS: f64 = 800.0;
+/// Larger shares are measured as this one is, with 720 losses: more would take too long.
+const MOST_LOSS: f64 = 0.6;
 /// Packets that were sent before reach the receiver for this many hopRTTs.
 const FEEDBACK: f64 = 1.5;
 /// A trial that would take longer is not begun: at 5 % of loss a link has to carry 11 Mbit/s. One that takes longer, for the packets
@@ -64,6 +72,14 @@ pub(super) enum Found {
     OfTheLink(f64),
 }
 
+/// The losses to expect in a trial where a share of `loss` is lost, and the part of them from which on they are the link's.
+fn measure(loss: f64) -> (f64, f64) {
+    let loss = loss.min(MOST_LOSS);
+    let expected = EXPECTED_AMONG_OTHERS * loss * loss / (1.0 - loss);
+    let elastic = 1.0 - ELASTIC_AMONG_OTHERS * (1.0 - loss) / loss;
+    (expected.max(EXPECTED), elastic.max(ELASTIC))
+}
+
 impl Default for Trial {
     fn default() -> Self {
         Self {
@@ -97,7 +113,7 @@ impl Trial {
             return;
         }
         let losses_a_second = self.loss * OFFER * rate / (8.0 * packet as f64);
-        if EXPECTED / losses_a_second > MOST.as_secs_f64() {
+        if measure(self.loss).0 / losses_a_second > MOST.as_secs_f64() {
             return;
         }
         let from = now + Duration::from_secs_f64(FEEDBACK * delay);
@@ -110,8 +126,9 @@ impl Trial {
         running.sent += f64::from(sent);
         running.lost += f64::from(lost);
         let Running { began, from, rate, sent, lost } = *running;
-        let is_inelastic = lost >= ELASTIC * EXPECTED || now.since(from) > MOST;
-        if !is_inelastic && self.loss * sent < EXPECTED {
+        let (expected, elastic) = measure(self.loss);
+        let is_inelastic = lost >= elastic * expected || now.since(from) > MOST;
+        if !is_inelastic && self.loss * sent < expected {
             return None;
         }
         self.running = None;
@@ -187,11 +204,14 @@ mod tests {
 
     #[test]
     fn losses_of_a_queue_that_several_overfill_come_from_the_rate() {
-        for (others, capacity) in [(38e6, 48e6), (120e6, 140e6), (0.0, 36e6)] {
-            for seed in 1..20 {
-                let link = Link { capacity, others, random: 0.0 };
-                assert!(trials(&link, seed).0, "{others}, {capacity}, seed {seed}");
-            }
+        for (others, capacity) in [(38e6, 48e6), (120e6, 140e6), (0.0, 36e6), (120e6, 80e6), (120e6, 64e6)] {
+            let link = Link { capacity, others, random: 0.0 };
+            let found = (1..20).filter(|&seed| trials(&link, seed).0).count();
+            // A trial that chance spoils among three others is repeated after ten times its 1.2 s.
+            assert!(
+                found >= if others == 120e6 && capacity < 100e6 { 16 } else { 19 },
+                "{others}, {capacity}: {found} of 19"
+            );
         }
     }
 
@@ -278,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_pause_between_trials_doubles() {
-        // A hop so short and a loss so high that ten times a trial are less than the first pause.
+        // A hop so short and so fast, and a loss so high, that ten times a trial are less than the first pause.
         let (delay, loss) = (DELAY / 6.0, 0.9);
         let mut trial = Trial::default();
         (0..20).for_each(|_| trial.on_block(loss));
@@ -290,7 +310,7 @@ mod tests {
             if trial.offer().is_some() && !was_running {
                 began.push(now);
             }
-            trial.on_delivery(now, 1, u32::from(millis % 10 != 0));
+            trial.on_delivery(now, 10, 9);
         }
         let pauses = began.windows(2).map(|pair| pair[1].since(pair[0]).as_secs_f64());
         let pauses: alloc::vec::Vec<_> = pauses.collect();

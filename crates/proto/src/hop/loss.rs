@@ -32,11 +32,6 @@ enum State {
 }
 
 impl State {
-    /// Asked for at `now`.
-    fn asked(now: Instant, tries: u32) -> Self {
-        Self::Asked { later: 0, tries, in_line: now }
-    }
-
     fn tries(self) -> u32 {
         match self {
             Self::Suspected { .. } => 0,
@@ -55,6 +50,11 @@ struct Hole {
 }
 
 impl Hole {
+    /// A hole that is asked for at `now`, for the `tries`th time.
+    fn asked(range: ByteRange, now: Instant, tries: u32) -> Self {
+        Self { range, state: State::Asked { later: 0, tries, in_line: now }, since: now }
+    }
+
     /// The rest of the hole behind bytes that came at `now`. A repair keeps its place in line.
     fn rest(self, range: ByteRange, now: Instant) -> Self {
         match self.state {
@@ -191,15 +191,14 @@ impl LossDetector {
     pub fn on_unexplained_loss(&mut self, now: Instant, repairs: &mut Vec<ByteRange>) {
         for hole in self.holes.iter_mut().filter(|hole| matches!(hole.state, State::Upstream { .. })) {
             repairs.push(hole.range);
-            hole.state = State::asked(now, hole.state.tries() + 1);
-            hole.since = now;
+            *hole = Hole::asked(hole.range, now, hole.state.tries() + 1);
         }
     }
 
     /// `range` has been asked for by other means: watch it as a repair.
     pub fn on_asked(&mut self, now: Instant, range: ByteRange) {
         self.fill(now, range);
-        self.track(Hole { range, state: State::asked(now, 1), since: now });
+        self.track(Hole::asked(range, now, 1));
     }
 
     /// Holes whose time has come. As [`LossDetector::on_seen`].
@@ -385,8 +384,7 @@ fn ask(hole: &mut Hole, now: Instant, rules: &LossRules, repairs: &mut Vec<ByteR
         return false;
     }
     repairs.push(hole.range);
-    hole.state = State::asked(now, tries + 1);
-    hole.since = now;
+    *hole = Hole::asked(hole.range, now, tries + 1);
     // With a single try (the papers) nothing is watched after it.
     rules.tries > 1
 }

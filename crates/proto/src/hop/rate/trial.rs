@@ -204,14 +204,13 @@ mod tests {
 
     #[test]
     fn losses_of_a_queue_that_several_overfill_come_from_the_rate() {
-        for (others, capacity) in [(38e6, 48e6), (120e6, 140e6), (0.0, 36e6), (120e6, 80e6), (120e6, 64e6)] {
+        // A trial that chance spoils among three others is repeated after ten times its 1.2 s.
+        for (others, capacity, least) in
+            [(38e6, 48e6, 19), (120e6, 140e6, 19), (0.0, 36e6, 19), (120e6, 80e6, 16), (120e6, 64e6, 16)]
+        {
             let link = Link { capacity, others, random: 0.0 };
             let found = (1..20).filter(|&seed| trials(&link, seed).0).count();
-            // A trial that chance spoils among three others is repeated after ten times its 1.2 s.
-            assert!(
-                found >= if others == 120e6 && capacity < 100e6 { 16 } else { 19 },
-                "{others}, {capacity}: {found} of 19"
-            );
+            assert!(found >= least, "{others}, {capacity}: {found} of 19");
         }
     }
 

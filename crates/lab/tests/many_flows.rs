@@ -118,3 +118,22 @@ fn files_that_overlap_in_jitter_and_loss_begin_with_a_part_of_the_path_each() {
     });
     assert!(p99.iter().sum::<f64>() / 4.0 <= 1.6, "{p99:?} s");
 }
+
+/// Delays of 4 to 16 ms in order grow with the rate by themselves, and few packets make any least of them. A link looked full at a third
+/// of its rate with 100 flows and at a sixth with 300 (31 and 15 Mbit/s), and with losses at less (17 and 18), for more than 8 s.
+#[test]
+fn crowds_find_the_rate_of_a_fast_path_with_jitter_within_three_seconds() {
+    for (count, loss) in [(1, "0%"), (100, "0%"), (300, "0%"), (300, "0.5%")] {
+        let changes = [
+            &format!("flow.a.count={count}"),
+            &format!("topology.link.loss={loss}"),
+            "flow.a.options.cache=8MiB",
+            "topology.link.rate=100Mbit",
+            "duration=8s",
+            "warmup=3s",
+        ];
+        let crowd = run("noise-jitter.toml", &changes).groups.remove(0);
+        println!("{count} flows, {loss}: {} of the ideal", crowd.efficiency);
+        assert!(crowd.efficiency >= 0.97, "{count} flows, {loss}: {} of the ideal", crowd.efficiency);
+    }
+}

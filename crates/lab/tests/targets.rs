@@ -314,13 +314,19 @@ fn a_fast_link_that_swaps_packets_is_used() {
     }
 }
 
-/// Its lagged bound, `starhop sim scenarios/noise-bursty.toml --lagged-bound 20ms`, is 97.8 % at 12.9 ms.
+/// Its lagged bound, `starhop sim scenarios/noise-bursty.toml --lagged-bound 20ms`, is 97.8 % at 12.9 ms. Other levels make 14.6 to 22.7 ms
+/// of queue: the mean of four counts.
 #[test]
 fn a_link_that_delivers_in_bursts_gets_a_queue_as_long_as_its_pauses() {
-    let result = run("noise-bursty.toml", &[]);
-    show("bursty", &result.flows[0]);
-    assert!(result.flows[0].efficiency >= 0.95, "{}", result.flows[0].efficiency);
-    assert!(result.flows[0].queueing_ms.mean <= 15.0, "{}", result.flows[0].queueing_ms.mean);
+    let (mut efficiency, mut queue_ms) = (0.0, 0.0);
+    for seed in 1..=4 {
+        let rate = format!("topology.override.0.rate={{bursty={{seed={seed},period='120s'}}}}");
+        let flow = &run("noise-bursty.toml", &[&rate]).flows[0];
+        show(&format!("bursty, levels {seed}"), flow);
+        efficiency += flow.efficiency / 4.0;
+        queue_ms += flow.queueing_ms.mean / 4.0;
+    }
+    assert!(efficiency >= 0.955 && queue_ms <= 17.0, "{efficiency}, {queue_ms} ms");
 }
 
 /// Something drops what is above 12 Mbit/s and queues nothing. A hop that did not keep to the rate that it knew lost a fifth of

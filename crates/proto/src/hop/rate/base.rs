@@ -161,6 +161,13 @@ impl Base {
         (self.mean, self.means) = (Lowest::default(), Means::default());
     }
 
+    /// The delay of now is no queue, or one of `most` seconds less.
+    pub(super) fn rebase(&mut self, most: f64) {
+        if let Some(slow) = self.means.slow {
+            self.mean.reset(slow.min(self.mean.value() + most));
+        }
+    }
+
     /// An interval has ended in which less was offered on purpose than the `carried` bit/s of the link, with delays of `mean` seconds:
     /// it shows no rate, and no queue.
     pub(super) fn skip(&mut self, carried: f64, mean: f64) {

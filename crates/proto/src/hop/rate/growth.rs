@@ -91,6 +91,11 @@ impl Growth {
         self.calm_until = until;
     }
 
+    /// True once enough time has passed since too much was lost.
+    pub(super) fn is_calm(&self, now: Instant) -> bool {
+        now >= self.calm_until
+    }
+
     /// A packet came during startup, which saw a long queue or none. The doubling overshoots within one hopRTT: it ends with the
     /// first packets that see a queue, not with the interval. Packets of a sender that has no more to send, and is not held by the
     /// grant, are no sign: their queue is not of the doubling. Returns the rate once it ends; `rate` is the grant, and `carried` the
@@ -152,7 +157,7 @@ impl Growth {
         ceiling: impl FnOnce() -> f64,
     ) -> f64 {
         let Spare { carried, is_held, hop_rtt } = spare;
-        if now < self.calm_until {
+        if !self.is_calm(now) {
             return rate;
         }
         let is_due = self.raised_at.is_none_or(|at| now.since(at) >= hop_rtt);

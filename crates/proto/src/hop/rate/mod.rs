@@ -13,6 +13,7 @@ mod interval;
 mod leotp;
 mod longer;
 mod policer;
+mod pulses;
 mod reno;
 mod rivals;
 mod starhop;

@@ -6,6 +6,7 @@ use super::grants::Grants;
 use super::growth::{Growth, HEADROOM, Spare};
 use super::interval::{Interval, Intervals, LEAST_GAIN};
 use super::policer::{Alarm, Bound, Policer};
+use super::pulses::{self, Pulses, Step};
 use super::rivals::{Alone, Sight};
 use super::train::Train;
 use super::{Delivery, RateController};
@@ -25,6 +26,8 @@ const MIN_TARGET: f64 = 0.3e-3;
 const MIN_TARGET_PACKETS: f64 = 1.0;
 /// From this share of the target on, the link counts as full and its rate as measured.
 const QUEUE_SEEN: f64 = 0.3;
+/// A queue of more targets is one, and no noise: no pulse has to show it.
+const PULSED: f64 = 1.5;
 
 /// A queue of less than this part of the round trip does not end the doubling, which makes up to half of one in a round trip.
 /// A few requests that leave together wait for each other by as much on a slow way back.
@@ -86,6 +89,7 @@ pub struct Starhop {
     blocks: Blocks,
     policer: Policer,
     train: Train,
+    pulses: Pulses,
 }
 
 /// Interval over which arrivals are counted before they are judged.
@@ -113,6 +117,7 @@ impl Starhop {
             blocks: Blocks::new(),
             policer: Policer::default(),
             train: Train::new(initial.time_for(packet)),
+            pulses: Pulses::default(),
         }
     }
 
@@ -215,13 +220,26 @@ impl Starhop {
             is_longer: verdict.longer.is_some(),
             ..sight
         };
-        if let Some(rate) = self.contest.watch(sight, self.packet_bytes(), rtt) {
+        let step = self.pulse(now, interval, &verdict, rtt);
+        if let Step::Hold(rate) = step {
+            // A queue of a pulse is ours.
+            self.grant(now, rate);
+            return None;
+        }
+        let rivalled =
+            if step == Step::Drain { None } else { self.contest.watch(sight, self.packet_bytes(), rtt) };
+        if let Some(rate) = rivalled {
             // Others fill the queue: from now on they are competed with.
+            self.pulses.stop();
             self.grant(now, rate);
             self.growth.leave_startup();
             return None;
         }
-        self.follow(now, interval, &verdict, rtt);
+        if let Step::Raise(rate) = step {
+            self.base.rebase(verdict.target);
+            self.rate = self.rate.max(rate);
+        }
+        self.follow(now, interval, &verdict, rtt, matches!(step, Step::Raise(_)));
         verdict.longer.map(|_| interval.least)
     }
 
@@ -253,21 +271,20 @@ impl Starhop {
         })
     }
 
-    /// Holds the queue of a full link, and grows on one that is not full.
-    fn follow(&mut self, now: Instant, interval: &Interval, verdict: &Verdict, rtt: &HopRtt) {
+    /// Holds the queue of a full link, and grows on one that is not full, as one whose rate was just raised.
+    fn follow(
+        &mut self,
+        now: Instant,
+        interval: &Interval,
+        verdict: &Verdict,
+        rtt: &HopRtt,
+        is_raised: bool,
+    ) {
         let carried = verdict.carried;
         // The grant holds clumps of arrivals from further up for moments, although it is not used up.
         let is_noisy = verdict.patience >= NOISY;
         let is_held = if is_noisy { self.held >= HELD_IN_NOISE } else { interval.held() >= HELD };
-        if is_noisy && !core::mem::replace(&mut self.was_noisy, is_noisy) {
-            // The apparently full link was noise.
-            self.capacity.forget();
-            self.growth.hurry();
-            if self.base.is_young() {
-                self.growth.begin_anew();
-            }
-        }
-        self.was_noisy = is_noisy;
+        self.watch_noise(is_noisy);
         if !verdict.is_drain_due {
             self.drain_rate = DRAIN * carried;
         }
@@ -276,10 +293,7 @@ impl Starhop {
         }
         let span = interval.span(now).as_secs_f64();
         self.growth.learn(carried, span);
-        let is_startup = self.growth.is_startup();
-        let seen_from = if is_startup || (is_noisy && !is_held) { 1.0 } else { QUEUE_SEEN };
-        let least = if is_startup { STARTUP_QUEUE * rtt.min().as_secs_f64() } else { 0.0 };
-        if verdict.queue >= least.max(seen_from * verdict.target) {
+        if !is_raised && self.seems_full(verdict, is_held, rtt) {
             self.steer(now, carried, verdict, is_held, span);
         } else {
             let spare = Spare { carried, is_held, hop_rtt: rtt.smoothed() };
@@ -288,9 +302,52 @@ impl Starhop {
         self.grant(now, self.rate);
     }
 
+    /// The noise of the delays has just been found: the link that looked full before need not have been.
+    fn watch_noise(&mut self, is_noisy: bool) {
+        if is_noisy && !self.was_noisy {
+            self.capacity.forget();
+            self.growth.hurry();
+            if self.base.is_young() {
+                self.growth.begin_anew();
+            }
+        }
+        self.was_noisy = is_noisy;
+    }
+
+    /// True if the delays look like a queue in front of a full link.
+    fn seems_full(&self, verdict: &Verdict, is_held: bool, rtt: &HopRtt) -> bool {
+        let is_startup = self.growth.is_startup();
+        let seen_from = if is_startup || (verdict.patience >= NOISY && !is_held) { 1.0 } else { QUEUE_SEEN };
+        let least = if is_startup { STARTUP_QUEUE * rtt.min().as_secs_f64() } else { 0.0 };
+        verdict.queue >= least.max(seen_from * verdict.target)
+    }
+
+    /// In noise a link that seems to be full is offered more for a moment.
+    fn pulse(&mut self, now: Instant, interval: &Interval, verdict: &Verdict, rtt: &HopRtt) -> Step {
+        if verdict.patience < NOISY || verdict.longer.is_some() {
+            self.pulses.stop();
+            return Step::ByDelay;
+        }
+        let queued = verdict.queue / verdict.target;
+        let is_queue =
+            (QUEUE_SEEN..=PULSED).contains(&queued) && !verdict.is_drain_due && !verdict.is_standing;
+        self.pulses.on_interval(pulses::Seen {
+            now,
+            span: interval.span(now).as_secs_f64(),
+            hop_rtt: rtt.smoothed(),
+            granted: self.rate,
+            received: interval.received_rate(now).unwrap_or_default(),
+            delay: verdict.level,
+            noise: self.base.noise(),
+            seems_full: is_queue && self.held >= HELD && self.growth.is_calm(now),
+            is_long: queued > PULSED,
+        })
+    }
+
     /// Grants `rate`, bit/s, after less had been offered than the link carries. What comes for a hopRTT from now on shows neither rate
     /// nor queue.
     fn settle(&mut self, now: Instant, rate: f64, hop_rtt: Duration) {
+        self.pulses.stop();
         self.settling = Some((now + hop_rtt.scaled(SETTLES.0, SETTLES.1), rate));
         self.grant(now, rate);
     }
@@ -330,6 +387,7 @@ impl Starhop {
         self.contest.on_block(block.loss);
         self.watch_policer(delivery, block, rtt);
         if block.is_alarm {
+            self.pulses.stop();
             self.growth.leave_startup();
             self.rate = interval.received_rate(delivery.now).unwrap_or(self.rate / 2.0).min(self.rate);
             self.growth.calm_down(delivery.now + rtt.smoothed().scaled(8, 1));
@@ -388,6 +446,7 @@ impl RateController for Starhop {
         self.contest.on_new_path();
         self.base.forget();
         self.growth.forget();
+        self.pulses.forget();
     }
 
     fn noise(&self) -> Duration {

@@ -221,25 +221,23 @@ impl Starhop {
             ..sight
         };
         let step = self.pulse(now, interval, &verdict, rtt);
-        if let Step::Hold(rate) = step {
-            // A queue of a pulse is ours.
-            self.grant(now, rate);
-            return None;
+        match step {
+            Step::Hold(rate) => {
+                self.grant(now, rate);
+                return None;
+            }
+            // The queue is ours: nobody else is looked for.
+            Step::Drain => {}
+            Step::ByDelay | Step::Raise(_) => {
+                if let Some(rate) = self.contest.watch(sight, self.packet_bytes(), rtt) {
+                    // Others fill the queue: from now on they are competed with.
+                    self.grant(now, rate);
+                    self.growth.leave_startup();
+                    return None;
+                }
+            }
         }
-        let rivalled =
-            if step == Step::Drain { None } else { self.contest.watch(sight, self.packet_bytes(), rtt) };
-        if let Some(rate) = rivalled {
-            // Others fill the queue: from now on they are competed with.
-            self.pulses.stop();
-            self.grant(now, rate);
-            self.growth.leave_startup();
-            return None;
-        }
-        if let Step::Raise(rate) = step {
-            self.base.rebase(verdict.target);
-            self.rate = self.rate.max(rate);
-        }
-        self.follow(now, interval, &verdict, rtt, matches!(step, Step::Raise(_)));
+        self.follow(now, interval, &verdict, rtt, step);
         verdict.longer.map(|_| interval.least)
     }
 
@@ -271,15 +269,8 @@ impl Starhop {
         })
     }
 
-    /// Holds the queue of a full link, and grows on one that is not full, as one whose rate was just raised.
-    fn follow(
-        &mut self,
-        now: Instant,
-        interval: &Interval,
-        verdict: &Verdict,
-        rtt: &HopRtt,
-        is_raised: bool,
-    ) {
+    /// Holds the queue of a full link, and grows on one that is not full, as one where `step` says so.
+    fn follow(&mut self, now: Instant, interval: &Interval, verdict: &Verdict, rtt: &HopRtt, step: Step) {
         let carried = verdict.carried;
         // The grant holds clumps of arrivals from further up for moments, although it is not used up.
         let is_noisy = verdict.patience >= NOISY;
@@ -293,7 +284,15 @@ impl Starhop {
         }
         let span = interval.span(now).as_secs_f64();
         self.growth.learn(carried, span);
-        if !is_raised && self.seems_full(verdict, is_held, rtt) {
+        let is_full = match step {
+            Step::Raise(rate) => {
+                self.base.rebase(verdict.target);
+                self.rate = self.rate.max(rate);
+                false
+            }
+            _ => self.seems_full(verdict, is_held, rtt),
+        };
+        if is_full {
             self.steer(now, carried, verdict, is_held, span);
         } else {
             let spare = Spare { carried, is_held, hop_rtt: rtt.smoothed() };

@@ -6,10 +6,12 @@
 
 use crate::time::{Duration, Instant};
 
-/// A pulse grants so much more, until a full link has a queue of so many times the noise. A queue shows a hopRTT late: where one of
-/// that time would be longer, there are no pulses. On a link that is not full no queue comes of them.
+/// A pulse grants so much more, until a full link has a queue of so many times the noise. A queue shows a hopRTT late, and a longer hop
+/// would have a longer one: after the first pulse that was in vain the gain is lower there, and below the least one there is no pulse. On
+/// a link that is not full no queue comes of them.
 const GAIN: f64 = 0.25;
 const QUEUE: f64 = 2.0;
+const LEAST_GAIN: f64 = 0.05;
 /// From this rise of the delay on, in multiples of the noise, it is a queue.
 const ROSE: f64 = 0.7;
 /// The share of the gain that has to come, so that the link carries it.
@@ -34,6 +36,8 @@ pub(super) struct Seen {
     pub(super) hop_rtt: Duration,
     /// The grant, bit/s.
     pub(super) granted: f64,
+    /// The rate that the link carries, bit/s.
+    pub(super) carried: f64,
     /// The rate of what came, bit/s.
     pub(super) received: f64,
     /// The delay that counts, and the noise of it, seconds.
@@ -72,6 +76,8 @@ pub(super) struct Pulses {
 struct Next {
     at: Instant,
     wait: Duration,
+    /// None was in vain before it.
+    is_first: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,8 +94,9 @@ enum State {
 /// A pulse that goes on, or whose packets are still to come.
 #[derive(Clone, Copy, Debug)]
 struct Pulse {
-    /// The grant without it, bit/s.
+    /// The grant without it, bit/s, and the gain with it.
     granted: f64,
+    gain: f64,
     ends: Instant,
     /// Its packets come in this time.
     shows: (Instant, Instant),
@@ -99,6 +106,13 @@ struct Pulse {
     /// Bits that came in the time that it shows, and seconds of it.
     bits: f64,
     seconds: f64,
+}
+
+impl Pulse {
+    /// The grant with it, bit/s.
+    fn raised(&self) -> f64 {
+        (1.0 + self.gain) * self.granted
+    }
 }
 
 impl Pulses {
@@ -126,27 +140,37 @@ impl Pulses {
     fn wait(&mut self, seen: Seen) -> Step {
         self.state = State::Waiting;
         self.learn(&seen);
-        let is_cheap = GAIN * seen.hop_rtt.as_secs_f64() <= QUEUE * seen.noise;
-        if !seen.seems_full || !is_cheap {
+        if !seen.seems_full {
             return Step::ByDelay;
         }
         let first = seen.hop_rtt.scaled(FIRST_WAIT, 1);
-        let next = self.next.get_or_insert(Next { at: seen.now + first, wait: first });
+        let next = self.next.get_or_insert(Next { at: seen.now + first, wait: first, is_first: true });
         if seen.now < next.at {
             return Step::ByDelay;
         }
         let lasts = Duration::from_secs_f64((QUEUE / GAIN * seen.noise).max(LEAST));
+        let cheap = QUEUE * seen.noise / seen.hop_rtt.min(lasts).as_secs_f64();
+        let (granted, gain) = if next.is_first || cheap >= GAIN {
+            (seen.granted, GAIN)
+        } else if cheap >= LEAST_GAIN {
+            // A grant that grew above what the link carries is held for a hopRTT by a pulse: that queue would be longer than its own.
+            (seen.granted.min(seen.carried), cheap)
+        } else {
+            return Step::ByDelay;
+        };
         let from = seen.now + seen.hop_rtt;
-        self.state = State::Offered(Pulse {
-            granted: seen.granted,
+        let pulse = Pulse {
+            granted,
+            gain,
             ends: seen.now + lasts,
             shows: (from, from + lasts),
             before: seen.delay,
             queued: seen.delay + ROSE * seen.noise,
             bits: 0.0,
             seconds: 0.0,
-        });
-        Step::Hold((1.0 + GAIN) * seen.granted)
+        };
+        self.state = State::Offered(pulse);
+        Step::Hold(pulse.raised())
     }
 
     /// A pulse shows, or will within a hopRTT.
@@ -167,25 +191,26 @@ impl Pulses {
             pulse.seconds += seen.span;
         }
         self.state = State::Offered(pulse);
-        Step::Hold(if seen.now < pulse.ends { (1.0 + GAIN) * pulse.granted } else { pulse.granted })
+        Step::Hold(if seen.now < pulse.ends { pulse.raised() } else { pulse.granted })
     }
 
     /// All of a pulse has shown, without a queue. Where no more came either, something else held the sender, and nothing is known.
     fn count(&mut self, pulse: Pulse, now: Instant) -> Step {
         self.state = State::Waiting;
-        let least = (1.0 + CAME * GAIN) * self.usual;
+        let least = (1.0 + CAME * pulse.gain) * self.usual;
         if pulse.seconds == 0.0 || pulse.bits < least * pulse.seconds {
             self.put_off(now);
             return Step::ByDelay;
         }
         self.next = None;
-        Step::Raise((1.0 + GAIN) * pulse.granted)
+        Step::Raise(pulse.raised())
     }
 
     fn put_off(&mut self, now: Instant) {
         if let Some(next) = &mut self.next {
             next.wait = next.wait.scaled(2, 1).min(LONGEST_WAIT);
             next.at = now + next.wait;
+            next.is_first = false;
         }
     }
 
@@ -197,12 +222,14 @@ impl Pulses {
 
 #[cfg(test)]
 mod tests {
+    use alloc::collections::VecDeque;
     use alloc::vec::Vec;
 
     use super::*;
 
     const SPAN: Duration = Duration::from_millis(10);
-    const HOP_RTT: Duration = Duration::from_millis(20);
+    const SHORT: usize = 2;
+    const LONG: usize = 50;
     const NOISE: f64 = 5.0e-3;
 
     /// A link that looks full at 10 Mbit/s: its Requester, its rate, bit/s, and the delay of the queue in front of it, seconds.
@@ -212,25 +239,29 @@ mod tests {
         rate: f64,
         queue: f64,
         /// The grants of the last hopRTT, the oldest first.
-        grants: [f64; 2],
+        grants: VecDeque<f64>,
     }
 
     impl Link {
-        fn of(rate: f64) -> Self {
+        /// Of a hopRTT of so many intervals.
+        fn of(rate: f64, hop_rtt: usize) -> Self {
             let now = Instant::ZERO + Duration::from_secs(1);
-            Self { pulses: Pulses::default(), now, rate, queue: 0.0, grants: [10.0e6; 2] }
+            let grants = core::iter::repeat_n(10.0e6, hop_rtt).collect();
+            Self { pulses: Pulses::default(), now, rate, queue: 0.0, grants }
         }
 
         /// An interval later.
         fn step(&mut self, seems_full: bool) -> Step {
-            let [offered, granted] = self.grants;
+            let offered = self.grants.pop_front().expect("a hopRTT");
+            let granted = self.grants.back().copied().unwrap_or(offered);
             self.now += SPAN;
             self.queue = (self.queue + SPAN.as_secs_f64() * (offered / self.rate - 1.0)).max(0.0);
             let step = self.pulses.on_interval(Seen {
                 now: self.now,
                 span: SPAN.as_secs_f64(),
-                hop_rtt: HOP_RTT,
+                hop_rtt: SPAN.scaled(self.grants.len() as u64 + 1, 1),
                 granted,
+                carried: offered.min(self.rate),
                 received: offered.min(self.rate),
                 delay: 0.03 + self.queue,
                 noise: NOISE,
@@ -238,17 +269,19 @@ mod tests {
                 is_long: false,
             });
             let next = match step {
+                // Steering drains a queue.
+                Step::ByDelay | Step::Drain if self.queue > 0.0 => 9.0e6,
                 Step::ByDelay | Step::Drain => 10.0e6,
                 Step::Hold(rate) | Step::Raise(rate) => rate,
             };
-            self.grants = [granted, next];
+            self.grants.push_back(next);
             step
         }
     }
 
     #[test]
     fn a_link_that_only_seems_to_be_full_is_raised_after_each_pulse() {
-        let mut link = Link::of(100.0e6);
+        let mut link = Link::of(100.0e6, SHORT);
         let raised = (0..100).filter(|_| matches!(link.step(true), Step::Raise(_))).count();
         // 40 ms of waiting, 100 ms of pulse, 20 ms until it shows, and the intervals that begin and end each, in 1 s.
         assert_eq!(raised, 5);
@@ -256,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_full_link_is_found_by_its_queue_and_waits_twice_as_long_each_time() {
-        let mut link = Link::of(10.0e6);
+        let mut link = Link::of(10.0e6, SHORT);
         let mut last = Step::ByDelay;
         let (mut begun, mut ended) = (Vec::new(), Vec::new());
         for _ in 0..400 {
@@ -280,8 +313,33 @@ mod tests {
     }
 
     #[test]
+    fn a_long_hop_is_raised_too_and_a_full_one_has_a_long_queue_once_at_most() {
+        let mut link = Link::of(100.0e6, LONG);
+        let raised = (0..1_000).filter(|_| matches!(link.step(true), Step::Raise(_))).count();
+        // 1 s of waiting, 0.1 s of pulse, 0.5 s until it shows, in 10 s.
+        assert_eq!(raised, 6);
+        let mut link = Link::of(10.0e6, LONG);
+        let (mut longest, mut last) = (Vec::new(), Step::ByDelay);
+        for _ in 0..10_000 {
+            let step = link.step(true);
+            assert!(!matches!(step, Step::Raise(_)));
+            if last == Step::ByDelay && step != Step::ByDelay {
+                longest.push(0.0);
+            }
+            if let Some(longest) = longest.last_mut() {
+                *longest = link.queue.max(*longest);
+            }
+            last = step;
+        }
+        // A quarter of 0.1 s, and then twice the noise.
+        let (first, others) = longest.split_first().expect("pulses");
+        assert!(*first <= 26.0e-3 && others.len() >= 4, "{longest:?}");
+        assert!(others.iter().all(|queue| *queue <= 2.2 * NOISE), "{longest:?}");
+    }
+
+    #[test]
     fn a_sender_without_more_to_send_is_no_proof() {
-        let mut link = Link::of(10.0e6);
+        let mut link = Link::of(10.0e6, SHORT);
         for _ in 0..200 {
             link.queue = 0.0;
             assert!(!matches!(link.step(true), Step::Raise(_)));
@@ -290,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_link_that_does_not_seem_to_be_full_sees_no_pulse() {
-        let mut link = Link::of(100.0e6);
+        let mut link = Link::of(100.0e6, SHORT);
         assert!((0..200).all(|_| link.step(false) == Step::ByDelay));
     }
 }

@@ -335,6 +335,7 @@ impl Starhop {
             span: interval.span(now).as_secs_f64(),
             hop_rtt: rtt.smoothed(),
             granted: self.rate,
+            carried: verdict.carried,
             received: interval.received_rate(now).unwrap_or_default(),
             delay: verdict.level,
             noise: self.base.noise(),

@@ -108,6 +108,18 @@ struct Pulse {
     seconds: f64,
 }
 
+impl Next {
+    /// The grant, bit/s, that a pulse of this length adds to, and its gain. `None` if all that it may add is too little.
+    fn height(&self, seen: &Seen, lasts: Duration) -> Option<(f64, f64)> {
+        let cheap = QUEUE * seen.noise / seen.hop_rtt.min(lasts).as_secs_f64();
+        if self.is_first || cheap >= GAIN {
+            return Some((seen.granted, GAIN));
+        }
+        // A pulse holds a grant that grew above what the link carries for a hopRTT: that queue would be longer than its own.
+        (cheap >= LEAST_GAIN).then(|| (seen.granted.min(seen.carried), cheap))
+    }
+}
+
 impl Pulse {
     /// The grant with it, bit/s.
     fn raised(&self) -> f64 {
@@ -149,15 +161,7 @@ impl Pulses {
             return Step::ByDelay;
         }
         let lasts = Duration::from_secs_f64((QUEUE / GAIN * seen.noise).max(LEAST));
-        let cheap = QUEUE * seen.noise / seen.hop_rtt.min(lasts).as_secs_f64();
-        let (granted, gain) = if next.is_first || cheap >= GAIN {
-            (seen.granted, GAIN)
-        } else if cheap >= LEAST_GAIN {
-            // A grant that grew above what the link carries is held for a hopRTT by a pulse: that queue would be longer than its own.
-            (seen.granted.min(seen.carried), cheap)
-        } else {
-            return Step::ByDelay;
-        };
+        let Some((granted, gain)) = next.height(&seen, lasts) else { return Step::ByDelay };
         let from = seen.now + seen.hop_rtt;
         let pulse = Pulse {
             granted,

@@ -199,19 +199,36 @@ impl Starhop {
             self.grant(now, rate);
             return alone.map(|alone| self.leave_rivalry(now, alone, rtt));
         }
-        if let Some(offer) = self.contest.offer() {
-            self.grant(now, offer);
-            return None;
-        }
-        // A queue that shows has been made by the new rate.
-        let has_queue = sight.delay - sight.base > NO_QUEUE * sight.target;
-        self.settling = self.settling.filter(|&(until, _)| now < until && !has_queue);
-        if let Some((_, rate)) = self.settling {
-            self.base.skip(rate, interval.mean());
+        if let Some(rate) = self.promised(now, interval, sight) {
             self.grant(now, rate);
             return None;
         }
         let verdict = self.judge(now, interval, delays, carried, rtt);
+        self.on_verdict(now, interval, sight, verdict, rtt)
+    }
+
+    /// The grant while an offer of the contest goes on, or until what came shows the grant of now.
+    fn promised(&mut self, now: Instant, interval: &Interval, sight: Sight) -> Option<f64> {
+        if let Some(offer) = self.contest.offer() {
+            return Some(offer);
+        }
+        // A queue that shows has been made by the new rate.
+        let has_queue = sight.delay - sight.base > NO_QUEUE * sight.target;
+        self.settling = self.settling.filter(|&(until, _)| now < until && !has_queue);
+        let (_, rate) = self.settling?;
+        self.base.skip(rate, interval.mean());
+        Some(rate)
+    }
+
+    /// The delays of an interval have this meaning. Returns the base delay when the path has become longer.
+    fn on_verdict(
+        &mut self,
+        now: Instant,
+        interval: &Interval,
+        sight: Sight,
+        verdict: Verdict,
+        rtt: &HopRtt,
+    ) -> Option<Duration> {
         let sight = Sight {
             base: verdict.base,
             level: verdict.level,

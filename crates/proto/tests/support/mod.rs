@@ -161,6 +161,9 @@ macro_rules! each {
     };
 }
 
+/// A change of datagrams of one node as they arrive.
+pub(crate) type Lie = Box<dyn FnMut(Instant, &mut Vec<u8>)>;
+
 /// When it is handled, its number, its ends, when it arrived, and its bytes.
 type Flight = Reverse<(Instant, u64, usize, usize, Instant, Vec<u8>)>;
 
@@ -182,6 +185,8 @@ pub(crate) struct Rig {
     last_arrival: Vec<[Instant; 2]>,
     /// Added to the clock of each node.
     pub(crate) clock_offset: Vec<Duration>,
+    /// A node that lies, and its lies.
+    pub(crate) liar: Option<(usize, Lie)>,
 }
 
 impl Rig {
@@ -226,8 +231,16 @@ impl Rig {
             busy: vec![[Instant::ZERO; 2]; hops + 1],
             last_arrival: vec![[Instant::ZERO; 2]; hops + 2],
             clock_offset: vec![Duration::ZERO; roles.len()],
+            liar: None,
             request: Request { flow, upstream: addr(hops - 1), length: None, have },
             roles,
+        }
+    }
+
+    pub(crate) fn client_at(&mut self, index: usize) -> &mut Consumer<Checked> {
+        match &mut self.roles[index] {
+            Role::Client(client) => client,
+            _ => unreachable!("node {index} is a client"),
         }
     }
 
@@ -308,6 +321,9 @@ impl Rig {
             if arrival == Some(at) {
                 let Some(Reverse((_, _, from, to, arrived, mut bytes))) = self.flights.pop() else { return };
                 let arrived = arrived + self.clock_offset[to];
+                if let Some((_, lie)) = self.liar.as_mut().filter(|(liar, _)| *liar == from) {
+                    lie(arrived, &mut bytes);
+                }
                 each!(&mut self.roles[to], node => node.handle_datagram(arrived, addr(from).into(), &mut bytes), else ());
                 self.drain(to);
             } else if let Some((_, index)) = timer {

@@ -1,0 +1,95 @@
+//! A neighbour that has the key and lies about delays: it harms what is asked of it, and nothing else.
+
+mod support;
+
+use starhop_proto::config::Config;
+use starhop_proto::consumer::Request;
+use starhop_proto::name::{FlowId, RangeSet};
+use starhop_proto::producer::Producer;
+use starhop_proto::rng::Rng;
+use starhop_proto::time::{Duration, Instant, WireTime};
+use starhop_proto::wire::{DataHeader, Packet, Plain, Waited};
+use support::{Checked, Content, FLOW, Lie, Path, Rig, Role, addr, ms, packet};
+
+/// The client of a chain of two hops asks node 3, too, which is one hop away.
+const LIAR: usize = 3;
+const CLIENT: usize = 2;
+const OF_LIAR: FlowId = FlowId([8, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
+
+/// Changes headers of Data.
+fn lie(mut change: impl FnMut(Instant, &mut DataHeader) + 'static) -> Lie {
+    Box::new(move |now, bytes| {
+        let Ok(Packet::Data(mut header, payload)) = Packet::parse(packet(bytes)) else { return };
+        change(now, &mut header);
+        let mut changed = Vec::new();
+        header.emit(&mut changed);
+        changed.extend_from_slice(payload);
+        changed.extend_from_slice(&bytes[bytes.len() - Plain::TRAILER..]);
+        *bytes = changed;
+    })
+}
+
+/// The least and the greatest hopRTT that are believed, times and rates that change with each packet, and flags.
+fn lies() -> Vec<(&'static str, Lie)> {
+    let (mut rng, mut other) = (Rng::new(1), Rng::new(2));
+    let ago = |now, micros| WireTime::at(now).plus(Duration::from_micros((1 << 24) - micros));
+    vec![
+        ("no time", lie(|now, header| header.echo = WireTime::at(now))),
+        ("eight seconds", lie(move |now, header| header.echo = ago(now, 8_000_000))),
+        ("any time", lie(move |now, header| header.echo = ago(now, rng.below(8_000_000)))),
+        ("the future", lie(|now, header| header.echo = WireTime::at(now).plus(ms(5_000)))),
+        ("never held", lie(|_, header| header.flags.backlog = false)),
+        ("always held", lie(|_, header| header.flags.backlog = true)),
+        ("waited for long", lie(|_, header| header.waited = Waited::from_byte(0x7f))),
+        ("any wait", lie(move |_, header| header.waited = Waited::from_byte(other.below(256) as u8))),
+    ]
+}
+
+/// A client that asks an honest relay and node [`LIAR`] for a flow each, over links of 20 Mbit/s of their own.
+fn between_both() -> Rig {
+    let mut rig = Rig::chain(2, Config::default(), None, Path::default());
+    let content = Content { length: None, reads: 0, first_reads: Vec::new() };
+    let liar = Producer::new(Config::default(), content, Plain::new(203), 3);
+    rig.roles.push(Role::Server(Box::new(liar)));
+    rig.clock_offset.push(Duration::ZERO);
+    let now = rig.now;
+    for (flow, upstream) in [(FLOW, 1), (OF_LIAR, LIAR)] {
+        let request = Request { flow, upstream: addr(upstream), length: None, have: RangeSet::new() };
+        assert!(rig.client_at(CLIENT).open(now, request, Checked::of(flow)));
+    }
+    rig.drain(CLIENT);
+    rig.run(ms(3_000), |_| false);
+    rig
+}
+
+/// Gains of 10 s: bytes of the honest neighbour's flow, bytes of the liar's, and packets on all links.
+fn ten_seconds(rig: &mut Rig) -> [f64; 3] {
+    let counts = |rig: &mut Rig| {
+        let bytes = |flow| rig.client_at(CLIENT).flow(flow).map_or(0, |flow| flow.stats().received_bytes);
+        [FLOW, OF_LIAR].map(bytes).into_iter().chain([rig.forward.0 + rig.backward.0]).collect::<Vec<_>>()
+    };
+    let before = counts(rig);
+    rig.run(ms(10_000), |_| false);
+    let after = counts(rig);
+    [0, 1, 2].map(|at| (after[at] - before[at]) as f64)
+}
+
+#[test]
+fn lies_about_delay_harm_what_the_liar_is_asked_for_and_nothing_else() {
+    let [honest, liars, packets] = ten_seconds(&mut between_both());
+    for (name, lie) in lies() {
+        let mut rig = between_both();
+        rig.liar = Some((LIAR, lie));
+        let during = ten_seconds(&mut rig);
+        rig.liar = None;
+        ten_seconds(&mut rig);
+        let after = ten_seconds(&mut rig);
+        let shares =
+            [during[0] / honest, during[1] / liars, during[2] / packets, after[0] / honest, after[1] / liars];
+        println!("{name}: {shares:.3?}");
+        let [others, _, sent, others_after, liars_after] = shares;
+        assert!(others >= 0.99 && others_after >= 0.99, "{name}: the honest neighbour's flow {shares:.3?}");
+        assert!(sent <= 1.15, "{name}: packets on all links {shares:.3?}");
+        assert!(liars_after >= 0.95, "{name}: 10 s after the last lie {shares:.3?}");
+    }
+}

@@ -1,4 +1,4 @@
-//! A neighbour that has the key and lies about delays: it harms what is asked of it, and nothing else.
+//! Neighbours that have the key and lie, about delays or about losses: they harm themselves, and nobody else.
 
 mod support;
 
@@ -16,16 +16,24 @@ const LIAR: usize = 3;
 const CLIENT: usize = 2;
 const OF_LIAR: FlowId = FlowId([8, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
 
+/// Replaces the packet of a datagram.
+fn replace(bytes: &mut Vec<u8>, emit: impl FnOnce(&mut Vec<u8>)) {
+    let mut changed = Vec::new();
+    emit(&mut changed);
+    changed.extend_from_slice(&bytes[bytes.len() - Plain::TRAILER..]);
+    *bytes = changed;
+}
+
 /// Changes headers of Data.
 fn lie(mut change: impl FnMut(Instant, &mut DataHeader) + 'static) -> Lie {
     Box::new(move |now, bytes| {
         let Ok(Packet::Data(mut header, payload)) = Packet::parse(packet(bytes)) else { return };
         change(now, &mut header);
-        let mut changed = Vec::new();
-        header.emit(&mut changed);
-        changed.extend_from_slice(payload);
-        changed.extend_from_slice(&bytes[bytes.len() - Plain::TRAILER..]);
-        *bytes = changed;
+        let payload = payload.to_vec();
+        replace(bytes, |out| {
+            header.emit(out);
+            out.extend_from_slice(&payload);
+        });
     })
 }
 
@@ -92,4 +100,30 @@ fn lies_about_delay_harm_what_the_liar_is_asked_for_and_nothing_else() {
         assert!(sent <= 1.15, "{name}: packets on all links {shares:.3?}");
         assert!(liars_after >= 0.95, "{name}: 10 s after the last lie {shares:.3?}");
     }
+}
+
+/// A relay asks for two clients, and one of them calls all that it asks for a repair: repairs leave first, as many as new data. The other
+/// got 3 kB in ten seconds.
+#[test]
+fn who_calls_all_that_it_asks_for_a_repair_gets_no_more_than_its_share() {
+    let mut rig = Rig::chain(2, Config::default(), None, Path::default());
+    let liar = rig.add_client(1);
+    let now = rig.now;
+    for (client, flow) in [(CLIENT, FLOW), (liar, OF_LIAR)] {
+        let request = Request { flow, upstream: addr(1), length: None, have: RangeSet::new() };
+        assert!(rig.client_at(client).open(now, request, Checked::of(flow)));
+        rig.drain(client);
+    }
+    let lie = |_, bytes: &mut Vec<u8>| {
+        let Ok(Packet::Interest(mut interest)) = Packet::parse(packet(bytes)) else { return };
+        interest.repair = true;
+        replace(bytes, |out| interest.emit(out));
+    };
+    rig.liar = Some((liar, Box::new(lie)));
+    rig.run(ms(10_000), |_| false);
+    let got = [(CLIENT, FLOW), (liar, OF_LIAR)]
+        .map(|(client, flow)| rig.client_at(client).flow(flow).map_or(0, |flow| flow.stats().received_bytes));
+    println!("the honest client has {}, the other {} bytes", got[0], got[1]);
+    // Each of two honest ones has 11.9 MB.
+    assert!(got[0] >= 11_000_000 && got[0] >= got[1], "{got:?}");
 }

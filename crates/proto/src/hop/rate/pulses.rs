@@ -7,11 +7,11 @@
 use crate::time::{Duration, Instant};
 
 /// A pulse grants so much more, until a full link has a queue of so many times the noise. A queue shows a hopRTT late, and a longer hop
-/// would have a longer one: after the first pulse that was in vain the gain is lower there, and below the least one there is no pulse. On
-/// a link that is not full no queue comes of them.
+/// would have a longer one: after the first pulse that was in vain the gain is lower there, and where it would be below the least one there
+/// is no pulse. On a link that is not full no queue comes of them.
 const GAIN: f64 = 0.25;
 const QUEUE: f64 = 2.0;
-const LEAST_GAIN: f64 = 0.05;
+const LEAST_GAIN: f64 = 0.04;
 /// From this rise of the delay on, in multiples of the noise, it is a queue.
 const ROSE: f64 = 0.7;
 /// The share of the gain that has to come, so that the link carries it.
@@ -112,11 +112,12 @@ impl Next {
     /// The grant, bit/s, that a pulse of this length adds to, and its gain. `None` if all that it may add is too little.
     fn height(&self, seen: &Seen, lasts: Duration) -> Option<(f64, f64)> {
         let cheap = QUEUE * seen.noise / seen.hop_rtt.min(lasts).as_secs_f64();
-        if self.is_first || cheap >= GAIN {
-            return Some((seen.granted, GAIN));
+        if cheap < LEAST_GAIN {
+            return None;
         }
         // A pulse holds a grant that grew above what the link carries for a hopRTT: that queue would be longer than its own.
-        (cheap >= LEAST_GAIN).then(|| (seen.granted.min(seen.carried), cheap))
+        let is_bold = self.is_first || cheap >= GAIN;
+        Some(if is_bold { (seen.granted, GAIN) } else { (seen.granted.min(seen.carried), cheap) })
     }
 }
 

@@ -1,4 +1,5 @@
 use super::Chunk;
+use super::ahead::Ahead;
 use super::marks::Pause;
 use super::turns::Place;
 use crate::hop::pacer::Pacer;
@@ -71,6 +72,7 @@ pub(super) struct Queue {
     owner: Slot,
     repairs: VecDeque<Piece>,
     fresh: VecDeque<Piece>,
+    ahead: Ahead,
     /// The bytes of both lists.
     queued: RangeSet,
     deficit: u64,
@@ -96,6 +98,7 @@ impl Queue {
             owner,
             repairs: VecDeque::new(),
             fresh: VecDeque::new(),
+            ahead: Ahead::default(),
             queued: RangeSet::new(),
             deficit: 0,
             weight: 1,
@@ -164,6 +167,11 @@ impl Queue {
         self.weight = weight.max(1);
     }
 
+    /// Whether `bytes` of repairs may leave before the new data of all queues; if so, they count as sent.
+    pub(super) fn take_ahead(&mut self, bytes: u64) -> bool {
+        self.ahead.take(bytes)
+    }
+
     /// A repair waits from now on. True if it is the only one.
     pub(super) fn push_repair(&mut self, piece: Piece) -> bool {
         self.queued.insert(piece.range);
@@ -196,15 +204,11 @@ impl Queue {
         was_empty
     }
 
-    /// The number of pieces of new data that lie before `offset`: mostly all.
+    /// The number of pieces of new data that leave before `offset`: mostly all. Those of another reader are in the order of their arrival.
     #[inline]
     fn behind(&self, offset: u64) -> usize {
-        match self.fresh.back() {
-            Some(last) if last.range.start > offset => {
-                self.fresh.partition_point(|piece| piece.range.start < offset)
-            }
-            _ => self.fresh.len(),
-        }
+        let overtook = self.fresh.iter().rev().take_while(|piece| piece.range.start > offset);
+        self.fresh.len() - overtook.count()
     }
 
     /// The queue has something to send: finds its way to its turn. `is_new` says that it had nothing before.
@@ -271,6 +275,7 @@ impl Queue {
         let piece = take_front(&mut self.fresh, payload)?;
         let range = piece.range;
         self.deficit = self.deficit.saturating_sub(range.len());
+        self.ahead.on_new(now, range.len());
         let skipped = ByteRange::new(self.sent_end.min(range.start), range.start);
         let is_repair = range.start < self.sent_end;
         if self.fresh.is_empty() {

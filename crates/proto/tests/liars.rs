@@ -125,5 +125,5 @@ fn who_calls_all_that_it_asks_for_a_repair_gets_no_more_than_its_share() {
         .map(|(client, flow)| rig.client_at(client).flow(flow).map_or(0, |flow| flow.stats().received_bytes));
     println!("the honest client has {}, the other {} bytes", got[0], got[1]);
     // Each of two honest ones has 11.9 MB.
-    assert!(got[0] >= 11_000_000 && got[0] >= got[1], "{got:?}");
+    assert!(got[0] >= 10_000_000 && got[0] >= got[1], "{got:?}");
 }

@@ -340,7 +340,12 @@ impl Starhop {
 
     /// In noise a link that seems to be full is offered more for a moment.
     fn pulse(&mut self, now: Instant, interval: &Interval, verdict: &Verdict, rtt: &HopRtt) -> Step {
-        if verdict.patience < NOISY || verdict.longer.is_some() {
+        if verdict.longer.is_some() {
+            // Nothing is known of the link that the path leads over now.
+            self.pulses.forget();
+            return Step::ByDelay;
+        }
+        if verdict.patience < NOISY {
             self.pulses.stop();
             return Step::ByDelay;
         }

@@ -27,7 +27,7 @@ impl Ahead {
         self.counted_at = now;
     }
 
-    /// Whether `bytes` of repairs may leave first; if so, they count as sent.
+    /// True if `bytes` of repairs may leave first. Then they count as sent.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
         let left = self.bytes.checked_sub(bytes);
         self.bytes = left.unwrap_or(self.bytes);

@@ -167,7 +167,7 @@ impl Queue {
         self.weight = weight.max(1);
     }
 
-    /// Whether `bytes` of repairs may leave before the new data of all queues; if so, they count as sent.
+    /// True if `bytes` of repairs may leave before the new data of all queues. Then they count as sent.
     pub(super) fn take_ahead(&mut self, bytes: u64) -> bool {
         self.ahead.take(bytes)
     }

@@ -70,11 +70,15 @@ fn between_both() -> Rig {
     rig
 }
 
+/// Bytes of a client's flow so far.
+fn received(rig: &mut Rig, client: usize, flow: FlowId) -> u64 {
+    rig.client_at(client).flow(flow).map_or(0, |flow| flow.stats().received_bytes)
+}
+
 /// Gains of 10 s: bytes of the honest neighbour's flow, bytes of the liar's, and packets on all links.
 fn ten_seconds(rig: &mut Rig) -> [f64; 3] {
     let counts = |rig: &mut Rig| {
-        let bytes = |flow| rig.client_at(CLIENT).flow(flow).map_or(0, |flow| flow.stats().received_bytes);
-        [FLOW, OF_LIAR].map(bytes).into_iter().chain([rig.forward.0 + rig.backward.0]).collect::<Vec<_>>()
+        [received(rig, CLIENT, FLOW), received(rig, CLIENT, OF_LIAR), rig.forward.0 + rig.backward.0]
     };
     let before = counts(rig);
     rig.run(ms(10_000), |_| false);
@@ -121,8 +125,7 @@ fn who_calls_all_that_it_asks_for_a_repair_gets_no_more_than_its_share() {
     };
     rig.liar = Some((liar, Box::new(lie)));
     rig.run(ms(10_000), |_| false);
-    let got = [(CLIENT, FLOW), (liar, OF_LIAR)]
-        .map(|(client, flow)| rig.client_at(client).flow(flow).map_or(0, |flow| flow.stats().received_bytes));
+    let got = [received(&mut rig, CLIENT, FLOW), received(&mut rig, liar, OF_LIAR)];
     println!("the honest client has {}, the other {} bytes", got[0], got[1]);
     // Each of two honest ones has 11.9 MB.
     assert!(got[0] >= 10_000_000 && got[0] >= got[1], "{got:?}");

@@ -245,10 +245,7 @@ impl Rig {
     }
 
     pub(crate) fn client(&mut self) -> &mut Consumer<Checked> {
-        match self.roles.last_mut() {
-            Some(Role::Client(client)) => client,
-            _ => unreachable!("the last node is the client"),
-        }
+        self.client_at(self.roles.len() - 1)
     }
 
     /// The client begins to ask.

@@ -25,6 +25,8 @@ const BRIDGE: f64 = 0.9;
 /// mean does.
 const QUIET: f64 = 0.5;
 const NOISY: f64 = 1.5;
+/// From this patience on, delays vary by themselves by a large part of the target of the queue.
+const VARIES: f64 = 1.05;
 /// Noise, in usual targets, in which a Requester is twice as patient.
 const PATIENCE_AT: f64 = 8.0;
 
@@ -97,6 +99,13 @@ pub(super) struct Verdict {
     pub(super) is_drain_due: bool,
     /// The rate before, if the path has become longer: then the delay is not a queue.
     pub(super) longer: Option<f64>,
+}
+
+impl Verdict {
+    /// True if the delay varies by itself by a large part of the target.
+    pub(super) fn is_noisy(&self) -> bool {
+        self.patience >= VARIES
+    }
 }
 
 /// Owns the base delay of a hop. See the module.

@@ -44,8 +44,6 @@ const FLOOR: f64 = 0.95;
 /// and in noise over several.
 const HELD: f64 = 0.5;
 const HELD_IN_NOISE: f64 = 0.9;
-/// From this patience on, delays vary by themselves by a large part of the target of the queue.
-const NOISY: f64 = 1.05;
 
 /// The share of the rate at which a standing queue is drained, so that the base delay shows.
 const DRAIN: f64 = 0.9;
@@ -146,8 +144,7 @@ impl Starhop {
         let horizon = 2.0 * (base + span) * patience;
         let steered = carried * (1.0 + ((target - queue) / horizon).clamp(-MAX_CUT, MAX_RAISE));
         let rate = if is_drain_due { steered.min(self.drain_rate) } else { steered };
-        let is_noisy = patience >= NOISY;
-        if is_held && (!is_noisy || queue >= target) {
+        if is_held && (!verdict.is_noisy() || queue >= target) {
             self.capacity.learn(now, carried);
         }
         // A sender that has no more to send shows little about the capacity of the link, even if it queues.
@@ -166,7 +163,7 @@ impl Starhop {
     /// not due to noise: the repairs of a lossy hop, in addition to the packets of an equally fast link above, make
     /// it grow although the grant never holds the sender.
     fn room_above(&self, carried: f64, verdict: &Verdict) -> f64 {
-        if verdict.patience < NOISY || verdict.is_standing {
+        if !verdict.is_noisy() || verdict.is_standing {
             return FLOOR * carried;
         }
         (HEADROOM * carried).min(self.capacity.most())
@@ -290,7 +287,7 @@ impl Starhop {
     fn follow(&mut self, now: Instant, interval: &Interval, verdict: &Verdict, rtt: &HopRtt, step: Step) {
         let carried = verdict.carried;
         // The grant holds clumps of arrivals from further up for moments, although it is not used up.
-        let is_noisy = verdict.patience >= NOISY;
+        let is_noisy = verdict.is_noisy();
         let is_held = if is_noisy { self.held >= HELD_IN_NOISE } else { interval.held() >= HELD };
         self.watch_noise(is_noisy);
         if !verdict.is_drain_due {
@@ -333,7 +330,7 @@ impl Starhop {
     /// True if the delays look like a queue in front of a full link.
     fn seems_full(&self, verdict: &Verdict, is_held: bool, rtt: &HopRtt) -> bool {
         let is_startup = self.growth.is_startup();
-        let seen_from = if is_startup || (verdict.patience >= NOISY && !is_held) { 1.0 } else { QUEUE_SEEN };
+        let seen_from = if is_startup || (verdict.is_noisy() && !is_held) { 1.0 } else { QUEUE_SEEN };
         let least = if is_startup { STARTUP_QUEUE * rtt.min().as_secs_f64() } else { 0.0 };
         verdict.queue >= least.max(seen_from * verdict.target)
     }
@@ -345,7 +342,7 @@ impl Starhop {
             self.pulses.forget();
             return Step::ByDelay;
         }
-        if verdict.patience < NOISY {
+        if !verdict.is_noisy() {
             self.pulses.stop();
             return Step::ByDelay;
         }

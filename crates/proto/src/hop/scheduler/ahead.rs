@@ -21,9 +21,10 @@ impl Ahead {
     #[inline]
     pub(super) fn on_new(&mut self, now: Instant, bytes: u64) {
         let span = now.since(self.counted_at).min(PAUSE);
-        let faded = u128::from(self.bytes) * u128::from(span.as_nanos()) / u128::from(LATELY.as_nanos());
+        // 137 GB times the pause are the most that 64 bits hold.
+        let faded = self.bytes.saturating_mul(span.as_nanos()) / LATELY.as_nanos();
         self.bytes += bytes;
-        self.bytes -= faded as u64;
+        self.bytes -= faded;
         self.counted_at = now;
     }
 

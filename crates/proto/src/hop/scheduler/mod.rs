@@ -268,7 +268,7 @@ impl Scheduler {
         self.busy += usize::from(queue.queued().is_empty());
         self.bytes += range.len();
         let is_alone = self.busy == 1;
-        let goes_first = is_repair && self.repairs_first && (is_alone || queue.take_ahead(range.len()));
+        let goes_first = is_repair && self.repairs_first && (is_alone || queue.ahead.take(range.len()));
         let piece = Piece { range, since: now.before(told.time), is_dry: told.is_dry && !goes_first };
         if !goes_first {
             let order = if self.repairs_first && !is_repair { Order::Bytes } else { Order::Arrival };

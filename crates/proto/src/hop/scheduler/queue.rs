@@ -72,7 +72,8 @@ pub(super) struct Queue {
     owner: Slot,
     repairs: VecDeque<Piece>,
     fresh: VecDeque<Piece>,
-    ahead: Ahead,
+    /// The account of the repairs that may leave before the new data of all queues.
+    pub(super) ahead: Ahead,
     /// The bytes of both lists.
     queued: RangeSet,
     deficit: u64,
@@ -165,11 +166,6 @@ impl Queue {
     /// Gives the queue `weight` packets in its turns from now on, at least one.
     pub(super) fn set_weight(&mut self, weight: u8) {
         self.weight = weight.max(1);
-    }
-
-    /// True if `bytes` of repairs may leave before the new data of all queues. Then they count as sent.
-    pub(super) fn take_ahead(&mut self, bytes: u64) -> bool {
-        self.ahead.take(bytes)
     }
 
     /// A repair waits from now on. True if it is the only one.

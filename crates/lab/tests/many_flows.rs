@@ -2,6 +2,7 @@
 
 mod support;
 
+use starhop_lab::result::LinkResult;
 use support::run;
 
 #[test]
@@ -59,6 +60,34 @@ fn relays_with_less_memory_than_a_packet_of_each_flow_carry_the_path() {
     }
     let (without, ..) = crowd(&["flow.a.options.room=false"]);
     assert!(without < 0.9, "{without}: the mechanism changes nothing");
+}
+
+/// Forgotten bytes come once more for the second client, which gains on the first until they read together. With a
+/// file each they take 40.9 s from 5 s on, and 29.2 s from 15 s on.
+#[test]
+fn readers_of_one_file_at_different_places_meet_and_neither_starves() {
+    for (start, [most_first, most_second, most_megabytes]) in
+        [("5s", [31.5, 26.5, 78.0]), ("15s", [35.3, 28.7, 108.0])]
+    {
+        let result = run("readers-apart.toml", &[&format!("flow.second.start={start}")]);
+        let hop = |link: &&LinkResult| link.name == "gateway-ship" && link.direction == "forward";
+        let bytes = result.links.iter().find(hop).expect("the hop").bytes;
+        let [first, second] = [0, 1].map(|n| result.flows[n].completion_s.expect("all of the file"));
+        let megabytes = bytes as f64 / 1e6;
+        println!("from {start} on: {first:.1} and {second:.1} s, {megabytes:.1} MB over the hop");
+        assert!(first <= most_first && second <= most_second, "{start}: {first} and {second} s");
+        assert!(megabytes <= most_megabytes, "{start}: {megabytes} MB");
+    }
+}
+
+/// Both clients' own links carry half of what the hop does: what waits there for one holds back nothing of the other.
+#[test]
+fn a_reader_behind_a_slow_link_does_not_slow_down_one_at_another_place() {
+    let slow = ["topology.link.rate=10Mbit", "topology.edge.0.rate=100Mbit", "topology.edge.1.rate=50Mbit"];
+    let result = run("readers-apart.toml", &slow);
+    let times = [0, 1].map(|n| result.flows[n].completion_s.expect("all of the file"));
+    println!("{times:.1?}");
+    assert!(times[0] <= 43.8 && times[1] <= 43.3, "{times:?}");
 }
 
 /// A tenth of the rate and of the arrivals of "1,000 files of 100 kB a second on a gigabit".

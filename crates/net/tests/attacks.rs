@@ -14,7 +14,7 @@ use starhop_proto::security::{EPOCH, HEADER_LEN, Limits, Seal, SealHeader, TAG_L
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{
-    DataFlags, DataHeader, Interest, News, Notice, Packet, Suite, Waited, is_interest,
+    DataFlags, DataHeader, Interest, News, Notice, Packet, Reason, Suite, Waited, is_interest,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -281,10 +281,10 @@ fn data(offset: u64, len: usize) -> impl Fn(&mut Vec<u8>) {
     }
 }
 
-fn interest(flow: FlowId, range: ByteRange, rate: Rate, repair: bool) -> impl Fn(&mut Vec<u8>) {
+fn interest(flow: FlowId, range: ByteRange, rate: Rate, reason: Reason) -> impl Fn(&mut Vec<u8>) {
     move |out| {
         let mut interest = Interest::feedback(flow, WireTime::from_micros(1), rate);
-        interest.repair = repair;
+        interest.reason = reason;
         interest.ranges.push(range);
         interest.emit(out);
     }
@@ -292,7 +292,7 @@ fn interest(flow: FlowId, range: ByteRange, rate: Rate, repair: bool) -> impl Fn
 
 /// A request that nothing is wrong with.
 fn ask() -> impl Fn(&mut Vec<u8>) {
-    interest(FLOW, ByteRange::new(0, 1000), RATE, false)
+    interest(FLOW, ByteRange::new(0, 1000), RATE, Reason::New)
 }
 
 fn name(n: u64) -> FlowId {
@@ -311,8 +311,8 @@ fn forgeries(domains: &Domains, now: Instant, seen: &[u8]) -> Vec<Vec<u8>> {
     let packets: Vec<Write> = vec![
         Box::new(data(0, 1350)),
         Box::new(data(1_000_000, 1350)),
-        Box::new(interest(FLOW, all, Rate::ZERO, false)),
-        Box::new(interest(FLOW, all, Rate::UNLIMITED, true)),
+        Box::new(interest(FLOW, all, Rate::ZERO, Reason::New)),
+        Box::new(interest(FLOW, all, Rate::UNLIMITED, Reason::Lost)),
         Box::new(|out| Interest::feedback(FLOW, WireTime::from_micros(1), Rate::ZERO).emit(out)),
         Box::new(|out| {
             let news = News::Coming(ByteRange::new(0, LENGTH));
@@ -565,19 +565,19 @@ fn an_interest_flood_of_an_insider_leaves_an_honest_flow_its_goodput_and_memory_
                 &mut suite,
                 at,
                 RELAY,
-                interest(FLOW, ByteRange::new(0, 1350), Rate::from_mbps(1), true),
+                interest(FLOW, ByteRange::new(0, 1350), Rate::from_mbps(1), Reason::Lost),
             ),
             1 => sealed(
                 &mut suite,
                 at,
                 RELAY,
-                interest(FLOW, ByteRange::at(LENGTH + n, 9), Rate::UNLIMITED, false),
+                interest(FLOW, ByteRange::at(LENGTH + n, 9), Rate::UNLIMITED, Reason::New),
             ),
             _ => sealed(
                 &mut suite,
                 at,
                 RELAY,
-                interest(name(n), ByteRange::new(0, 65_536), Rate::UNLIMITED, false),
+                interest(name(n), ByteRange::new(0, 65_536), Rate::UNLIMITED, Reason::New),
             ),
         };
         (at, ATTACKER, RELAY, bytes)
@@ -678,7 +678,7 @@ fn an_insider_gets_little_until_it_proves_its_address_and_then_what_it_asked_for
     let all = ByteRange::new(0, 40_000);
     let mut asked = 0;
     for n in 0..20u64 {
-        let bytes = sealed(&mut suite, START, RELAY, interest(FLOW, all, Rate::UNLIMITED, true));
+        let bytes = sealed(&mut suite, START, RELAY, interest(FLOW, all, Rate::UNLIMITED, Reason::Lost));
         asked += bytes.len() as u64;
         world.shoot([(START + Duration::from_millis(n), ATTACKER, RELAY, bytes)]);
     }
@@ -697,7 +697,7 @@ fn an_insider_gets_little_until_it_proves_its_address_and_then_what_it_asked_for
     let now = world.now;
     let proven = sealed(&mut suite, now, RELAY, |out: &mut Vec<u8>| {
         let mut interest = Interest::feedback(FLOW, WireTime::from_micros(1), Rate::UNLIMITED);
-        interest.repair = true;
+        interest.reason = Reason::Lost;
         interest.token = token;
         interest.ranges.push(all);
         interest.emit(out);

@@ -10,7 +10,9 @@ use starhop_proto::producer::Producer;
 use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataFlags, DataHeader, Interest, Limit, News, NotNow, Notice, Packet, Waited};
+use starhop_proto::wire::{
+    DataFlags, DataHeader, Interest, Limit, News, NotNow, Notice, Packet, Reason, Waited,
+};
 use std::net::SocketAddr;
 use support::{Content, FLOW, addr, content, datagram, ms, packet, plain};
 
@@ -365,7 +367,7 @@ fn a_granted_rate_is_clamped_and_is_only_the_granters() {
 fn a_request_travels_no_further_than_the_protocol_allows_whatever_it_says() {
     let mut relay = relay(Config::default());
     let mut endless = interest(FLOW, &[ByteRange::new(0, 10)]);
-    endless.hop_limit = 255;
+    endless.hop_limit = Interest::MAX_HOP_LIMIT;
     let sent = give(&mut relay, START, 1, |out| endless.emit(out));
     let Ok(Packet::Interest(passed)) = Packet::parse(&sent[0].1) else { panic!("an Interest") };
     assert_eq!(passed.hop_limit, Interest::DEFAULT_HOP_LIMIT - 1);
@@ -378,7 +380,7 @@ fn one_interest_never_makes_a_node_send_more_than_it_names_and_the_limit_allows(
     let mut producer = producer(Config::default());
     let all = ByteRange::new(0, 1 << 40);
     let mut greedy = interest(FLOW, &[all]);
-    greedy.repair = true;
+    greedy.reason = Reason::Lost;
     let mut sent = payload_for(&give(&mut producer, START, 1, |out| greedy.emit(out)), 1);
     for step in 1..1000 {
         sent += payload_for(&take(&mut producer, START + ms(step)), 1);

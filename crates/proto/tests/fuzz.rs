@@ -19,7 +19,7 @@ use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{
     CodePlan, DataFlags, DataHeader, Interest, Limit, MAX_OVERLAP, News, NotNow, Notice, Packet,
-    ParityHeader, Plain, Ranges, Suite, Waited, varint,
+    ParityHeader, Plain, Ranges, Reason, Suite, Waited, varint,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -437,7 +437,7 @@ impl Bound {
 
 #[derive(Clone, Debug, TypeGenerator)]
 struct Asking {
-    repair: bool,
+    reason: u8,
     cold: bool,
     turn: u8,
     hop_limit: u8,
@@ -885,7 +885,7 @@ impl Asking {
             counter,
             flow,
             sent,
-            repair: self.repair,
+            reason: [Reason::New, Reason::Again, Reason::Lost][usize::from(self.reason % 3)],
             cold: self.cold,
             turn: u16::from(self.turn),
             token: None,
@@ -894,7 +894,7 @@ impl Asking {
                 overlap: overlap % MAX_OVERLAP + 1,
                 within: within.max(1),
             }),
-            hop_limit: self.hop_limit,
+            hop_limit: self.hop_limit % (Interest::MAX_HOP_LIMIT + 1),
             link_rate: self.link_rate.rate(),
             flow_rate: self.flow_rate.rate(),
             ranges,

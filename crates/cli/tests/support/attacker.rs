@@ -8,7 +8,7 @@ use starhop_proto::peer::{Addressee, Face};
 use starhop_proto::security::{Limits, Seal, WallClock};
 use starhop_proto::time::WireTime;
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{Interest, News, Notice, Packet, Suite};
+use starhop_proto::wire::{Interest, News, Notice, Packet, Reason, Suite};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) fn interest(flow: FlowId, range: ByteRange, rate: Rate) -> Vec<u8> {
 
 fn proven(flow: FlowId, range: ByteRange, rate: Rate, token: Option<u32>) -> Vec<u8> {
     let mut interest = Interest::feedback(flow, WireTime::from_micros(1), rate);
-    interest.repair = true;
+    interest.reason = Reason::Lost;
     interest.token = token;
     interest.ranges.push(range);
     let mut out = Vec::new();

@@ -19,7 +19,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{CodePlan, Limit, NotNow, Waited};
+use crate::wire::{CodePlan, Limit, NotNow, Reason, Waited};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -374,11 +374,11 @@ impl Downlinks {
         now: Instant,
         (link, queue): (Slot, Slot),
         range: ByteRange,
-        is_repair: bool,
+        reason: Reason,
         told: Waited,
     ) {
         if let Some(responder) = self.links.get_mut(link) {
-            responder.push(now, queue, range, is_repair, told);
+            responder.push(now, queue, range, reason, told);
         }
         self.reschedule(link);
     }

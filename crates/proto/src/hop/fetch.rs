@@ -6,6 +6,7 @@ use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId};
 use crate::table::Slot;
 use crate::time::Instant;
+use crate::wire::Reason;
 use alloc::vec::Vec;
 
 /// A flow as it is asked for: of whom, and which bytes of it.
@@ -31,10 +32,11 @@ pub struct Noted {
 }
 
 impl Fetch {
-    /// Asks for fresh bytes.
-    pub fn ask(&mut self, range: ByteRange, hop_limit: u8, outbox: &mut Outbox) {
+    /// Asks for bytes that are not expected. Returns the reason: new, or for another reader.
+    pub fn ask(&mut self, range: ByteRange, hop_limit: u8, outbox: &mut Outbox) -> Reason {
         let ask = self.intake.ask(range);
         outbox.ask(self.uplink, self.id, ask, hop_limit);
+        ask.reason
     }
 
     /// Asks again for bytes that are missing.

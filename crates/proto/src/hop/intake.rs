@@ -3,7 +3,7 @@ use super::subscriber::MAX_ASKED_RANGES;
 use crate::config::{Config, Mechanisms};
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
-use crate::wire::Ranges;
+use crate::wire::{Ranges, Reason};
 use alloc::vec::Vec;
 
 /// The request of an Interest.
@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 pub struct Ask {
     /// The bytes.
     pub ranges: Ranges,
-    /// Whether they were asked for before and lost.
-    pub repair: bool,
+    /// The reason.
+    pub reason: Reason,
 }
 
 /// Decay of the longest waiting time, per packet.
@@ -104,11 +104,11 @@ impl Intake {
     /// span, so that its predecessor may be lost.
     pub fn ask(&mut self, range: ByteRange) -> Ask {
         if self.asked.overlaps(range) {
-            // These bytes lie below those seen, so the downstream notices their loss first and asks again.
+            // Another reader wants them. They lie below those seen, so the downstream notices their loss first and asks again.
             self.expected.insert(range);
             let mut ranges = Ranges::default();
             ranges.push(range);
-            return Ask { ranges, repair: true };
+            return Ask { ranges, reason: Reason::Again };
         }
         self.asked.insert(range);
         while self.asked.range_count() > MAX_ASKED_RANGES {
@@ -120,7 +120,7 @@ impl Intake {
             self.expected.intersect(ByteRange::new(range.end.saturating_sub(self.span), range.end)).last();
         let mut ranges = Ranges::default();
         ranges.push(run.filter(|run| run.contains(range)).unwrap_or(range));
-        Ask { ranges, repair: false }
+        Ask { ranges, reason: Reason::New }
     }
 
     /// Another path has asked for `range` in our place, and it will come.
@@ -134,7 +134,7 @@ impl Intake {
         self.loss.on_asked(now, range);
         let mut ranges = Ranges::default();
         ranges.push(range);
-        Ask { ranges, repair: true }
+        Ask { ranges, reason: Reason::Lost }
     }
 
     /// Extra time for an answer that waits for its turn, beyond the time of its path: twice the recent waiting
@@ -391,6 +391,17 @@ mod tests {
         assert_eq!(asked[0], ByteRange::new(0, STEP));
         assert_eq!(asked[3], ByteRange::new(0, 4 * STEP));
         assert_eq!(asked[5], ByteRange::new(2 * STEP, 6 * STEP));
+    }
+
+    #[test]
+    fn bytes_that_another_reader_had_are_asked_for_again_and_are_no_loss() {
+        let mut intake = intake();
+        intake.ask(ByteRange::new(0, 10 * STEP));
+        intake.on_seen(seen(0, ByteRange::new(0, 10 * STEP)), 0, |_| 0, &mut Vec::new());
+        let ask = intake.ask(ByteRange::new(STEP, 2 * STEP));
+        assert_eq!((ask.reason, ask.ranges[0]), (Reason::Again, ByteRange::new(STEP, 2 * STEP)));
+        assert!(!intake.has_holes() && intake.expected().contains(ByteRange::new(STEP, 2 * STEP)));
+        assert_eq!(intake.ask(ByteRange::new(10 * STEP, 11 * STEP)).reason, Reason::New);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::table::Slot;
 use crate::time::{Instant, WireTime};
 use crate::units::Rate;
 use crate::wire::{
-    DataFlags, DataHeader, Interest, News, NotNow, Notice, ParityHeader, Ranges, Suite, Waited,
+    DataFlags, DataHeader, Interest, News, NotNow, Notice, ParityHeader, Ranges, Reason, Suite, Waited,
 };
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ pub struct Request {
 impl Request {
     /// Control of a hop with no request.
     pub fn feedback(link: Slot, flow: FlowId) -> Self {
-        let ask = Ask { ranges: Ranges::default(), repair: false };
+        let ask = Ask { ranges: Ranges::default(), reason: Reason::New };
         Self { link, flow, subject: Subject::Flow, ask, hop_limit: Interest::DEFAULT_HOP_LIMIT }
     }
 }
@@ -218,7 +218,7 @@ impl Outbox {
 
     /// Asks a neighbour about itself: the answer, `len` bytes, is nobody else's.
     fn ask_neighbour(&mut self, link: Slot, (flow, subject): (FlowId, Subject), len: u64) {
-        let mut ask = Ask { ranges: Ranges::default(), repair: true };
+        let mut ask = Ask { ranges: Ranges::default(), reason: Reason::Lost };
         ask.ranges.push(ByteRange::at(0, len));
         self.push(Control::Interest(Request { link, flow, subject, ask, hop_limit: 1 }));
     }
@@ -236,23 +236,23 @@ impl Outbox {
 
     /// Asks a hop again for lost bytes, in as few Interests as the bytes per Interest allow.
     pub fn ask_repairs(&mut self, link: Slot, flow: FlowId, repairs: &[ByteRange]) {
-        self.ask_all((link, flow), repairs.iter().copied(), true, self.repair_hop_limit);
+        self.ask_all((link, flow), repairs.iter().copied(), Reason::Lost, self.repair_hop_limit);
     }
 
     /// Asks a hop for bytes that it may have been asked for before.
     pub fn ask_fresh(&mut self, link: Slot, flow: FlowId, ranges: impl IntoIterator<Item = ByteRange>) {
-        self.ask_all((link, flow), ranges, false, Interest::DEFAULT_HOP_LIMIT);
+        self.ask_all((link, flow), ranges, Reason::New, Interest::DEFAULT_HOP_LIMIT);
     }
 
     fn ask_all(
         &mut self,
         (link, flow): (Slot, FlowId),
         ranges: impl IntoIterator<Item = ByteRange>,
-        repair: bool,
+        reason: Reason,
         hop_limit: u8,
     ) {
         let limit = self.request_limit;
-        let mut ask = Ask { ranges: Ranges::default(), repair };
+        let mut ask = Ask { ranges: Ranges::default(), reason };
         let mut bytes = 0;
         for range in ranges {
             let mut rest = range;
@@ -300,7 +300,7 @@ pub fn emit_interest<C: Suite>(
 ) -> Option<Transmit> {
     let requester = uplinks.get_mut(request.link)?;
     let interest = Interest {
-        repair: request.ask.repair,
+        reason: request.ask.reason,
         ranges: request.ask.ranges,
         hop_limit: request.hop_limit,
         turn,
@@ -425,7 +425,7 @@ mod tests {
         outbox.ask_repairs(Slot(0), FlowId([0; 16]), &repairs);
         let mut sent = Vec::new();
         while let Some(Control::Interest(Request { ask, .. })) = outbox.pop() {
-            assert!(ask.repair);
+            assert_eq!(ask.reason, Reason::Lost);
             assert!(ask.ranges.iter().map(|r| r.len()).sum::<u64>() <= 100);
             sent.push(ask.ranges.to_vec());
         }

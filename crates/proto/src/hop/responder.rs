@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::table::Slot;
 use crate::time::{Instant, WireTime};
 use crate::units::Rate;
-use crate::wire::{CodePlan, DataHeader, Interest, Waited};
+use crate::wire::{CodePlan, DataHeader, Interest, Reason, Waited};
 
 /// The sending side of a hop: answers one neighbour at the rate that this neighbour grants.
 ///
@@ -88,10 +88,10 @@ impl Responder {
 
     /// Queues `range` for its turn. `told` is its waiting time until now, and whether its flow was dry at the nodes
     /// before. The flow is dry here, too, only if the link would have had room for it.
-    pub fn push(&mut self, now: Instant, queue: Slot, range: ByteRange, is_repair: bool, told: Waited) {
+    pub fn push(&mut self, now: Instant, queue: Slot, range: ByteRange, reason: Reason, told: Waited) {
         let had_room = self.granted.ready_at() <= now && self.scheduler.is_thirsty(now, queue);
         let told = Waited { is_dry: told.is_dry && had_room, ..told };
-        self.scheduler.push(now, queue, range, is_repair, told);
+        self.scheduler.push(now, queue, range, reason, told);
     }
 
     /// Takes the hop's control from an Interest, which came in a datagram of `len` bytes.

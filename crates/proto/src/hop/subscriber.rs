@@ -2,7 +2,7 @@ use super::{Downlinks, Ending, cost};
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
-use crate::wire::{NotNow, Waited};
+use crate::wire::{NotNow, Reason, Waited};
 use alloc::vec::Vec;
 
 /// The most disjoint ranges remembered of a neighbour's requests. Forgetting one costs a second answer.
@@ -17,11 +17,15 @@ pub struct Subscriber {
     pub queue: Slot,
     /// Requested bytes that are not in the queue yet. Its hop knows the sum over all flows.
     wanted: RangeSet,
+    /// Those of them that it had before.
+    again: RangeSet,
     /// Time of its last request.
     pub last_heard: Instant,
     asked: RangeSet,
     /// The turn of its requests.
     pub turn: u16,
+    /// Whether its last request had to go to the upstream again: it reads where nothing is kept any more.
+    pub reads_apart: bool,
     /// Ranges that its hop holds memory for, beyond those that every flow may have.
     held_ranges: u64,
 }
@@ -51,9 +55,11 @@ impl Subscriber {
                     link,
                     queue,
                     wanted: RangeSet::new(),
+                    again: RangeSet::new(),
                     last_heard: now,
                     asked: RangeSet::new(),
                     turn,
+                    reads_apart: false,
                     held_ranges: 0,
                 });
                 subscribers.len() - 1
@@ -68,10 +74,15 @@ impl Subscriber {
         &self.wanted
     }
 
-    /// Notes that it waits for `range`.
-    pub fn want(&mut self, downlinks: &mut Downlinks, range: ByteRange) {
+    /// Notes that it waits for `range`, for this reason.
+    pub fn want(&mut self, downlinks: &mut Downlinks, range: ByteRange, reason: Reason) {
         let before = self.wanted.byte_count();
         self.wanted.insert(range);
+        match reason {
+            Reason::New => {}
+            Reason::Again => self.again.insert(range),
+            Reason::Lost => self.again.remove(range),
+        }
         if let Some(responder) = downlinks.get_mut(self.link) {
             responder.wanted += self.wanted.byte_count() - before;
         }
@@ -81,6 +92,7 @@ impl Subscriber {
     pub fn unwant(&mut self, downlinks: &mut Downlinks, range: ByteRange) {
         let before = self.wanted.byte_count();
         self.wanted.remove(range);
+        self.again.remove(range);
         if let Some(responder) = downlinks.get_mut(self.link) {
             responder.wanted -= before - self.wanted.byte_count();
         }
@@ -125,13 +137,17 @@ impl Subscriber {
         if is_gap { ByteRange::new(asked_end, range.end) } else { range }
     }
 
-    /// Adds to `parts` the bytes of `range` that have to be answered now: all of it if it was lost, and otherwise
-    /// only bytes that this neighbour never asked for, because Interests overlap.
-    pub fn take_request(&mut self, range: ByteRange, repair: bool, parts: &mut Vec<ByteRange>) {
-        if repair {
-            parts.push(range);
-        } else {
-            parts.extend(self.asked.gaps(range));
+    /// The reason why it waits for `range`.
+    pub fn reason(&self, range: ByteRange) -> Reason {
+        if self.again.contains(range) { Reason::Again } else { Reason::New }
+    }
+
+    /// Adds to `parts` the bytes of `range` that have to be answered now: of new ones only those that this neighbour never asked for,
+    /// because Interests overlap.
+    pub fn take_request(&mut self, range: ByteRange, reason: Reason, parts: &mut Vec<ByteRange>) {
+        match reason {
+            Reason::New => parts.extend(self.asked.gaps(range)),
+            Reason::Again | Reason::Lost => parts.push(range),
         }
         self.asked.insert(range);
         while self.asked.range_count() > MAX_ASKED_RANGES {
@@ -163,26 +179,30 @@ impl Subscriber {
         });
     }
 
-    /// Queues those of the bytes at hand that are not queued already. Bytes below the sent ones go first. `told` is
-    /// their waiting time at the nodes before.
+    /// Queues those of the bytes at hand that are not queued already. Bytes below the sent ones go first, unless it had them
+    /// before. `told` is their waiting time at the nodes before.
     pub fn enqueue(
         &self,
         now: Instant,
         downlinks: &mut Downlinks,
         range: ByteRange,
-        (repair, told): (bool, Waited),
+        (reason, told): (Reason, Waited),
         gaps: &mut Vec<ByteRange>,
     ) {
         let Some(responder) = downlinks.get(self.link) else { return };
         let Some(queued) = responder.scheduler.queued(self.queue) else { return };
-        let is_late = repair || range.start < responder.scheduler.sent_end(self.queue);
+        let reason = match (reason, range.start < responder.scheduler.sent_end(self.queue)) {
+            (Reason::New, true) => Reason::Lost,
+            (Reason::Again, false) => Reason::New,
+            (reason, _) => reason,
+        };
         if !queued.overlaps(range) {
-            downlinks.push(now, (self.link, self.queue), range, is_late, told);
+            downlinks.push(now, (self.link, self.queue), range, reason, told);
             return;
         }
         gaps.extend(queued.gaps(range));
         for gap in gaps.drain(..) {
-            downlinks.push(now, (self.link, self.queue), gap, is_late, told);
+            downlinks.push(now, (self.link, self.queue), gap, reason, told);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::rng::Rng;
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{DataFlags, DataHeader, Interest, NotNow, Packet, Plain, Suite, Waited};
+use crate::wire::{DataFlags, DataHeader, Interest, NotNow, Packet, Plain, Reason, Suite, Waited};
 use alloc::vec::Vec;
 
 /// The state of a flow at a [`Source`].
@@ -310,12 +310,12 @@ impl<S: Source, C: Suite> Producer<S, C> {
         for &range in interest.ranges.iter() {
             let range = range.prefix(allowance);
             allowance -= range.len();
-            let range = if is_live && !interest.repair {
+            let range = if is_live && interest.reason == Reason::New {
                 subscriber.from_gap(range, self.config.request_limit)
             } else {
                 range
             };
-            subscriber.take_request(range, interest.repair, &mut self.parts);
+            subscriber.take_request(range, interest.reason, &mut self.parts);
             is_beyond_end |= length.is_some_and(|length| range.end > length && range.start >= length);
         }
         for part in self.parts.drain(..) {
@@ -327,15 +327,15 @@ impl<S: Source, C: Suite> Producer<S, C> {
                 refused += part.len();
                 continue;
             }
-            self.stats.repairs += u64::from(interest.repair);
+            self.stats.repairs += u64::from(interest.reason == Reason::Lost);
             let here = part.intersect(ByteRange::new(0, available));
             let to_come = part.intersect(ByteRange::new(available, u64::MAX));
             if !here.is_empty() {
-                let how = (interest.repair, Waited::DRY);
+                let how = (interest.reason, Waited::DRY);
                 subscriber.enqueue(now, &mut self.downlinks, here, how, &mut self.gaps);
             }
             if !to_come.is_empty() {
-                subscriber.want(&mut self.downlinks, to_come);
+                subscriber.want(&mut self.downlinks, to_come, interest.reason);
             }
         }
         if refused > 0 {
@@ -411,9 +411,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
         for subscriber in &mut flow.subscribers {
             self.parts.extend(subscriber.wanted().intersect(here));
             for part in self.parts.drain(..) {
-                subscriber.unwant(&mut self.downlinks, part);
                 // The request waited for its bytes to exist, not for its turn.
-                let how = (false, Waited::default());
+                let how = (subscriber.reason(part), Waited::default());
+                subscriber.unwant(&mut self.downlinks, part);
                 subscriber.enqueue(now, &mut self.downlinks, part, how, &mut self.gaps);
             }
         }

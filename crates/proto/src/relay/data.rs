@@ -10,7 +10,7 @@ use crate::node::Transmit;
 use crate::peer::{Addressee, Face, Peer};
 use crate::table::Slot;
 use crate::time::Instant;
-use crate::wire::{DataFlags, DataHeader, News, Packet, ParityHeader, Suite, Waited};
+use crate::wire::{DataFlags, DataHeader, News, Packet, ParityHeader, Reason, Suite, Waited};
 use alloc::vec::Vec;
 
 impl<C: Suite> Relay<C> {
@@ -120,8 +120,9 @@ impl<C: Suite> Relay<C> {
         for subscriber in &mut flow.subscribers {
             parts.extend(subscriber.wanted().intersect(range));
             for part in parts.drain(..) {
+                let how = (subscriber.reason(part), waited);
                 subscriber.unwant(&mut self.downlinks, part);
-                subscriber.enqueue(now, &mut self.downlinks, part, (false, waited), gaps);
+                subscriber.enqueue(now, &mut self.downlinks, part, how, gaps);
             }
         }
         let uplink = flow.fetch.uplink;
@@ -281,7 +282,7 @@ impl<C: Suite> Relay<C> {
     fn refetch(&mut self, now: Instant, flow_slot: Slot, link: Slot, chunk: Chunk) {
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         let Some(subscriber) = flow.subscribers.iter_mut().find(|s| s.link == link) else { return };
-        subscriber.want(&mut self.downlinks, chunk.range);
+        subscriber.want(&mut self.downlinks, chunk.range, Reason::Lost);
         flow.fetch.ask_again(now, chunk.range, self.config.repair_hop_limit, &mut self.outbox);
         self.reschedule(flow_slot);
     }

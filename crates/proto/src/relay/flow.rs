@@ -94,6 +94,24 @@ const MIN_REACTION: Duration = Duration::from_millis(2);
 /// a gigabit has a packet each 115 ms, and would be stopped for every second packet that waits.
 const REACTION_PACKETS: u64 = 4;
 
+/// The rate that subscribers with these bounds take: that of the fastest one, and in addition that of each who reads apart. `None`
+/// if there is no subscriber.
+fn taken<'a>(
+    subscribers: impl Iterator<Item = &'a Subscriber>,
+    bound: impl Fn(&Subscriber) -> Rate,
+) -> Option<Rate> {
+    let mut subscribers = subscribers.peekable();
+    subscribers.peek()?;
+    let (mut fastest, mut apart) = (Rate::ZERO, 0u64);
+    for subscriber in subscribers {
+        match bound(subscriber) {
+            rate if subscriber.reads_apart => apart = apart.saturating_add(rate.as_bps()),
+            rate => fastest = fastest.max(rate),
+        }
+    }
+    Some(Rate::from_bps(fastest.as_bps().saturating_add(apart)))
+}
+
 impl<C: Suite> Relay<C> {
     /// The state of `id`, made when it is asked for at `face` and there is none.
     pub(super) fn flow(&mut self, now: Instant, id: FlowId, face: Face) -> Slot {
@@ -109,7 +127,7 @@ impl<C: Suite> Relay<C> {
 
     /// The backpressure bound of the rate of a flow's upstream (LEOTP eq. 9): the rate that its fastest subscriber
     /// takes, corrected by the distance of that subscriber's queue from its target. A slower subscriber is served
-    /// from the cache.
+    /// from the cache; those that read where nothing is cached any more add theirs.
     pub(super) fn flow_rate(&self, uplink: Slot, flow: &Flow) -> Rate {
         let reaction = self.uplinks.hop_rtt(uplink).max(MIN_REACTION);
         let noise = self.uplinks.get(uplink).map_or(Duration::ZERO, Requester::noise);
@@ -120,9 +138,10 @@ impl<C: Suite> Relay<C> {
             let is_queued = self.downlinks.queued_bytes(subscriber.link, subscriber.queue) > 0;
             !is_held && (is_queued || !subscriber.wanted().is_empty())
         };
-        let bound = |subscriber| self.bound(subscriber, reaction, noise);
-        let waiting = flow.subscribers.iter().filter(waits).map(bound).max();
-        waiting.or_else(|| flow.subscribers.iter().map(bound).max()).unwrap_or(Rate::UNLIMITED)
+        let bound = |subscriber: &Subscriber| self.bound(subscriber, reaction, noise);
+        taken(flow.subscribers.iter().filter(waits), bound)
+            .or_else(|| taken(flow.subscribers.iter(), bound))
+            .unwrap_or(Rate::UNLIMITED)
     }
 
     /// As [`Relay::flow_rate`], for one subscriber. Bytes that arrive in clumps wait here until their turn: the
@@ -134,6 +153,11 @@ impl<C: Suite> Relay<C> {
         let others = scheduler.busy_queues() - usize::from(queued > 0);
         let share = Rate::from_bps(responder.link_rate().as_bps() / (others as u64 + 1));
         let next_hop = share.min(scheduler.queue_rate(subscriber.queue));
+        if subscriber.reads_apart {
+            // To hold it back would hold back the other readers, whose bytes come in the same queue. What it asks ahead bounds
+            // what waits for it.
+            return next_hop;
+        }
         let target = self.config.buffer_target.max(next_hop.bytes_in(self.config.buffer_target_time + noise));
         let turns = share.time_for(REACTION_PACKETS * self.config.payload as u64);
         let correction = (target as f64 - queued as f64) * 8.0 / reaction.max(turns).as_secs_f64();

@@ -5,7 +5,7 @@ use crate::hop::{Asking, Control, Denied, Ending, Found, Subscriber};
 use crate::name::ByteRange;
 use crate::table::Slot;
 use crate::time::Instant;
-use crate::wire::{DataFlags, Interest, NotNow, Suite, Waited};
+use crate::wire::{DataFlags, Interest, NotNow, Reason, Suite, Waited};
 
 impl<C: Suite> Relay<C> {
     pub(super) fn on_interest(&mut self, now: Instant, asking: &Asking<'_>) -> Taken {
@@ -72,7 +72,7 @@ impl<C: Suite> Relay<C> {
         for &range in interest.ranges.iter() {
             let range = range.prefix(allowance);
             allowance -= range.len();
-            subscriber.take_request(range, interest.repair, &mut self.scratch.parts);
+            subscriber.take_request(range, interest.reason, &mut self.scratch.parts);
         }
         Ok(flow_slot)
     }
@@ -159,18 +159,19 @@ impl<C: Suite> Relay<C> {
         if !found.is_empty() {
             self.close_opening(now, flow_slot, Found::Here);
         }
-        let Some(flow) = self.flows.get(flow_slot) else { return };
-        let Some(subscriber) = flow.subscribers.iter().find(|s| s.link == link) else { return };
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        let Some(subscriber) = flow.subscribers.iter_mut().find(|s| s.link == link) else { return };
+        subscriber.reads_apart &= found.is_empty();
         self.downlinks.note_cached(link, found.iter().map(|hit| hit.len()).sum());
         let mut from = part.start;
         for &hit in &found {
             self.stats.cache_hit_bytes += hit.len();
-            if interest.repair && subscriber.has_queued(&self.downlinks, hit) {
+            if interest.reason == Reason::Lost && subscriber.has_queued(&self.downlinks, hit) {
                 // It waits for its turn, and is not lost.
                 self.outbox.coming(&self.config, link, flow.fetch.id, hit);
                 continue;
             }
-            let how = (interest.repair, Waited::DRY);
+            let how = (interest.reason, Waited::DRY);
             subscriber.enqueue(now, &mut self.downlinks, hit, how, &mut self.scratch.gaps);
         }
         for hit in found.drain(..).chain([ByteRange::at(part.end, 0)]) {
@@ -189,15 +190,15 @@ impl<C: Suite> Relay<C> {
         let Some(subscriber) = flow.subscribers.iter_mut().find(|s| s.link == link) else { return };
         // Queued bytes of a volatile flow are here, although the cache does not answer with them.
         if subscriber.has_queued(&self.downlinks, miss) {
-            if interest.repair {
+            if interest.reason == Reason::Lost {
                 self.outbox.coming(&self.config, link, flow.fetch.id, miss);
             }
             return;
         }
-        if interest.repair {
+        if interest.reason == Reason::Lost {
             let patience = self.uplinks.hop_rtt(flow.fetch.uplink).scaled(2, 1).max(self.config.reorder_time);
             if flow.fetch.intake.is_on_its_way(miss, now, patience) {
-                subscriber.want(&mut self.downlinks, miss);
+                subscriber.want(&mut self.downlinks, miss, interest.reason);
                 self.stats.aggregated_bytes += miss.len();
                 self.outbox.coming(&self.config, link, flow.fetch.id, miss);
                 return;
@@ -206,9 +207,9 @@ impl<C: Suite> Relay<C> {
         if interest.hop_limit <= 1 {
             return;
         }
-        subscriber.want(&mut self.downlinks, miss);
+        subscriber.want(&mut self.downlinks, miss, interest.reason);
         let hop_limit = interest.hop_limit.min(Interest::DEFAULT_HOP_LIMIT) - 1;
-        if interest.repair {
+        if interest.reason == Reason::Lost {
             flow.fetch.ask_again(now, miss, hop_limit, &mut self.outbox);
             return;
         }
@@ -216,8 +217,10 @@ impl<C: Suite> Relay<C> {
         self.stats.aggregated_bytes += miss.len() - new;
         let mut gaps = core::mem::take(&mut self.scratch.gaps);
         gaps.extend(flow.fetch.intake.expected().gaps(miss));
+        subscriber.reads_apart = false;
         for gap in gaps.drain(..) {
-            flow.fetch.ask(gap, hop_limit, &mut self.outbox);
+            let reason = flow.fetch.ask(gap, hop_limit, &mut self.outbox);
+            subscriber.reads_apart |= reason == Reason::Again;
         }
         self.scratch.gaps = gaps;
     }

@@ -8,12 +8,28 @@ use core::ops::Deref;
 /// The most ranges that one Interest may name: a small packet never causes unbounded work.
 pub const MAX_RANGES: usize = 8;
 
-const FLAG_REPAIR: u8 = 1;
+const FLAG_LOST: u8 = 1;
 const FLAG_COLD: u8 = 2;
 /// A token follows the rates.
 const FLAG_TOKEN: u8 = 4;
 /// A plan for parity follows the token.
 const FLAG_CODE: u8 = 8;
+/// In the byte of the hop limit, because the four flags of the header are taken.
+const AGAIN: u8 = 0x80;
+
+/// The reason why bytes are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reason {
+    /// They are new. Only those are answered that this neighbour never asked for, so that Interests can overlap and the loss of
+    /// one costs nothing.
+    #[default]
+    New,
+    /// They were asked for before and came. Another reader of the flow wants them, and they are kept no longer: they are answered in
+    /// turn, as new ones are.
+    Again,
+    /// They were asked for before and lost. They are answered before new ones.
+    Lost,
+}
 
 /// A request for ranges of a flow, with the control of the hop that it travels; without ranges feedback only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,9 +40,8 @@ pub struct Interest {
     pub flow: FlowId,
     /// The Requester's clock when it sent this packet.
     pub sent: WireTime,
-    /// Answer even bytes that were asked for before: they were lost. Without it, only bytes that this neighbour
-    /// never asked for are new, so that Interests can overlap and the loss of one costs nothing.
-    pub repair: bool,
+    /// The reason for the request.
+    pub reason: Reason,
     /// The Requester has no measurement of the hop yet: the Responder sends at most its initial window.
     pub cold: bool,
     /// Number, modulo 2^16, of the Requester's turns from one upstream to another with this flow. If it differs
@@ -36,7 +51,7 @@ pub struct Interest {
     pub token: Option<u32>,
     /// The parity that the Requester wants on this hop.
     pub code: Option<CodePlan>,
-    /// Number of relays that may still pass this request on.
+    /// Number of relays that may still pass this request on, at most [`Interest::MAX_HOP_LIMIT`].
     pub hop_limit: u8,
     /// The rate granted to the Responder for all flows of this hop.
     pub link_rate: Rate,
@@ -51,6 +66,8 @@ pub struct Interest {
 impl Interest {
     /// Relays that a request may pass, unless configured otherwise.
     pub const DEFAULT_HOP_LIMIT: u8 = 32;
+    /// The most that an Interest can say.
+    pub const MAX_HOP_LIMIT: u8 = AGAIN - 1;
 
     /// Control of the hop with no request.
     pub fn feedback(flow: FlowId, sent: WireTime, link_rate: Rate) -> Self {
@@ -58,7 +75,7 @@ impl Interest {
             counter: 0,
             flow,
             sent,
-            repair: false,
+            reason: Reason::New,
             cold: false,
             turn: 0,
             token: None,
@@ -73,6 +90,12 @@ impl Interest {
 
     pub(super) fn parse(header: Header, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
         let [hop_limit] = reader.take("hop limit")?;
+        let reason = match (header.flags & FLAG_LOST != 0, hop_limit & AGAIN != 0) {
+            (false, false) => Reason::New,
+            (false, true) => Reason::Again,
+            (true, false) => Reason::Lost,
+            (true, true) => return Err(ParseError::Invalid("reason")),
+        };
         let turn = u16::from_be_bytes(reader.take("turn")?);
         let link_rate = decode_rate(u16::from_be_bytes(reader.take("link rate")?));
         let flow_rate = decode_rate(u16::from_be_bytes(reader.take("flow rate")?));
@@ -102,12 +125,12 @@ impl Interest {
             counter: header.counter,
             flow: header.flow,
             sent: header.time,
-            repair: header.flags & FLAG_REPAIR != 0,
+            reason,
             cold: header.flags & FLAG_COLD != 0,
             turn,
             token,
             code,
-            hop_limit,
+            hop_limit: hop_limit & Self::MAX_HOP_LIMIT,
             link_rate,
             flow_rate,
             ranges,
@@ -117,14 +140,15 @@ impl Interest {
 
     /// Appends the packet.
     pub fn emit(&self, out: &mut Vec<u8>) {
-        let flags = if self.repair { FLAG_REPAIR } else { 0 }
+        let flags = if self.reason == Reason::Lost { FLAG_LOST } else { 0 }
             | if self.cold { FLAG_COLD } else { 0 }
             | if self.token.is_some() { FLAG_TOKEN } else { 0 }
             | if self.code.is_some() { FLAG_CODE } else { 0 };
         let header =
             Header { kind: Kind::Interest, flags, counter: self.counter, time: self.sent, flow: self.flow };
         header.emit(out);
-        out.push(self.hop_limit);
+        let again = if self.reason == Reason::Again { AGAIN } else { 0 };
+        out.push(self.hop_limit.min(Self::MAX_HOP_LIMIT) | again);
         out.extend_from_slice(&self.turn.to_be_bytes());
         out.extend_from_slice(&encode_rate(self.link_rate).to_be_bytes());
         out.extend_from_slice(&encode_rate(self.flow_rate).to_be_bytes());
@@ -223,6 +247,23 @@ mod tests {
         assert_eq!(decode_rate(encode_rate(Rate::ZERO)), Rate::ZERO);
         assert_eq!(decode_rate(encode_rate(Rate::from_bps(1))), Rate::from_bps(1));
         assert!(!decode_rate(encode_rate(Rate::from_bps(u64::MAX - 1))).is_unlimited());
+    }
+
+    #[test]
+    fn the_reason_and_the_hop_limit_share_a_byte_and_two_reasons_are_none() {
+        let mut bytes = Vec::new();
+        for reason in [Reason::New, Reason::Again, Reason::Lost] {
+            let interest = Interest {
+                reason,
+                hop_limit: Interest::MAX_HOP_LIMIT,
+                ..Interest::feedback(FlowId([7; 16]), WireTime::default(), Rate::ZERO)
+            };
+            bytes.clear();
+            interest.emit(&mut bytes);
+            assert_eq!(crate::wire::Packet::parse(&bytes), Ok(crate::wire::Packet::Interest(interest)));
+        }
+        bytes[Header::LEN] |= AGAIN;
+        assert_eq!(crate::wire::Packet::parse(&bytes), Err(ParseError::Invalid("reason")));
     }
 
     proptest! {

@@ -15,7 +15,7 @@ mod waited;
 
 pub use data::{DataFlags, DataHeader};
 pub use header::{Header, Kind, VERSION};
-pub use interest::{Interest, MAX_RANGES, Ranges};
+pub use interest::{Interest, MAX_RANGES, Ranges, Reason};
 pub use notice::{AnswererKey, Limit, News, NotNow, Notice};
 pub(crate) use parity::SUM_PREFIX;
 pub use parity::{CodePlan, MAX_COVERED, MAX_OVERLAP, ParityHeader};

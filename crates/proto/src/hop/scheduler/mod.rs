@@ -16,7 +16,7 @@ use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::Waited;
+use crate::wire::{Reason, Waited};
 use alloc::collections::VecDeque;
 use marks::MarkBudget;
 use queue::{Order, Piece, Queue, Visit, Way};
@@ -34,7 +34,7 @@ pub struct Chunk {
     pub flow: FlowId,
     /// The bytes, at most one payload.
     pub range: ByteRange,
-    /// Whether it goes out of the flow's order: a repair, or a late arrival from upstream.
+    /// Whether it is a repair, or arrived late from upstream.
     pub is_repair: bool,
     /// Bytes that were skipped ahead of it in the flow's order.
     pub skipped: ByteRange,
@@ -256,10 +256,10 @@ impl Scheduler {
         !self.has_backlog() && self.queues.get(slot).is_some_and(|queue| queue.is_thirsty(now))
     }
 
-    /// Queues `range`, none of which may be queued already, to leave in the flow's order or, as a repair that the flow may have first
-    /// (see [`Ahead`](ahead::Ahead)), before the new data of all. `told` says how
+    /// Queues `range`, none of which may be queued already: to leave in the flow's order, that of the first reader or of those behind
+    /// it; or, if it was lost and the flow may have it first (see [`Ahead`](ahead::Ahead)), before the new data of all. `told` says how
     /// long it has waited until now, and whether the requests for it had run out.
-    pub fn push(&mut self, now: Instant, slot: Slot, range: ByteRange, is_repair: bool, told: Waited) {
+    pub fn push(&mut self, now: Instant, slot: Slot, range: ByteRange, reason: Reason, told: Waited) {
         let Some(queue) = self.queues.get_mut(slot) else { return };
         if range.is_empty() || queue.queued().overlaps(range) {
             debug_assert!(range.is_empty(), "{range:?} is queued twice");
@@ -268,10 +268,17 @@ impl Scheduler {
         self.busy += usize::from(queue.queued().is_empty());
         self.bytes += range.len();
         let is_alone = self.busy == 1;
-        let goes_first = is_repair && self.repairs_first && (is_alone || queue.ahead.take(range.len()));
-        let piece = Piece { range, since: now.before(told.time), is_dry: told.is_dry && !goes_first };
+        let goes_first =
+            reason == Reason::Lost && self.repairs_first && (is_alone || queue.ahead.take(range.len()));
+        let piece = Piece {
+            range,
+            since: now.before(told.time),
+            is_dry: told.is_dry && !goes_first,
+            is_again: reason == Reason::Again && self.repairs_first,
+        };
         if !goes_first {
-            let order = if self.repairs_first && !is_repair { Order::Bytes } else { Order::Arrival };
+            let order =
+                if self.repairs_first && reason != Reason::Lost { Order::Bytes } else { Order::Arrival };
             if queue.push_fresh(piece, self.payload, order) {
                 self.admit(now, slot, true);
             }
@@ -428,9 +435,9 @@ mod tests {
     #[test]
     fn flows_share_by_bytes_and_not_by_packets() {
         let (mut scheduler, a, b) = two_flows();
-        scheduler.push(NOW, a, ByteRange::new(0, 20_000), false, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(0, 20_000), Reason::New, Waited::default());
         for start in (0..20_000).step_by(250) {
-            scheduler.push(NOW, b, ByteRange::at(start * 2, 250), false, Waited::default());
+            scheduler.push(NOW, b, ByteRange::at(start * 2, 250), Reason::New, Waited::default());
         }
         let sent = chunks(&mut scheduler, NOW);
         let of =
@@ -442,17 +449,17 @@ mod tests {
     #[test]
     fn repairs_leave_first_up_to_the_bytes_that_were_sent() {
         let (mut scheduler, a, b) = two_flows();
-        scheduler.push(NOW, b, ByteRange::new(0, 2_000), false, Waited::default());
+        scheduler.push(NOW, b, ByteRange::new(0, 2_000), Reason::New, Waited::default());
         assert_eq!(chunks(&mut scheduler, NOW).len(), 2);
-        scheduler.push(NOW, a, ByteRange::new(5_000, 7_000), false, Waited::default());
-        scheduler.push(NOW, b, ByteRange::new(0, 2_000), true, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(5_000, 7_000), Reason::New, Waited::default());
+        scheduler.push(NOW, b, ByteRange::new(0, 2_000), Reason::Lost, Waited::default());
         let sent: Vec<_> =
             chunks(&mut scheduler, NOW).iter().map(|chunk| (chunk.queue, chunk.is_repair)).collect();
         assert_eq!(sent, [(b, true), (b, true), (a, false), (a, false)]);
         // 2,000 bytes of new data, and as many repairs of it: more repairs share with the others.
-        scheduler.push(NOW, a, ByteRange::new(7_000, 17_000), false, Waited::default());
-        scheduler.push(NOW, b, ByteRange::new(0, 2_000), true, Waited::default());
-        scheduler.push(NOW, b, ByteRange::new(2_000, 10_000), true, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(7_000, 17_000), Reason::New, Waited::default());
+        scheduler.push(NOW, b, ByteRange::new(0, 2_000), Reason::Lost, Waited::default());
+        scheduler.push(NOW, b, ByteRange::new(2_000, 10_000), Reason::Lost, Waited::default());
         let sent = chunks(&mut scheduler, NOW);
         let of_b = sent[..10].iter().filter(|chunk| chunk.queue == b).count();
         assert!((5..=6).contains(&of_b), "{of_b} of the first ten");
@@ -462,9 +469,9 @@ mod tests {
     fn repairs_in_turn_leave_behind_what_waits_and_announce_nothing() {
         let mut scheduler = Scheduler::new(1000, false).with_repairs_in_turn();
         let a = scheduler.open(FlowId([1; 16]), Slot(0));
-        scheduler.push(NOW, a, ByteRange::new(5_000, 6_000), false, Waited::default());
-        scheduler.push(NOW, a, ByteRange::new(0, 1_000), true, Waited::default());
-        scheduler.push(NOW, a, ByteRange::new(6_000, 7_000), false, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(5_000, 6_000), Reason::New, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(0, 1_000), Reason::Lost, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(6_000, 7_000), Reason::New, Waited::default());
         let sent = chunks(&mut scheduler, NOW);
         let starts: Vec<u64> = sent.iter().map(|chunk| chunk.range.start).collect();
         assert_eq!(starts, [5_000, 0, 6_000]);
@@ -475,8 +482,8 @@ mod tests {
     fn a_flow_held_by_its_rate_does_not_hold_the_others() {
         let (mut scheduler, a, b) = two_flows();
         scheduler.set_queue_rate(NOW, a, Rate::from_bps(8_000));
-        scheduler.push(NOW, a, ByteRange::new(0, 100_000), false, Waited::default());
-        scheduler.push(NOW, b, ByteRange::new(0, 50_000), false, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(0, 100_000), Reason::New, Waited::default());
+        scheduler.push(NOW, b, ByteRange::new(0, 50_000), Reason::New, Waited::default());
         let sent = chunks(&mut scheduler, NOW);
         assert_eq!(sent.iter().filter(|c| c.queue == b).count(), 50);
         assert_eq!(sent.iter().filter(|c| c.queue == a).count(), 2, "the burst and no more");
@@ -487,7 +494,7 @@ mod tests {
     #[test]
     fn a_pause_is_marked_twice_with_the_end_of_what_was_sent() {
         let (mut scheduler, a, _) = two_flows();
-        scheduler.push(NOW, a, ByteRange::new(0, 1_500), false, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(0, 1_500), Reason::New, Waited::default());
         assert_eq!(chunks(&mut scheduler, NOW).len(), 2);
         for _ in 0..2 {
             let at = scheduler.next_turn();
@@ -506,7 +513,7 @@ mod tests {
         while packets < 20_000 {
             while let Some((_, slot, at)) = due.front().copied().filter(|(at, ..)| *at <= now) {
                 due.pop_front();
-                scheduler.push(now, slot, ByteRange::at(at, 1_000), false, Waited::default());
+                scheduler.push(now, slot, ByteRange::at(at, 1_000), Reason::New, Waited::default());
             }
             match scheduler.poll(now) {
                 Some(Turn::Send(chunk)) => {
@@ -525,8 +532,8 @@ mod tests {
     #[test]
     fn skipped_bytes_are_named_with_the_packet_that_skips_them() {
         let (mut scheduler, a, _) = two_flows();
-        scheduler.push(NOW, a, ByteRange::new(0, 500), false, Waited::default());
-        scheduler.push(NOW, a, ByteRange::new(900, 1_000), false, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(0, 500), Reason::New, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(900, 1_000), Reason::New, Waited::default());
         let sent = chunks(&mut scheduler, NOW);
         assert_eq!(sent[0].skipped, ByteRange::default());
         assert_eq!(sent[1].skipped, ByteRange::new(500, 900));
@@ -537,14 +544,14 @@ mod tests {
         let (mut scheduler, a, b) = two_flows();
         let quiet = scheduler.open(FlowId([3; 16]), Slot(9));
         let bulk = |at: u64| ByteRange::at(at, 20_000);
-        scheduler.push(NOW, a, bulk(0), false, Waited::default());
-        scheduler.push(NOW, b, bulk(0), false, Waited::default());
+        scheduler.push(NOW, a, bulk(0), Reason::New, Waited::default());
+        scheduler.push(NOW, b, bulk(0), Reason::New, Waited::default());
         (0..6).for_each(|_| _ = scheduler.poll(NOW));
-        scheduler.push(NOW, quiet, ByteRange::new(0, 100), false, Waited::default());
+        scheduler.push(NOW, quiet, ByteRange::new(0, 100), Reason::New, Waited::default());
         let Some(Turn::Send(first)) = scheduler.poll(NOW) else { panic!("there is much to send") };
         assert_eq!(first.queue, quiet);
         // The queue's next packet comes at once: now the queue is in turn.
-        scheduler.push(NOW, quiet, ByteRange::new(100, 200), false, Waited::default());
+        scheduler.push(NOW, quiet, ByteRange::new(100, 200), Reason::New, Waited::default());
         let Some(Turn::Send(second)) = scheduler.poll(NOW) else { panic!("there is much to send") };
         assert_ne!(second.queue, quiet);
         let rest = chunks(&mut scheduler, NOW);
@@ -555,11 +562,11 @@ mod tests {
     #[test]
     fn a_flow_that_always_has_one_packet_has_no_more_than_its_share() {
         let (mut scheduler, a, b) = two_flows();
-        scheduler.push(NOW, b, ByteRange::new(0, 100_000), false, Waited::default());
+        scheduler.push(NOW, b, ByteRange::new(0, 100_000), Reason::New, Waited::default());
         let mut sent = [0; 2];
         for n in 0..100 {
             if scheduler.queued_bytes(a) == 0 {
-                scheduler.push(NOW, a, ByteRange::at(1000 * n, 1000), false, Waited::default());
+                scheduler.push(NOW, a, ByteRange::at(1000 * n, 1000), Reason::New, Waited::default());
             }
             let Some(Turn::Send(chunk)) = scheduler.poll(NOW) else { break };
             sent[usize::from(chunk.queue == b)] += 1;
@@ -578,7 +585,7 @@ mod tests {
                     NOW,
                     slot,
                     ByteRange::at(u64::from(round) * 5000, 5000),
-                    false,
+                    Reason::New,
                     Waited::default(),
                 );
             }
@@ -593,8 +600,8 @@ mod tests {
     #[test]
     fn a_closed_queue_sends_nothing() {
         let (mut scheduler, a, _) = two_flows();
-        scheduler.push(NOW, a, ByteRange::new(0, 5_000), false, Waited::default());
-        scheduler.push(NOW, a, ByteRange::new(5_000, 9_000), true, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(0, 5_000), Reason::New, Waited::default());
+        scheduler.push(NOW, a, ByteRange::new(5_000, 9_000), Reason::Lost, Waited::default());
         scheduler.close(a);
         assert_eq!(scheduler.poll(NOW), None);
         assert_eq!(scheduler.next_turn(), Instant::NEVER);

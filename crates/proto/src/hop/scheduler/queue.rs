@@ -20,6 +20,8 @@ pub(super) struct Piece {
     pub(super) since: Instant,
     /// Whether the requests for them had run out.
     pub(super) is_dry: bool,
+    /// Whether the neighbour had them before.
+    pub(super) is_again: bool,
 }
 
 impl Piece {
@@ -39,6 +41,11 @@ pub(super) enum Order {
 
 /// Requests that follow each other this soon are told as one: the told time is no finer.
 const GRAIN: Duration = Duration::from_millis(1);
+
+/// Where readers of the flow are at different places, those behind the first one have so many packets for one of its, and of them the
+/// one that is furthest behind goes first. So they meet, and from there on each byte leaves once. Two thirds of what they would have had
+/// of two flows is the least that this costs a reader who is first to the end.
+const BEHIND: u8 = 2;
 
 /// The result of a queue's turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +79,9 @@ pub(super) struct Queue {
     owner: Slot,
     repairs: VecDeque<Piece>,
     fresh: VecDeque<Piece>,
+    /// New data for readers behind the first one: the neighbour had it before. And packets of it since one of the first reader.
+    again: VecDeque<Piece>,
+    behind: u8,
     /// The account of the repairs that may leave before the new data of all queues.
     pub(super) ahead: Ahead,
     /// The bytes of both lists.
@@ -99,6 +109,8 @@ impl Queue {
             owner,
             repairs: VecDeque::new(),
             fresh: VecDeque::new(),
+            again: VecDeque::new(),
+            behind: 0,
             ahead: Ahead::default(),
             queued: RangeSet::new(),
             deficit: 0,
@@ -134,7 +146,7 @@ impl Queue {
 
     /// Whether new data waits.
     pub(super) fn has_fresh(&self) -> bool {
-        !self.fresh.is_empty()
+        !(self.fresh.is_empty() && self.again.is_empty())
     }
 
     /// Whether new data waits and the queue is in a list.
@@ -144,7 +156,7 @@ impl Queue {
 
     /// Whether the queue could have sent before now, if it had held anything.
     pub(super) fn is_thirsty(&self, now: Instant) -> bool {
-        self.fresh.is_empty() && self.pacer.ready_at() <= now
+        !self.has_fresh() && self.pacer.ready_at() <= now
     }
 
     /// Offset after the highest byte sent.
@@ -180,14 +192,18 @@ impl Queue {
     pub(super) fn push_fresh(&mut self, piece: Piece, payload: u64, order: Order) -> bool {
         self.queued.insert(piece.range);
         self.pause.end();
-        let was_empty = self.fresh.is_empty();
+        let was_empty = !self.has_fresh();
+        let list = if piece.is_again { &mut self.again } else { &mut self.fresh };
         let at = match order {
-            Order::Bytes => self.behind(piece.range.start),
-            Order::Arrival => self.fresh.len(),
+            Order::Bytes if piece.is_again => {
+                list.partition_point(|other| other.range.start < piece.range.start)
+            }
+            Order::Bytes => behind(list, piece.range.start),
+            Order::Arrival => list.len(),
         };
         // Credits of a Producer arrive in adjoining pieces: one range, however many Interests it took. A
         // single packet stays by itself, so that it leaves as it came.
-        match at.checked_sub(1).and_then(|before| self.fresh.get_mut(before)) {
+        match at.checked_sub(1).and_then(|before| list.get_mut(before)) {
             Some(last)
                 if last.range.end == piece.range.start
                     && last.range.len() > payload
@@ -195,16 +211,21 @@ impl Queue {
             {
                 last.range.end = piece.range.end;
             }
-            _ => self.fresh.insert(at, piece),
+            _ => list.insert(at, piece),
         }
         was_empty
     }
 
-    /// The number of pieces of new data that leave before `offset`: mostly all. Those of another reader are in the order of their arrival.
+    /// Whether the next packet of new data is for a reader behind the first one.
     #[inline]
-    fn behind(&self, offset: u64) -> usize {
-        let overtook = self.fresh.iter().rev().take_while(|piece| piece.range.start > offset);
-        self.fresh.len() - overtook.count()
+    fn is_again_next(&self) -> bool {
+        !self.again.is_empty() && (self.behind < BEHIND || self.fresh.is_empty())
+    }
+
+    /// The new data that leaves next.
+    #[inline]
+    fn next(&self) -> Option<&Piece> {
+        if self.is_again_next() { self.again.front() } else { self.fresh.front() }
     }
 
     /// The queue has something to send: finds its way to its turn. `is_new` says that it had nothing before.
@@ -229,7 +250,7 @@ impl Queue {
     /// Decides the queue's turn, which may be its last one. `is_alone` says that no other queue is in a list.
     #[inline]
     pub(super) fn visit(&mut self, now: Instant, payload: u64, is_alone: bool) -> Visit {
-        let Some(next) = self.fresh.front().map(|next| next.range.len().min(payload)) else {
+        let Some(next) = self.next().map(|next| next.range.len().min(payload)) else {
             // The queue had nothing to send for a round.
             (self.place, self.deficit) = (Place::Out, 0);
             return Visit::Leaves;
@@ -268,13 +289,15 @@ impl Queue {
     /// Takes a packet of new data off the queue, which stands at `slot`. A queue that is empty then stays in turn for a round.
     #[inline]
     pub(super) fn take_fresh(&mut self, now: Instant, slot: Slot, payload: u64) -> Option<Chunk> {
-        let piece = take_front(&mut self.fresh, payload)?;
+        let is_again = self.is_again_next();
+        self.behind = if is_again { (self.behind + 1).min(BEHIND) } else { 0 };
+        let piece = take_front(if is_again { &mut self.again } else { &mut self.fresh }, payload)?;
         let range = piece.range;
         self.deficit = self.deficit.saturating_sub(range.len());
         self.ahead.on_new(now, range.len());
         let skipped = ByteRange::new(self.sent_end.min(range.start), range.start);
-        let is_repair = range.start < self.sent_end;
-        if self.fresh.is_empty() {
+        let is_repair = range.start < self.sent_end && !piece.is_again;
+        if !self.has_fresh() {
             self.place = Place::InTurn;
         }
         Some(Chunk { skipped, ..self.chunk(now, slot, piece, is_repair) })
@@ -300,6 +323,13 @@ impl Queue {
     }
 }
 
+/// The number of pieces of the first reader that leave before `offset`: mostly all. Repairs that may not leave first stand among them.
+#[inline]
+fn behind(pieces: &VecDeque<Piece>, offset: u64) -> usize {
+    let overtook = pieces.iter().rev().take_while(|piece| piece.range.start > offset);
+    pieces.len() - overtook.count()
+}
+
 /// Takes at most `payload` bytes off the front.
 fn take_front(pieces: &mut VecDeque<Piece>, payload: u64) -> Option<Piece> {
     let front = pieces.front_mut()?;
@@ -314,6 +344,7 @@ fn take_front(pieces: &mut VecDeque<Piece>, payload: u64) -> Option<Piece> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     const NOW: Instant = Instant::from_nanos(1_000_000_000);
     const PAYLOAD: u64 = 1000;
@@ -324,7 +355,7 @@ mod tests {
     }
 
     fn piece(start: u64, end: u64, since: Instant) -> Piece {
-        Piece { range: ByteRange::new(start, end), since, is_dry: false }
+        Piece { range: ByteRange::new(start, end), since, is_dry: false, is_again: false }
     }
 
     fn later(micros: u64) -> Instant {
@@ -398,6 +429,26 @@ mod tests {
             let starts = sent.map(|_| queue.take_fresh(NOW, SLOT, PAYLOAD).map(|chunk| chunk.range.start));
             assert_eq!(starts, sent.map(|kilobyte| Some(1000 * kilobyte)), "{order:?}");
         }
+    }
+
+    #[test]
+    fn readers_behind_the_first_one_have_two_packets_for_one_of_its_and_the_last_goes_first() {
+        let mut queue = queue();
+        let again = |start, end| Piece { is_again: true, ..piece(start, end, NOW) };
+        queue.push_fresh(piece(90_000, 93_000, NOW), PAYLOAD, Order::Bytes);
+        queue.push_fresh(again(40_000, 43_000), PAYLOAD, Order::Bytes);
+        queue.push_fresh(again(20_000, 22_000), PAYLOAD, Order::Bytes);
+        let sent = core::iter::from_fn(|| queue.take_fresh(NOW, SLOT, PAYLOAD));
+        let sent: Vec<_> = sent.map(|chunk| (chunk.range.start / 1000, chunk.is_repair)).collect();
+        assert_eq!(
+            sent.iter().map(|(start, _)| *start).collect::<Vec<_>>(),
+            [20, 21, 90, 40, 41, 91, 42, 92]
+        );
+        assert!(sent.iter().all(|(_, is_repair)| !is_repair));
+        // Alone, either has every turn.
+        queue.push_fresh(again(43_000, 46_000), PAYLOAD, Order::Bytes);
+        assert_eq!((0..4).filter_map(|_| queue.take_fresh(NOW, SLOT, PAYLOAD)).count(), 3);
+        assert!(!queue.has_fresh() && queue.queued().is_empty());
     }
 
     #[test]

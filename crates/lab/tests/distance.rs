@@ -57,6 +57,20 @@ fn parity_makes_good_what_a_long_hop_loses_in_bursts() {
     assert!(mean >= 0.98, "{rests:?} of what loss and parity leave");
 }
 
+/// The client asks for more than the path holds, and beyond the end, while data waits at the server.
+#[test]
+fn the_end_of_a_file_is_not_sent_twice_over_a_long_lossy_hop() {
+    let set = [
+        "flow.a.count=1",
+        "flow.a.stagger=0s",
+        "duration=20s",
+        "topology.link.loss=1%",
+        "flow.a.options={ receive_window = \"32MiB\" }",
+    ];
+    let sent = run("long-fat-path.toml", &set).flows[0].source_bytes;
+    assert!(sent <= 101_000_000, "{sent} bytes for 100 MB");
+}
+
 /// 10 MB in 7,400 packets, of which every tenth is lost, over a link that carries them in 9.5 s. The relays hold bytes until
 /// they are sent, and must know that they were, in whatever order they came: those that seemed to wait for ever made a relay
 /// grant less and less, and three of eight such transfers took 17 to 34 s.

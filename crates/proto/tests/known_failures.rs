@@ -69,6 +69,23 @@ fn the_same_interest_twice_is_answered_once() {
     assert_eq!(payload, 20_000);
 }
 
+/// A word of the end that leaves before the data that waits makes all of that seem lost: 15 MB of 100 were sent twice.
+#[test]
+fn the_end_is_told_behind_all_that_waits_and_to_who_asks_beyond_it() {
+    let now = Instant::ZERO + Duration::from_secs(5);
+    let mut rig = Rig::chain(1, Config::default(), Some(40_000), Path::default());
+    let mut ask = |range| {
+        rig.server().handle_datagram(now, addr(1).into(), &mut interest(range));
+    };
+    ask(ByteRange::new(0, 40_000));
+    ask(ByteRange::new(40_000, 60_000));
+    let (packets, payload) = drained_payload(rig.server(), now, Duration::from_secs(1));
+    let marks_of_pause = 2;
+    assert_eq!((packets, payload), (40_000u64.div_ceil(1350) + marks_of_pause, 40_000));
+    rig.server().handle_datagram(now, addr(1).into(), &mut interest(ByteRange::new(60_000, 80_000)));
+    assert_eq!(drained_payload(rig.server(), now, Duration::from_secs(1)), (1, 0));
+}
+
 #[test]
 fn ranges_do_not_wrap_at_four_gibibytes() {
     let mut have = RangeSet::new();

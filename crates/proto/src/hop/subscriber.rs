@@ -211,6 +211,13 @@ impl Subscriber {
         self.wanted.is_empty() && downlinks.is_drained(self.link, self.queue)
     }
 
+    /// Whether the last byte of a flow of this length is still to be sent to the neighbour. It tells of the end; a word of it that overtook
+    /// what waits would make that seem lost.
+    pub fn is_short_of(&self, downlinks: &Downlinks, length: u64) -> bool {
+        let last = ByteRange::new(length.saturating_sub(1), length);
+        !last.is_empty() && (self.wanted.contains(last) || self.has_queued(downlinks, last))
+    }
+
     /// Whether all of `range` waits to be sent to the neighbour.
     pub fn has_queued(&self, downlinks: &Downlinks, range: ByteRange) -> bool {
         let queued = downlinks.get(self.link).and_then(|responder| responder.scheduler.queued(self.queue));

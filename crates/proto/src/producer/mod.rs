@@ -316,7 +316,7 @@ impl<S: Source, C: Suite> Producer<S, C> {
                 range
             };
             subscriber.take_request(range, interest.reason, &mut self.parts);
-            is_beyond_end |= length.is_some_and(|length| range.end > length && range.start >= length);
+            is_beyond_end |= length.is_some_and(|length| !range.is_empty() && range.start >= length);
         }
         for part in self.parts.drain(..) {
             let part = part.intersect(ByteRange::new(forgotten, length.unwrap_or(u64::MAX)));
@@ -342,8 +342,9 @@ impl<S: Source, C: Suite> Producer<S, C> {
             self.stats.over_credit += refused;
             self.outbox.put_off(asking, Some(link), self.downlinks.too_many_bytes(link));
         }
-        if is_beyond_end {
-            self.answer(link, interest.flow, length.unwrap_or(0), Answer::End);
+        let end = length.filter(|length| is_beyond_end && !subscriber.is_short_of(&self.downlinks, *length));
+        if let Some(end) = end {
+            self.answer(link, interest.flow, end, Answer::End);
         }
     }
 

@@ -141,6 +141,9 @@ impl<C: Suite> Relay<C> {
         let Some(flow) = self.flows.get(flow_slot) else { return };
         if let Some(length) = flow.length.filter(|&length| part.end > length) {
             if part.start >= length {
+                if flow.subscribers.iter().any(|s| s.link == link && s.is_short_of(&self.downlinks, length)) {
+                    return;
+                }
                 let flags = DataFlags { end: true, ..DataFlags::default() };
                 self.outbox.push(Control::Answer { link, flow: flow.fetch.id, offset: length, flags });
                 return;

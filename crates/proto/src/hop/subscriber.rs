@@ -24,7 +24,7 @@ pub struct Subscriber {
     asked: RangeSet,
     /// The turn of its requests.
     pub turn: u16,
-    /// Whether its last request had to go to the upstream again: it reads where nothing is kept any more.
+    /// Its last request had to go to the upstream again: it reads where nothing is kept any more.
     pub reads_apart: bool,
     /// Ranges that its hop holds memory for, beyond those that every flow may have.
     held_ranges: u64,
@@ -211,8 +211,8 @@ impl Subscriber {
         self.wanted.is_empty() && downlinks.is_drained(self.link, self.queue)
     }
 
-    /// Whether the last byte of a flow of this length is still to be sent to the neighbour. It tells of the end; a word of it that overtook
-    /// what waits would make that seem lost.
+    /// True if the last byte of a flow of this length is still to be sent to the neighbour. That byte tells of the end; a word of the end
+    /// that overtook the waiting bytes would make them seem lost.
     pub fn is_short_of(&self, downlinks: &Downlinks, length: u64) -> bool {
         let last = ByteRange::new(length.saturating_sub(1), length);
         !last.is_empty() && (self.wanted.contains(last) || self.has_queued(downlinks, last))

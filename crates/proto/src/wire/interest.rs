@@ -18,11 +18,10 @@ const FLAG_CODE: u8 = 8;
 const AGAIN: u8 = 0x80;
 
 /// The reason why bytes are asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// They are new. Only those are answered that this neighbour never asked for, so that Interests can overlap and the loss of
     /// one costs nothing.
-    #[default]
     New,
     /// They were asked for before and came. Another reader of the flow wants them, and they are kept no longer: they are answered in
     /// turn, as new ones are.

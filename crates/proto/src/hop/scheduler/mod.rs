@@ -1,6 +1,7 @@
 //! The order of sending on a link: repairs before new data; then flows that had nothing to send for a round, so
 //! that a request of one packet does not wait behind bulk (as FQ-CoDel, RFC 8290); then the others in turn (deficit
-//! round robin, Shreedhar and Varghese 1995). Each flow keeps within its own rate, and new data in the order of its bytes.
+//! round robin, Shreedhar and Varghese 1995). Each flow keeps within its own rate, and new data in the order of its bytes; readers of
+//! one flow at different places have turns within its own.
 //!
 //! Costs per packet do not grow with the number of flows, except for the heap of flows that wait for a time.
 
@@ -34,7 +35,7 @@ pub struct Chunk {
     pub flow: FlowId,
     /// The bytes, at most one payload.
     pub range: ByteRange,
-    /// Whether it is a repair, or arrived late from upstream.
+    /// It is a repair, or arrived late from upstream.
     pub is_repair: bool,
     /// Bytes that were skipped ahead of it in the flow's order.
     pub skipped: ByteRange,

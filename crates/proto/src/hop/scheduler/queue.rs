@@ -20,7 +20,7 @@ pub(super) struct Piece {
     pub(super) since: Instant,
     /// Whether the requests for them had run out.
     pub(super) is_dry: bool,
-    /// Whether the neighbour had them before.
+    /// The neighbour had them before.
     pub(super) is_again: bool,
 }
 
@@ -43,8 +43,8 @@ pub(super) enum Order {
 const GRAIN: Duration = Duration::from_millis(1);
 
 /// Where readers of the flow are at different places, those behind the first one have so many packets for one of its, and of them the
-/// one that is furthest behind goes first. So they meet, and from there on each byte leaves once. Two thirds of what they would have had
-/// of two flows is the least that this costs a reader who is first to the end.
+/// one that is furthest behind goes first. So they meet, and from there on each byte leaves once. The first one keeps a third: two thirds
+/// of what it would have beside another flow.
 const BEHIND: u8 = 2;
 
 /// The result of a queue's turn.
@@ -216,7 +216,7 @@ impl Queue {
         was_empty
     }
 
-    /// Whether the next packet of new data is for a reader behind the first one.
+    /// True if the next packet of new data is for a reader behind the first one.
     #[inline]
     fn is_again_next(&self) -> bool {
         !self.again.is_empty() && (self.behind < BEHIND || self.fresh.is_empty())

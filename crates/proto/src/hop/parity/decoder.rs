@@ -95,6 +95,8 @@ pub struct Decoder {
     /// The latest packets, one per number from `first` on.
     kept: VecDeque<Kept>,
     first: u64,
+    /// The number behind the newest packet that came, while it was off, too.
+    next: u64,
     capacity: usize,
     rows: Vec<Row>,
     restored: VecDeque<Restored>,
@@ -106,7 +108,7 @@ impl Decoder {
     /// Keeps as many packets as a plan with this `reach` needs; none if it is zero.
     pub fn keep(&mut self, reach: usize) {
         if reach == 0 {
-            *self = Self::default();
+            *self = Self { next: self.next, ..Self::default() };
             return;
         }
         // The capacity never shrinks: parity of an earlier plan is still on its way.
@@ -127,7 +129,7 @@ impl Decoder {
     /// Data arrived as packet `number` of the hop.
     #[inline]
     pub fn on_data(&mut self, number: u64, header: &DataHeader, payload: &[u8]) {
-        if self.capacity == 0 || !self.is_missing(number) {
+        if !self.expects(number) {
             return;
         }
         let mut part = self.spare.pop().unwrap_or_default();
@@ -144,7 +146,7 @@ impl Decoder {
 
     /// A packet that is no Data arrived, or is known to be no Data.
     pub fn on_other(&mut self, number: u64) {
-        if self.capacity > 0 && self.is_missing(number) {
+        if self.expects(number) {
             self.learn(number, Kept::Nothing);
         }
     }
@@ -152,10 +154,11 @@ impl Decoder {
     /// The sum of a Parity packet arrived.
     pub fn on_sum(&mut self, equation: Equation<'_>) {
         let Equation { first, count, seed, bytes } = equation;
-        if self.capacity == 0 || self.kept.is_empty() || first < self.first {
+        let numbers = first..first + u64::from(count);
+        // Parity follows the packets that it covers: a sum that reaches beyond the newest is invalid.
+        if self.kept.is_empty() || first < self.first || numbers.end > self.end() {
             return;
         }
-        let numbers = first..first + u64::from(count);
         if !numbers.clone().any(|number| self.is_missing(number)) {
             return;
         }
@@ -186,15 +189,30 @@ impl Decoder {
         self.kept.get(usize::try_from(place).ok()?)
     }
 
+    /// The number behind the last one that it keeps.
+    fn end(&self) -> u64 {
+        self.first + self.kept.len() as u64
+    }
+
     /// Whether a packet may still be restored.
     fn is_missing(&self, number: u64) -> bool {
-        let is_ahead = self.kept.is_empty() || number >= self.first + self.kept.len() as u64;
-        is_ahead || self.at(number) == Some(&Kept::Missing)
+        self.at(number) == Some(&Kept::Missing)
+    }
+
+    /// Packet `number` came: whether it is to be kept.
+    ///
+    /// Of what came while it was off it knows nothing, so it begins with a packet that is newer than all of those: if it
+    /// began with a late one, it would restore packets that came.
+    #[inline]
+    fn expects(&mut self, number: u64) -> bool {
+        let is_newest = number >= self.next;
+        self.next = self.next.max(number + 1);
+        self.capacity > 0 && (is_newest || self.is_missing(number))
     }
 
     /// Records the contents of a missing packet.
     fn learn(&mut self, number: u64, what: Kept) {
-        let behind = self.first + self.kept.len() as u64;
+        let behind = self.end();
         if self.kept.is_empty() || number >= behind + self.capacity as u64 {
             self.reset_to(number);
         } else {
@@ -299,10 +317,9 @@ impl Decoder {
             packet.extend_from_slice(&part[SUM_PREFIX..]);
             Kept::Part(part)
         };
-        if let Some(place) = number.checked_sub(self.first) {
-            let behind = self.kept.len() as u64;
-            (behind..=place).for_each(|_| self.kept.push_back(Kept::Missing));
-            self.kept[place as usize] = kept;
+        let place = number.checked_sub(self.first).and_then(|place| self.kept.get_mut(place as usize));
+        if let Some(place) = place {
+            *place = kept;
         }
         self.restored.push_back(Restored { number, packet });
     }
@@ -502,6 +519,38 @@ mod tests {
         rig.decoder.keep(0);
         rig.send(true);
         assert!(rig.decoder.kept.is_empty() && rig.decoder.spare.is_empty());
+    }
+
+    #[test]
+    fn what_came_while_it_was_off_is_not_restored() {
+        let mut rig = Rig::new(10, 4);
+        rig.decoder.keep(0);
+        let mut late = None;
+        for n in 0..20 {
+            let (header, payload) = data(rig.number as u16, &mut rig.rng);
+            if n == 2 {
+                late = Some((rig.number, header, payload));
+                rig.number += 1;
+            } else {
+                rig.send(true);
+            }
+        }
+        rig.decoder.keep(40);
+        // It is switched on, and a late packet is the first to come.
+        let (number, header, payload) = late.unwrap();
+        rig.decoder.on_data(number, &header, &payload);
+        let bytes = [0; 90];
+        rig.decoder.on_sum(Equation { first: number + 1, count: 1, seed: 3, bytes: &bytes });
+        assert_eq!(rig.decoder.poll(), None);
+    }
+
+    #[test]
+    fn a_sum_of_packets_that_are_still_to_come_gives_nothing() {
+        let mut rig = Rig::new(10, 4);
+        rig.send(true);
+        let bytes = [0; 90];
+        rig.decoder.on_sum(Equation { first: rig.number + 30_000, count: 1, seed: 3, bytes: &bytes });
+        assert_eq!((rig.decoder.poll(), rig.decoder.kept.len()), (None, 1));
     }
 
     #[test]

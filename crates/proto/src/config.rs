@@ -208,7 +208,7 @@ impl Profile {
             buffer_target: 1350,
             buffer_target_time: Duration::from_micros(1_350),
             store_ahead: 0,
-            receive_window: 16 * 1024 * 1024,
+            receive_window: 32 * 1024 * 1024,
             credit_per_neighbour: 64 * 1024 * 1024,
             state_bytes: 128 * 1024 * 1024,
             missed_names_per_second: 200,
@@ -335,6 +335,13 @@ impl Config {
     #[must_use]
     pub fn for_suite(self, suite: &impl crate::wire::Suite) -> Self {
         Self { seal_overhead: suite.overhead() as u64, ..self }
+    }
+
+    /// The same for a node that asks for others, as much as they ask it for: however much room a link shows, no more comes.
+    #[must_use]
+    pub fn for_others(mut self) -> Self {
+        self.settings.mechanisms.chirps = false;
+        self
     }
 
     /// Bytes that a datagram is longer than its packet.

@@ -439,6 +439,7 @@ impl Bound {
 struct Asking {
     reason: u8,
     cold: bool,
+    chirps: bool,
     turn: u8,
     hop_limit: u8,
     link_rate: Bound,
@@ -887,6 +888,7 @@ impl Asking {
             sent,
             reason: [Reason::New, Reason::Again, Reason::Lost][usize::from(self.reason % 3)],
             cold: self.cold,
+            chirps: self.chirps,
             turn: u16::from(self.turn),
             token: None,
             code: self.code.map(|(every, overlap, within)| CodePlan {

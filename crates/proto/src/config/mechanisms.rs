@@ -28,6 +28,9 @@ pub struct Mechanisms {
     /// report, and requests that wait for their turn do not time out. Without it, the Consumer keeps 256 KiB and
     /// one and a half bandwidth-delay products asked for.
     pub share: bool,
+    /// The first packets of a long hop leave in chirps, which show the room of the link, and the Consumer asks for as much at once.
+    /// Without it, both double from round trip to round trip.
+    pub chirps: bool,
     /// A relay keeps what waits to be sent, and grants its upstream no more than it has room for. Without it, what waits
     /// too long is evicted, and asked for again.
     pub room: bool,
@@ -54,13 +57,14 @@ impl Mechanisms {
             repairs_first: on,
             parity: on,
             share: on,
+            chirps: on,
             room: on,
             size_probes: on,
         }
     }
 
     /// Every mechanism by its name.
-    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 11] {
+    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 12] {
         [
             ("loss_attribution", &mut self.loss_attribution),
             ("wake_up", &mut self.wake_up),
@@ -71,6 +75,7 @@ impl Mechanisms {
             ("repairs_first", &mut self.repairs_first),
             ("parity", &mut self.parity),
             ("share", &mut self.share),
+            ("chirps", &mut self.chirps),
             ("room", &mut self.room),
             ("size_probes", &mut self.size_probes),
         ]

@@ -222,7 +222,7 @@ impl<S: Sink> Flow<S> {
             Some(_) => (shared.config.step_bytes(), BURST),
             None => {
                 let step = self.ahead.step(&shared.config);
-                let offer = BURST_OFFERS * shared.offer(self.fetch.uplink).rate.bytes_in(PAUSE);
+                let offer = BURST_OFFERS * shared.offer(now, self.fetch.uplink).rate.bytes_in(PAUSE);
                 (step, BURST.max((offer / step) as u32))
             }
         };
@@ -287,7 +287,7 @@ impl<S: Sink> Flow<S> {
         self.timeouts.on_ask(now, gap);
     }
 
-    /// Bytes of the flow arrived. `offer` is the hop that they came by, where the requests ran out.
+    /// Bytes of the flow arrived. `offer` is the hop that they came by, where it counts.
     pub(super) fn on_bytes(
         &mut self,
         now: Instant,

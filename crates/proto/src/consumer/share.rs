@@ -77,7 +77,7 @@ pub(super) struct Arrived {
     pub(super) bytes: u64,
     /// Their waiting time, unless they came out of order, because repairs do not wait.
     pub(super) waited: Option<Waited>,
-    /// The hop that they came by, where it counts: the requests of the flow had run out.
+    /// The hop that they came by, where it counts: the requests of the flow had run out, or it has shown its room.
     pub(super) offer: Option<Offer>,
 }
 
@@ -88,6 +88,8 @@ pub(super) struct Offer {
     pub(super) rate: Rate,
     /// No answer takes less.
     pub(super) hop_rtt: Duration,
+    /// The link has shown that it has room for the rate.
+    pub(super) is_shown: bool,
 }
 
 impl Share {
@@ -135,6 +137,9 @@ impl Share {
             self.hop_rtt = offer.hop_rtt;
             self.grow(now, offer.rate);
         }
+        if let Some(offer) = offer.filter(|offer| offer.is_shown) {
+            self.size = self.size.max(self.offered(offer.rate));
+        }
         let Some(started) = self.round_started else {
             self.round_started = Some(now);
             return;
@@ -162,8 +167,12 @@ impl Share {
         let is_first = self.grown_until == Instant::ZERO;
         self.grown_until = now + self.path_time();
         let most = if is_first { self.first } else { self.most() };
-        let offered = if self.round < ROUNDS { offer.bytes_in(self.path_time()) } else { 0 };
-        self.size = self.size.max((2 * self.size).min(most)).max(offered.min(self.limit));
+        self.size = self.size.max((2 * self.size).min(most)).max(self.offered(offer));
+    }
+
+    /// The bytes that a hop offers to a flow that begins, at this rate.
+    fn offered(&self, rate: Rate) -> u64 {
+        if self.round < ROUNDS { rate.bytes_in(self.path_time()).min(self.limit) } else { 0 }
     }
 
     fn end_round(&mut self) {
@@ -254,7 +263,7 @@ mod tests {
             now,
             bytes: PACKET,
             waited: Some(waited),
-            offer: Some(Offer { rate: Rate::ZERO, hop_rtt: ms(10) }),
+            offer: Some(Offer { rate: Rate::ZERO, hop_rtt: ms(10), is_shown: false }),
         }
     }
 
@@ -337,10 +346,21 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_asks_at_once_for_what_a_link_has_shown_room_for() {
+        let (mut share, now) = (share(FIRST), Instant::ZERO + ms(600));
+        share.on_rtt(ms(600));
+        let offer = Offer { rate: Rate::from_mbps(20), hop_rtt: ms(10), is_shown: true };
+        // More of it is on the way.
+        let waited = Waited { is_dry: false, ..Waited::DRY };
+        share.on_bytes(Arrived { offer: Some(offer), ..arrived(now, waited) });
+        assert!(share.size() >= 1_500_000, "{}", share.size());
+    }
+
+    #[test]
     fn a_dry_flow_that_begins_asks_for_what_its_hop_offers_at_most_once_per_round_trip() {
         let (mut share, mut now) = (share(FIRST), Instant::ZERO + ms(600));
         share.on_rtt(ms(600));
-        let offer = |mbps| Some(Offer { rate: Rate::from_mbps(mbps), hop_rtt: ms(10) });
+        let offer = |mbps| Some(Offer { rate: Rate::from_mbps(mbps), hop_rtt: ms(10), is_shown: false });
         let dry = |now, mbps| Arrived { offer: offer(mbps), ..arrived(now, Waited::DRY) };
         share.on_bytes(dry(now, 20));
         // 1.5 MB in 600 ms, and a quarter more for the deviation of the path's time.

@@ -77,6 +77,16 @@ impl Grant {
         self.controller.is_ready()
     }
 
+    /// Whether the link has just shown that it has room for the rate.
+    pub(super) fn has_shown_room(&self, now: Instant) -> bool {
+        self.controller.has_shown_room(now)
+    }
+
+    /// Whether the sender is to let its packets leave in chirps.
+    pub(super) fn wants_chirps(&self) -> bool {
+        self.controller.wants_chirps()
+    }
+
     /// Time by which arrivals lag behind their mean for a moment.
     pub(super) fn noise(&self) -> Duration {
         self.controller.noise()

@@ -1,6 +1,6 @@
 use super::cold::ColdStart;
 use super::pacer::Pacer;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::units::Rate;
 
 /// The pace of packets to a neighbour: its grant, within this node's own bound. Before the neighbour has measured the hop, some
@@ -14,6 +14,8 @@ pub(super) struct Granted {
     had_backlog: bool,
     /// The packets that may leave before the neighbour's first measurement; `None` afterwards.
     cold: Option<ColdStart>,
+    /// Packets leave in chirps; the state of the present one.
+    chirp: Option<Chirp>,
 }
 
 impl Granted {
@@ -21,7 +23,7 @@ impl Granted {
     /// may leave before the first measurement.
     pub(super) fn new(now: Instant, most: Rate, packet: u64, first: u32) -> Self {
         let pacer = Pacer::new(Rate::ZERO, packet);
-        Self { pacer, most, had_backlog: false, cold: Some(ColdStart::new(now, first)) }
+        Self { pacer, most, had_backlog: false, cold: Some(ColdStart::new(now, first)), chirp: None }
     }
 
     /// The neighbour grants `rate`; `is_cold` says that it has measured nothing.
@@ -38,10 +40,22 @@ impl Granted {
         self.pacer.rate()
     }
 
+    /// Packets leave in chirps from now on, or evenly.
+    pub(super) fn set_chirps(&mut self, is_wanted: bool) {
+        let rate = self.pacer.rate();
+        self.chirp = match self.chirp.filter(|_| is_wanted) {
+            Some(chirp) if rate < chirp.rate.scaled(NEW_RATE) => Some(chirp),
+            _ => is_wanted.then(|| Chirp::begin(rate)),
+        };
+    }
+
     /// Time from which on the rate lets the next packet leave.
     #[inline]
     pub(super) fn ready_at(&self) -> Instant {
-        self.pacer.ready_at()
+        match self.chirp {
+            Some(chirp) if chirp.left > 0 && self.pacer.rate() > Rate::ZERO => chirp.ready_at(&self.pacer),
+            _ => self.pacer.ready_at(),
+        }
     }
 
     /// Whether no packet may leave until the neighbour has measured the hop, or asks again.
@@ -57,6 +71,9 @@ impl Granted {
             self.pacer.on_sent_of_backlog(now, bytes);
         } else {
             self.pacer.on_sent(now, bytes);
+        }
+        if let Some(chirp) = &mut self.chirp {
+            chirp.on_sent(now, self.pacer.rate().time_for(bytes));
         }
         if let Some(cold) = &mut self.cold {
             cold.on_sent(now);
@@ -75,10 +92,47 @@ impl Granted {
     }
 }
 
+/// Packets of a chirp.
+const CHIRP: u8 = 32;
+/// Chirps at each new rate. They show the room of the link; more would only be bursts.
+const CHIRPS: u8 = 5;
+/// A rate is new if it is so many times the one that chirps have been sent at.
+const NEW_RATE: f64 = 1.25;
+/// The gap between two packets of a chirp over the one before it: the last packets leave at seventeen times the rate.
+const SHRINK: (u64, u64) = (10, 11);
+
+/// A group of packets that leave ever closer together, and a pause after it that keeps the rate.
+#[derive(Clone, Copy, Debug)]
+struct Chirp {
+    /// Packets that leave in chirps yet.
+    left: u8,
+    /// The grant at which the chirps began.
+    rate: Rate,
+    gap: Duration,
+    next: Instant,
+}
+
+impl Chirp {
+    fn begin(rate: Rate) -> Self {
+        Self { left: CHIRPS * CHIRP, rate, gap: Duration::ZERO, next: Instant::ZERO }
+    }
+
+    fn ready_at(&self, pacer: &Pacer) -> Instant {
+        if self.left.is_multiple_of(CHIRP) { pacer.conforms_at() } else { self.next }
+    }
+
+    /// A packet leaves that takes `turn` at the rate.
+    fn on_sent(&mut self, now: Instant, turn: Duration) {
+        self.gap = if self.left.is_multiple_of(CHIRP) { turn } else { self.gap.scaled(SHRINK.0, SHRINK.1) };
+        self.next = now + self.gap;
+        self.left = self.left.saturating_sub(1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Duration;
+    use alloc::vec::Vec;
 
     const NOW: Instant = Instant::from_nanos(1_000_000_000);
 
@@ -131,5 +185,51 @@ mod tests {
             granted.ready_at()
         });
         assert!(ready[1] < ready[0], "{ready:?}");
+    }
+
+    /// The times at which packets leave, milliseconds, of a sender that always has one.
+    fn departures(granted: &mut Granted, from: Instant, count: usize) -> Vec<f64> {
+        let mut now = from;
+        let mut times = Vec::new();
+        for _ in 0..count {
+            now = now.max(granted.ready_at());
+            granted.on_sent(now, 1000);
+            times.push(now.since(NOW).as_secs_f64() * 1e3);
+        }
+        times
+    }
+
+    #[test]
+    fn packets_of_a_chirp_leave_ever_closer_together_at_the_same_rate() {
+        let mut granted = granted();
+        granted.on_grant(NOW, Rate::from_bps(8_000_000), false);
+        granted.set_chirps(true);
+        let times = departures(&mut granted, NOW, 1 + 2 * usize::from(CHIRP));
+        let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let (chirp, pause) = (&gaps[..usize::from(CHIRP) - 1], gaps[usize::from(CHIRP) - 1]);
+        assert!(chirp.windows(2).all(|pair| pair[1] < pair[0]) && pause > 15.0, "{gaps:?}");
+        // A packet takes a millisecond.
+        assert_eq!(times[usize::from(CHIRP)].round(), f64::from(CHIRP));
+        assert_eq!(times[2 * usize::from(CHIRP)].round(), 2.0 * f64::from(CHIRP));
+    }
+
+    #[test]
+    fn chirps_end_and_begin_anew_with_a_new_rate() {
+        let mut granted = granted();
+        granted.on_grant(NOW, Rate::from_bps(4_000_000), false);
+        granted.set_chirps(true);
+        let all = usize::from(CHIRP) * usize::from(CHIRPS);
+        let times = departures(&mut granted, NOW, all + 20);
+        let even = |times: &[f64]| times.windows(2).all(|pair| (pair[1] - pair[0] - 2.0).abs() < 0.1);
+        assert!(even(&times[all + 8..]) && !even(&times[all - 10..]), "{times:?}");
+        let now = granted.ready_at();
+        granted.on_grant(now, Rate::from_bps(4_500_000), false);
+        granted.set_chirps(true);
+        assert_eq!(granted.chirp.map(|chirp| chirp.left), Some(0));
+        granted.on_grant(now, Rate::from_bps(8_000_000), false);
+        granted.set_chirps(true);
+        assert_eq!(granted.chirp.map(|chirp| usize::from(chirp.left)), Some(all));
+        granted.set_chirps(false);
+        assert!(granted.chirp.is_none());
     }
 }

@@ -63,6 +63,11 @@ impl Pacer {
         }
     }
 
+    /// Time at which all that was sent would have left at exactly the rate.
+    pub fn conforms_at(&self) -> Instant {
+        self.conforms_at
+    }
+
     /// `bytes` left at `now`.
     pub fn on_sent(&mut self, now: Instant, bytes: u64) {
         self.conforms_at = self.conforms_at.max(now) + self.rate.time_for(bytes);

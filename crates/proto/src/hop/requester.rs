@@ -309,6 +309,11 @@ impl Requester {
         self.reports.is_due(now, self.hop_rtt(), || self.fact())
     }
 
+    /// Whether the link has just shown that it has room for the granted rate.
+    pub fn has_shown_room(&self, now: Instant) -> bool {
+        self.grant.has_shown_room(now)
+    }
+
     /// The facts that an Interest would report now.
     fn fact(&self) -> Fact {
         Fact { rate: self.rate(), is_warm: self.is_measured() && self.grant.is_ready() }
@@ -351,6 +356,7 @@ impl Requester {
         Interest {
             counter,
             cold: !fact.is_warm,
+            chirps: fact.is_warm && self.grant.wants_chirps(),
             token: self.admission.token(),
             padding: if is_request { self.admission.on_request(self.grant.is_ready()) } else { 0 },
             code: self.code.as_ref().and_then(HopCode::plan),

@@ -100,6 +100,7 @@ impl Responder {
         self.standing.on_received(len as u64);
         self.stamps.on_interest(now, interest.sent);
         self.granted.on_grant(now, interest.link_rate, interest.cold);
+        self.granted.set_chirps(interest.chirps);
     }
 
     /// Sends payloads of at most `limit` bytes from now on; `None`: of this node's own length.

@@ -144,7 +144,7 @@ impl<C: Suite> Relay<C> {
             flows: Table::new(rng.fork(3).next_u64()),
             cache: Cache::new(config.cache_bytes, rng.fork(4).next_u64()),
             room: room::Room::default(),
-            uplinks: Uplinks::new(&config, rng.fork(5)),
+            uplinks: Uplinks::new(&config.clone().for_others(), rng.fork(5)),
             rng: rng.fork(9),
             downlinks: Downlinks::new(&config, rng),
             outbox: Outbox::new(&config),

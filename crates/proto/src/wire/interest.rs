@@ -16,6 +16,8 @@ const FLAG_TOKEN: u8 = 4;
 const FLAG_CODE: u8 = 8;
 /// In the byte of the hop limit, because the four flags of the header are taken.
 const AGAIN: u8 = 0x80;
+/// The same.
+const CHIRPS: u8 = 0x40;
 
 /// The reason why bytes are asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +45,8 @@ pub struct Interest {
     pub reason: Reason,
     /// The Requester has no measurement of the hop yet: the Responder sends at most its initial window.
     pub cold: bool,
+    /// The Responder is to let its packets leave in chirps: the Requester looks for the room of the link.
+    pub chirps: bool,
     /// Number, modulo 2^16, of the Requester's turns from one upstream to another with this flow. If it differs
     /// from the last one heard, the Responder forgets this neighbour's earlier requests of the flow.
     pub turn: u16,
@@ -66,7 +70,7 @@ impl Interest {
     /// Relays that a request may pass, unless configured otherwise.
     pub const DEFAULT_HOP_LIMIT: u8 = 32;
     /// The most that an Interest can say.
-    pub const MAX_HOP_LIMIT: u8 = AGAIN - 1;
+    pub const MAX_HOP_LIMIT: u8 = CHIRPS - 1;
 
     /// Control of the hop with no request.
     pub fn feedback(flow: FlowId, sent: WireTime, link_rate: Rate) -> Self {
@@ -76,6 +80,7 @@ impl Interest {
             sent,
             reason: Reason::New,
             cold: false,
+            chirps: false,
             turn: 0,
             token: None,
             code: None,
@@ -126,6 +131,7 @@ impl Interest {
             sent: header.time,
             reason,
             cold: header.flags & FLAG_COLD != 0,
+            chirps: hop_limit & CHIRPS != 0,
             turn,
             token,
             code,
@@ -147,7 +153,8 @@ impl Interest {
             Header { kind: Kind::Interest, flags, counter: self.counter, time: self.sent, flow: self.flow };
         header.emit(out);
         let again = if self.reason == Reason::Again { AGAIN } else { 0 };
-        out.push(self.hop_limit.min(Self::MAX_HOP_LIMIT) | again);
+        let chirps = if self.chirps { CHIRPS } else { 0 };
+        out.push(self.hop_limit.min(Self::MAX_HOP_LIMIT) | chirps | again);
         out.extend_from_slice(&self.turn.to_be_bytes());
         out.extend_from_slice(&encode_rate(self.link_rate).to_be_bytes());
         out.extend_from_slice(&encode_rate(self.flow_rate).to_be_bytes());
@@ -249,11 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_and_the_hop_limit_share_a_byte_and_two_reasons_are_none() {
+    fn the_reason_chirps_and_the_hop_limit_share_a_byte_and_two_reasons_are_none() {
         let mut bytes = Vec::new();
-        for reason in [Reason::New, Reason::Again, Reason::Lost] {
+        for (reason, chirps) in
+            [(Reason::New, true), (Reason::Again, false), (Reason::Again, true), (Reason::Lost, false)]
+        {
             let interest = Interest {
                 reason,
+                chirps,
                 hop_limit: Interest::MAX_HOP_LIMIT,
                 ..Interest::feedback(FlowId([7; 16]), WireTime::default(), Rate::ZERO)
             };

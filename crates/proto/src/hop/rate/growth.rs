@@ -1,3 +1,4 @@
+use super::chirps::Room;
 use super::interval::MIN_PACKETS;
 use super::starhop::MIN_RATE;
 use crate::time::{Duration, Instant};
@@ -13,6 +14,11 @@ const RETURN: f64 = 0.75;
 const FADES: f64 = 10.0;
 /// A grant is at most this multiple of the arriving rate.
 const MAX_LEAD: f64 = 2.0;
+/// The share of the room that chirps have shown which is granted at once; it is at most this multiple of the arriving rate.
+const SAFE: f64 = 0.95;
+const LEAP: f64 = 12.0;
+/// Growth goes on from this share of the room as after every startup, because what was shown may be too little.
+const REACHED: f64 = 0.9;
 /// Up to this rate growth doubles it: an interval of four packets takes 3 s at the least rate, and a quarter more after each
 /// would keep a link that was gone for a moment at it for 15 s.
 const UNKNOWN_RATE: f64 = 8.0 * MIN_RATE;
@@ -45,6 +51,8 @@ pub(super) struct Spare {
     pub(super) is_held: bool,
     /// The smoothed hopRTT.
     pub(super) hop_rtt: Duration,
+    /// The room that chirps have shown.
+    pub(super) room: Option<Room>,
 }
 
 impl Growth {
@@ -156,7 +164,7 @@ impl Growth {
         spare: Spare,
         ceiling: impl FnOnce() -> f64,
     ) -> f64 {
-        let Spare { carried, is_held, hop_rtt } = spare;
+        let Spare { carried, is_held, hop_rtt, room } = spare;
         if !self.is_calm(now) {
             return rate;
         }
@@ -164,19 +172,42 @@ impl Growth {
         if is_due {
             (self.raised_at, self.raised_from) = (Some(now), rate.max(carried));
         }
-        if is_held && self.is_startup {
-            let doubled = (STARTUP * self.raised_from).min(MAX_LEAD * carried);
-            return rate.max(doubled);
+        if let Some(rate) = self.start(rate, spare) {
+            return rate;
         }
         if !is_due {
             return rate;
         }
         if is_held {
             let step = self.take_step(rate.max(carried));
-            return (rate.max(carried) * (1.0 + step)).min(rate.max(MAX_LEAD * carried));
+            let most = room.map_or(f64::INFINITY, |room| room.most);
+            return (rate.max(carried) * (1.0 + step)).min(rate.max(most.min(MAX_LEAD * carried)));
         }
         self.step = if self.is_startup { self.step } else { FIRST };
         rate.max((HEADROOM * carried).min(ceiling()))
+    }
+
+    /// The grant during startup, where it was `rate`; `None` afterwards, and while the sender does not use it up.
+    fn start(&mut self, rate: f64, spare: Spare) -> Option<f64> {
+        let Spare { carried, is_held, room, .. } = spare;
+        if !self.is_startup {
+            return None;
+        }
+        let doubled = (STARTUP * self.raised_from).min(MAX_LEAD * carried);
+        match room {
+            Some(room) if carried >= REACHED * room.least => {
+                self.leave_startup();
+                Some(rate)
+            }
+            // It doubled before anything was shown.
+            Some(room) if rate > room.most => Some(carried.max(SAFE * room.least)),
+            Some(room) if is_held => {
+                let shown = (SAFE * room.least).min(LEAP * carried);
+                Some(rate.max(shown).max(doubled.min(room.least)))
+            }
+            None if is_held => Some(rate.max(doubled)),
+            _ => None,
+        }
     }
 }
 
@@ -191,7 +222,7 @@ mod tests {
     }
 
     fn spare(carried: f64, is_held: bool) -> Spare {
-        Spare { carried, is_held, hop_rtt: RTT }
+        Spare { carried, is_held, hop_rtt: RTT, room: None }
     }
 
     #[test]
@@ -255,5 +286,43 @@ mod tests {
         let mut growth = Growth::new();
         growth.leave_startup();
         assert_eq!(growth.grow(at(0), MIN_RATE, spare(MIN_RATE, true), || 0.0), 2.0 * MIN_RATE);
+    }
+
+    fn shown(carried: f64, least: f64, most: f64) -> Spare {
+        Spare { room: Some(Room { least, most }), ..spare(carried, true) }
+    }
+
+    #[test]
+    fn a_link_that_shows_its_room_is_given_most_of_it_at_once_and_no_more_than_it_carries() {
+        let mut growth = Growth::new();
+        let leap = growth.grow(at(0), 14.0, shown(14.0, 100.0, 104.0), || 0.0);
+        assert_eq!(leap, SAFE * 100.0);
+        // The rate that was measured may be far below what the link showed.
+        assert_eq!(Growth::new().grow(at(0), 1.0, shown(1.0, 100.0, 104.0), || 0.0), LEAP);
+        let twice = growth.grow(at(50), leap, shown(60.0, 100.0, 104.0), || 0.0);
+        assert_eq!(twice, 100.0);
+        assert!(growth.is_startup());
+    }
+
+    #[test]
+    fn what_was_granted_before_a_link_showed_its_room_is_taken_back() {
+        let mut growth = Growth::new();
+        let doubled = growth.grow(at(0), 14.0, spare(14.0, true), || 0.0);
+        assert_eq!(doubled, 28.0);
+        let told = growth.grow(at(10), doubled, Spare { is_held: false, ..shown(14.0, 20.0, 21.0) }, || 0.0);
+        assert_eq!(told, SAFE * 20.0);
+    }
+
+    #[test]
+    fn a_link_that_carries_what_it_showed_grows_on_up_to_its_upper_bound() {
+        let mut growth = Growth::new();
+        assert_eq!(growth.grow(at(0), 95.0, shown(95.0, 100.0, 102.0), || 0.0), 95.0);
+        assert!(!growth.is_startup());
+        let mut rate = 95.0;
+        for round in 1..6 {
+            rate = growth.grow(at(50 * round), rate, shown(rate, 100.0, 102.0), || 0.0);
+        }
+        assert_eq!(rate, 102.0);
+        assert!(growth.grow(at(400), rate, spare(rate, true), || 0.0) > 102.0);
     }
 }

@@ -3,6 +3,7 @@
 mod base;
 mod blocks;
 mod capacity;
+mod chirps;
 mod contest;
 mod cubic;
 mod fixed;
@@ -76,6 +77,16 @@ pub trait RateController {
         true
     }
 
+    /// The link has just shown that it has room for the rate.
+    fn has_shown_room(&self, _now: Instant) -> bool {
+        false
+    }
+
+    /// The sender is to let its packets leave in chirps, so that they show the room of the link.
+    fn wants_chirps(&self) -> bool {
+        false
+    }
+
     /// The rate that the sender may send, bits per second on the wire.
     fn rate(&self) -> Rate;
 }
@@ -85,7 +96,7 @@ pub fn controller(config: &Config) -> Box<dyn RateController + Send> {
     let packet = config.payload as u64 + 56;
     let initial = Rate::of(u64::from(config.initial_window) * packet, config.rtt0);
     match config.controller {
-        Controller::Starhop => Box::new(Starhop::new(initial, packet)),
+        Controller::Starhop => Box::new(Starhop::new(initial, packet, config.mechanisms.chirps)),
         Controller::Leotp(rules) => Box::new(Leotp::new(rules, packet, config.rtt0)),
         Controller::Intcp => Box::new(Intcp::new(initial, packet)),
         Controller::Fixed(rate) => Box::new(Fixed(rate)),

@@ -1,6 +1,7 @@
 use super::base::{Base, Delays, Seen, Verdict};
 use super::blocks::{ALARM, Block, Blocks};
 use super::capacity::Capacity;
+use super::chirps::Chirps;
 use super::contest::Contest;
 use super::grants::Grants;
 use super::growth::{Growth, HEADROOM, Spare};
@@ -87,6 +88,7 @@ pub struct Starhop {
     blocks: Blocks,
     policer: Policer,
     train: Train,
+    chirps: Chirps,
     pulses: Pulses,
 }
 
@@ -96,8 +98,8 @@ fn interval_of(rtt: &HopRtt) -> Duration {
 }
 
 impl Starhop {
-    /// Starts at `initial`, with packets of `packet` bytes on the wire.
-    pub fn new(initial: Rate, packet: u64) -> Self {
+    /// Starts at `initial`, with packets of `packet` bytes on the wire. `chirps` says whether the sender may be asked for chirps.
+    pub fn new(initial: Rate, packet: u64, chirps: bool) -> Self {
         Self {
             packet_bits: packet as f64 * 8.0,
             rate: initial.as_bps() as f64,
@@ -115,6 +117,7 @@ impl Starhop {
             blocks: Blocks::new(),
             policer: Policer::default(),
             train: Train::new(initial.time_for(packet)),
+            chirps: Chirps::new(chirps),
             pulses: Pulses::default(),
         }
     }
@@ -309,7 +312,7 @@ impl Starhop {
         if is_full {
             self.steer(now, carried, verdict, is_held, span);
         } else {
-            let spare = Spare { carried, is_held, hop_rtt: rtt.smoothed() };
+            let spare = Spare { carried, is_held, hop_rtt: rtt.smoothed(), room: self.chirps.room(now) };
             self.rate = self.growth.grow(now, self.rate, spare, || self.capacity.ceiling(now));
         }
         self.grant(now, self.rate);
@@ -439,6 +442,7 @@ impl RateController for Starhop {
             if self.growth.has_begun() { rtt.smoothed().scaled(2, 1) } else { rtt.min().scaled(1, 2) };
         let interval = self.intervals.add(&delivery, packet_time.scaled(8, 1) + pause)?;
         if self.growth.is_startup() {
+            self.chirps.on_packet(&delivery, rtt);
             self.watch_startup(&delivery, rtt, interval.sent_rate(now));
         }
         let length = interval_of(rtt);
@@ -465,6 +469,7 @@ impl RateController for Starhop {
         self.contest.on_new_path();
         self.base.forget();
         self.growth.forget();
+        self.chirps.forget();
         self.pulses.forget();
     }
 
@@ -478,6 +483,14 @@ impl RateController for Starhop {
 
     fn policed(&self) -> Option<Rate> {
         self.policer.rate().map(|bps| Rate::from_bps(bps as u64))
+    }
+
+    fn has_shown_room(&self, now: Instant) -> bool {
+        self.chirps.have_shown(now, self.rate)
+    }
+
+    fn wants_chirps(&self) -> bool {
+        self.growth.is_startup() && self.chirps.are_worth_it() && !self.was_noisy && self.rate >= self.initial
     }
 
     fn rate(&self) -> Rate {
@@ -495,7 +508,7 @@ mod tests {
     /// delayed by `queue` more; `backlog` says whether the grant held their sender.
     fn after(gap: Duration, queue: Duration, backlog: bool) -> (Starhop, Rate) {
         let first = Rate::from_mbps(14);
-        let (mut controller, mut rtt) = (Starhop::new(first, 1_400), HopRtt::new(BASE));
+        let (mut controller, mut rtt) = (Starhop::new(first, 1_400, true), HopRtt::new(BASE));
         let (start, mut now) =
             (Instant::ZERO + Duration::from_secs(1), Instant::ZERO + Duration::from_secs(1));
         let mut before = first;

@@ -47,7 +47,7 @@ pub(super) struct Room {
     pub(super) most: f64,
 }
 
-/// What a chirp says.
+/// The outcome of a chirp.
 enum Judgement {
     Room(Room),
     /// Its delays vary too much to tell.
@@ -148,7 +148,7 @@ impl Chirps {
         self.room(now).is_some_and(|room| room.least >= SHOWN * rate)
     }
 
-    /// What was shown belongs to another path.
+    /// Packets take another path: of that one nothing was shown.
     pub(super) fn forget(&mut self) {
         *self = Self::new(self.is_on);
     }

@@ -43,10 +43,11 @@ impl Granted {
     /// Packets leave in chirps from now on, or evenly.
     pub(super) fn set_chirps(&mut self, is_wanted: bool) {
         let rate = self.pacer.rate();
-        self.chirp = match self.chirp.filter(|_| is_wanted) {
-            Some(chirp) if rate < chirp.rate.scaled(NEW_RATE) => Some(chirp),
-            _ => is_wanted.then(|| Chirp::begin(rate)),
-        };
+        match &mut self.chirp {
+            Some(chirp) if !is_wanted => chirp.left = 0,
+            Some(chirp) if rate < chirp.rate.scaled(NEW_RATE) => {}
+            chirp => *chirp = is_wanted.then(|| Chirp::begin(rate)),
+        }
     }
 
     /// Time from which on the rate lets the next packet leave.
@@ -123,8 +124,13 @@ impl Chirp {
 
     /// A packet leaves that takes `turn` at the rate.
     fn on_sent(&mut self, now: Instant, turn: Duration) {
-        self.gap = if self.left.is_multiple_of(CHIRP) { turn } else { self.gap.scaled(SHRINK.0, SHRINK.1) };
-        self.next = now + self.gap;
+        if self.left.is_multiple_of(CHIRP) {
+            (self.gap, self.next) = (turn, now + turn);
+        } else {
+            self.gap = self.gap.scaled(SHRINK.0, SHRINK.1);
+            // A driver that is late is late once.
+            self.next += self.gap;
+        }
         self.left = self.left.saturating_sub(1);
     }
 }
@@ -230,6 +236,6 @@ mod tests {
         granted.set_chirps(true);
         assert_eq!(granted.chirp.map(|chirp| usize::from(chirp.left)), Some(all));
         granted.set_chirps(false);
-        assert!(granted.chirp.is_none());
+        assert_eq!(granted.chirp.map(|chirp| chirp.left), Some(0));
     }
 }

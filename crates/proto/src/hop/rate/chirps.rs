@@ -21,7 +21,7 @@ const WHOLE: f64 = 0.75;
 const PAUSE: f64 = 4.0;
 /// So many clear chirps in a row count, the least of each of their bounds.
 const COUNTED: usize = 2;
-/// A chirp is clear if the upper bound is at most so many times the lower one, or the lower one so many times its own rate: a link
+/// A chirp is clear if the upper bound is at most so many times the lower one, or the lower one so many times the rate at which it begins: a link
 /// that delays even the last packets of a chirp by nothing has no upper bound.
 const CLEAR: f64 = 1.25;
 const FAR: f64 = 8.0;
@@ -33,7 +33,7 @@ const SURE: f64 = 4.0;
 const SLOW_GAPS: usize = 6;
 /// The most that a link may carry while it shows its room, as a share of that.
 const LIGHT: f64 = 0.85;
-/// The room is looked for from half to 64 times the rate of the chirp: the last packets leave at seventeen times that.
+/// The room is looked for from half to 64 times the rate at which a chirp begins: the last packets leave at seventeen times that.
 const RANGE: (f64, f64) = (0.5, 64.0);
 /// Steps of a bisection: seven doublings, to within 0.1 %.
 const STEPS: u32 = 13;
@@ -108,7 +108,7 @@ impl Chirps {
         let Some((at, before)) = self.before.replace((delivery.now, delivery.hop_rtt)) else { return };
         let gap = delivery.now.since(at).as_secs_f64() - (delay - before.as_secs_f64());
         if self.steps.len() > 1 && gap > PAUSE * self.longest {
-            match self.judge(gap) {
+            match self.judge() {
                 Some(Judgement::Room(room)) => {
                     self.rooms[self.next % COUNTED] = Some(room);
                     self.next += 1;
@@ -153,38 +153,38 @@ impl Chirps {
         *self = Self::new(self.is_on);
     }
 
-    /// The room that the packets have shown before a pause of `pause` seconds.
-    fn judge(&self, pause: f64) -> Option<Judgement> {
+    /// The room that the packets have shown.
+    fn judge(&self) -> Option<Judgement> {
         let steps = &self.steps[..];
         if !(LEAST_PACKETS..=MOST_PACKETS).contains(&steps.len()) {
             return None;
         }
         let slow = steps.get(1..=SLOW_GAPS)?;
-        if slow.first()?.gap < WHOLE * self.longest {
+        let begins = slow.first()?;
+        if begins.gap < WHOLE * self.longest {
             return None;
         }
+        // The pause tells nothing: a sender may have nothing to send for long.
+        let pace = begins.bits / begins.gap;
         // A queue that grows has no packets that are earlier than those before them, noise has as many as later ones.
         let earlier = slow.windows(2).map(|pair| (pair[0].delay - pair[1].delay).max(0.0)).sum::<f64>();
         let variation = 2.0 * earlier / (slow.len() - 1) as f64;
         let first = slow.iter().map(|step| step.delay).fold(f64::INFINITY, f64::min);
         let queue = steps.last()?.delay - first;
         let doubt = GRAIN + SURE * variation;
-        let (bits, span) =
-            steps.iter().skip(1).fold((0.0, pause), |(bits, span), step| (bits + step.bits, span + step.gap));
-        let mean = bits / span;
-        let least = room_of(steps, queue + doubt, mean);
-        let most = if queue > doubt { room_of(steps, queue - doubt, mean) } else { f64::INFINITY };
-        if most > CLEAR * least && least < FAR * mean {
+        let least = room_of(steps, queue + doubt, pace);
+        let most = if queue > doubt { room_of(steps, queue - doubt, pace) } else { f64::INFINITY };
+        if most > CLEAR * least && least < FAR * pace {
             return Some(Judgement::Noise);
         }
         // A link that is nearly full has a queue between chirps, too.
-        (mean <= LIGHT * least).then_some(Judgement::Room(Room { least, most }))
+        (pace <= LIGHT * least).then_some(Judgement::Room(Room { least, most }))
     }
 }
 
-/// The rate with which a link has this queue after the packets, seconds, where they leave at a rate of `mean`.
-fn room_of(steps: &[Step], queue: f64, mean: f64) -> f64 {
-    let (mut low, mut high) = (RANGE.0 * mean, RANGE.1 * mean);
+/// The rate with which a link has this queue after the packets, seconds, where they begin at a rate of `pace`.
+fn room_of(steps: &[Step], queue: f64, pace: f64) -> f64 {
+    let (mut low, mut high) = (RANGE.0 * pace, RANGE.1 * pace);
     for _ in 0..STEPS {
         let middle = libm::sqrt(low * high);
         if queue_after(steps, middle) > queue { low = middle } else { high = middle }
@@ -303,6 +303,16 @@ mod tests {
             rig.send(0.05);
         }
         assert_eq!(rig.chirps.room(rig.now()), None);
+    }
+
+    #[test]
+    fn packets_before_a_long_pause_are_no_sign_of_a_slow_link() {
+        let mut rig = Rig::new(50e6);
+        for _ in 0..4 {
+            (0..30).for_each(|_| rig.send(0.8e-3));
+            rig.send(0.6);
+        }
+        assert_eq!(rig.chirps.shown(), None);
     }
 
     #[test]

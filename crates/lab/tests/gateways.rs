@@ -5,23 +5,23 @@ mod support;
 use support::run;
 
 const SEEDS: [&str; 3] = ["seed=1", "seed=2", "seed=3"];
+/// Plain TCP goes first: its luck with losses does not depend on what the gateways sent before it.
+const PLAIN_FIRST: [&str; 4] =
+    ["flow.plain.start=3s", "flow.plain.stop=30s", "flow.through.start=30s", "flow.through.stop=60s"];
 
 /// A geostationary link of 20 Mbit/s that loses 1 %. The bytes are compared at the gateway near the client, and a difference is a
 /// problem of the run.
 #[test]
 fn tcp_through_gateways_fills_a_satellite_on_which_plain_tcp_has_a_thirtieth() {
-    let mut plain_mbps = 0.0;
     for seed in SEEDS {
-        let result = run("geo-gateway.toml", &[seed]);
+        let result = run("geo-gateway.toml", &[&[seed][..], &PLAIN_FIRST].concat());
         let [through, plain] = &result.flows[..] else { panic!("{:?}", result.flows) };
         println!("{seed}: {:?} s; plain {} Mbit/s", through.completion_s, plain.goodput_mbps);
         assert!(result.problems.is_empty(), "{:?}", result.problems);
         // The link takes 8.5 s for the bytes and their headers, and the first byte 1.1 s.
         assert!(through.completion_s.is_some_and(|s| s <= 11.5), "{seed}: {:?}", through.completion_s);
-        plain_mbps += plain.goodput_mbps / SEEDS.len() as f64;
+        assert!(plain.goodput_mbps <= 1.0, "{seed}: {}", plain.goodput_mbps);
     }
-    // One run has 0.4 to 1.4, as its losses fall.
-    assert!(plain_mbps <= 1.0, "{plain_mbps}");
 }
 
 /// The code of real gateways, with the machines that the simulator's own gateways of that protocol have.

@@ -11,6 +11,7 @@ use crate::hop::{Fetch, Heard, Intake};
 use crate::name::{ByteRange, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
+use crate::units::Rate;
 use crate::wire::{DataHeader, Interest, NotNow, Waited};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -222,7 +223,7 @@ impl<S: Sink> Flow<S> {
             Some(_) => (shared.config.step_bytes(), BURST),
             None => {
                 let step = self.ahead.step(&shared.config);
-                let offer = BURST_OFFERS * shared.offer(now, self.fetch.uplink).rate.bytes_in(PAUSE);
+                let offer = BURST_OFFERS * shared.offer(self.fetch.uplink).rate.bytes_in(PAUSE);
                 (step, BURST.max((offer / step) as u32))
             }
         };
@@ -287,16 +288,17 @@ impl<S: Sink> Flow<S> {
         self.timeouts.on_ask(now, gap);
     }
 
-    /// Bytes of the flow arrived. `offer` is the hop that they came by, where it counts.
+    /// Bytes of the flow arrived: `offer` is the hop that they came by, where the requests ran out; `shown` is the rate that its link has
+    /// shown room for.
     pub(super) fn on_bytes(
         &mut self,
         now: Instant,
         header: &DataHeader,
         payload: &[u8],
-        offer: Option<Offer>,
+        (offer, shown): (Option<Offer>, Option<Rate>),
     ) {
         let range = header.range(payload.len());
-        self.accept(now, range, payload, (header.waited, offer));
+        self.accept(now, range, payload, (header.waited, offer, shown));
         if header.flags.end {
             self.progress.length = Some(range.end);
             self.fetch.intake.on_length(range.end);
@@ -309,7 +311,7 @@ impl<S: Sink> Flow<S> {
         now: Instant,
         range: ByteRange,
         payload: &[u8],
-        (waited, offer): (Waited, Option<Offer>),
+        (waited, offer, shown): (Waited, Option<Offer>, Option<Rate>),
     ) {
         let asked = range.intersect(ByteRange::new(0, self.progress.asked_end));
         let mut new_bytes = 0;
@@ -327,7 +329,7 @@ impl<S: Sink> Flow<S> {
         self.time_path(now, range, waited.time);
         let is_in_order = range.start >= self.fetch.intake.seen_end();
         let waited = is_in_order.then_some(waited);
-        self.ahead.on_bytes(Arrived { now, bytes: new_bytes, waited, offer });
+        self.ahead.on_bytes(Arrived { now, bytes: new_bytes, waited, offer, shown });
         self.silence.on_bytes(now);
         if let Some(congestion) = &mut self.congestion {
             congestion.on_bytes(new_bytes);

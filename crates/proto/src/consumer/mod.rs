@@ -112,19 +112,16 @@ struct Shared {
 
 impl Shared {
     /// A hop as one of its flows sees it.
-    fn offer(&self, now: Instant, link: Slot) -> Offer {
+    fn offer(&self, link: Slot) -> Offer {
         let flows = self.neighbours.flows(link).max(1);
         let rate = self.uplinks.get(link).map_or(Rate::ZERO, Requester::rate);
-        Offer {
-            rate: Rate::from_bps(rate.as_bps() / u64::from(flows)),
-            hop_rtt: self.uplinks.hop_rtt(link),
-            is_shown: self.has_shown_room(now, link),
-        }
+        Offer { rate: Rate::from_bps(rate.as_bps() / u64::from(flows)), hop_rtt: self.uplinks.hop_rtt(link) }
     }
 
-    /// Whether a hop's link has just shown that it has room for its rate.
-    fn has_shown_room(&self, now: Instant, link: Slot) -> bool {
-        self.uplinks.get(link).is_some_and(|requester| requester.has_shown_room(now))
+    /// The rate that a hop offers to one of its flows, where its link has just shown that it has room for it.
+    fn shown(&self, now: Instant, link: Slot) -> Option<Rate> {
+        let requester = self.uplinks.get(link)?;
+        requester.has_shown_room(now).then(|| self.offer(link).rate)
     }
 }
 
@@ -402,9 +399,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
                 true => flow.on_no_such_name(&mut self.shared),
                 false => {
                     let link = flow.fetch.uplink;
-                    let counts = header.waited.is_dry || self.shared.has_shown_room(now, link);
-                    let offer = counts.then(|| self.shared.offer(now, link));
-                    flow.on_bytes(now, &header, payload, offer);
+                    let offer = header.waited.is_dry.then(|| self.shared.offer(link));
+                    let shown = self.shared.shown(now, link);
+                    flow.on_bytes(now, &header, payload, (offer, shown));
                 }
             }
         }

@@ -77,8 +77,10 @@ pub(super) struct Arrived {
     pub(super) bytes: u64,
     /// Their waiting time, unless they came out of order, because repairs do not wait.
     pub(super) waited: Option<Waited>,
-    /// The hop that they came by, where it counts: the requests of the flow had run out, or it has shown its room.
+    /// The hop that they came by, where it counts: the requests of the flow had run out.
     pub(super) offer: Option<Offer>,
+    /// The rate that the hop's link has shown room for.
+    pub(super) shown: Option<Rate>,
 }
 
 /// A hop, as one of its flows sees it.
@@ -88,8 +90,6 @@ pub(super) struct Offer {
     pub(super) rate: Rate,
     /// No answer takes less.
     pub(super) hop_rtt: Duration,
-    /// The link has shown that it has room for the rate.
-    pub(super) is_shown: bool,
 }
 
 impl Share {
@@ -130,15 +130,15 @@ impl Share {
 
     /// New bytes arrived.
     pub(super) fn on_bytes(&mut self, arrived: Arrived) {
-        let Arrived { now, bytes, waited, offer } = arrived;
+        let Arrived { now, bytes, waited, offer, shown } = arrived;
         self.least_waited = waited.map_or(self.least_waited, |waited| self.least_waited.min(waited.time));
         if let Some(offer) = offer.filter(|_| waited.is_some_and(|waited| waited.is_dry)) {
             self.is_dry = true;
             self.hop_rtt = offer.hop_rtt;
             self.grow(now, offer.rate);
         }
-        if let Some(offer) = offer.filter(|offer| offer.is_shown) {
-            self.size = self.size.max(self.offered(offer.rate));
+        if let Some(rate) = shown {
+            self.size = self.size.max(self.offered(rate));
         }
         let Some(started) = self.round_started else {
             self.round_started = Some(now);
@@ -263,7 +263,8 @@ mod tests {
             now,
             bytes: PACKET,
             waited: Some(waited),
-            offer: Some(Offer { rate: Rate::ZERO, hop_rtt: ms(10), is_shown: false }),
+            offer: Some(Offer { rate: Rate::ZERO, hop_rtt: ms(10) }),
+            shown: None,
         }
     }
 
@@ -349,10 +350,10 @@ mod tests {
     fn a_flow_asks_at_once_for_what_a_link_has_shown_room_for() {
         let (mut share, now) = (share(FIRST), Instant::ZERO + ms(600));
         share.on_rtt(ms(600));
-        let offer = Offer { rate: Rate::from_mbps(20), hop_rtt: ms(10), is_shown: true };
         // More of it is on the way.
         let waited = Waited { is_dry: false, ..Waited::DRY };
-        share.on_bytes(Arrived { offer: Some(offer), ..arrived(now, waited) });
+        let shown = Some(Rate::from_mbps(20));
+        share.on_bytes(Arrived { offer: None, shown, ..arrived(now, waited) });
         assert!(share.size() >= 1_500_000, "{}", share.size());
     }
 
@@ -360,7 +361,7 @@ mod tests {
     fn a_dry_flow_that_begins_asks_for_what_its_hop_offers_at_most_once_per_round_trip() {
         let (mut share, mut now) = (share(FIRST), Instant::ZERO + ms(600));
         share.on_rtt(ms(600));
-        let offer = |mbps| Some(Offer { rate: Rate::from_mbps(mbps), hop_rtt: ms(10), is_shown: false });
+        let offer = |mbps| Some(Offer { rate: Rate::from_mbps(mbps), hop_rtt: ms(10) });
         let dry = |now, mbps| Arrived { offer: offer(mbps), ..arrived(now, Waited::DRY) };
         share.on_bytes(dry(now, 20));
         // 1.5 MB in 600 ms, and a quarter more for the deviation of the path's time.

@@ -77,12 +77,12 @@ impl Grant {
         self.controller.is_ready()
     }
 
-    /// Whether the link has just shown that it has room for the rate.
+    /// The link has just shown that it has room for the rate.
     pub(super) fn has_shown_room(&self, now: Instant) -> bool {
         self.controller.has_shown_room(now)
     }
 
-    /// Whether the sender is to let its packets leave in chirps.
+    /// The sender is to let its packets leave in chirps.
     pub(super) fn wants_chirps(&self) -> bool {
         self.controller.wants_chirps()
     }

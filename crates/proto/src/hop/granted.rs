@@ -73,7 +73,7 @@ impl Granted {
         } else {
             self.pacer.on_sent(now, bytes);
         }
-        if let Some(chirp) = &mut self.chirp {
+        if let Some(chirp) = self.chirp.as_mut().filter(|chirp| chirp.left > 0) {
             chirp.on_sent(now, self.pacer.rate().time_for(bytes));
         }
         if let Some(cold) = &mut self.cold {
@@ -131,7 +131,7 @@ impl Chirp {
             // A driver that is late is late once.
             self.next += self.gap;
         }
-        self.left = self.left.saturating_sub(1);
+        self.left -= 1;
     }
 }
 

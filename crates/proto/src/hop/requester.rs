@@ -309,7 +309,7 @@ impl Requester {
         self.reports.is_due(now, self.hop_rtt(), || self.fact())
     }
 
-    /// Whether the link has just shown that it has room for the granted rate.
+    /// The link has just shown that it has room for the granted rate.
     pub fn has_shown_room(&self, now: Instant) -> bool {
         self.grant.has_shown_room(now)
     }

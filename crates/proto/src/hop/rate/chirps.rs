@@ -13,16 +13,14 @@ const SHOWN: f64 = 0.7;
 
 /// Packets of a chirp that are judged, at least.
 const LEAST_PACKETS: usize = 16;
-/// More packets without a pause are none.
+/// More packets without a pause are no chirp.
 const MOST_PACKETS: usize = 48;
 /// The first gap of a chirp is the longest, but for this share: otherwise its sender had nothing to send for a while.
 const WHOLE: f64 = 0.75;
 /// A gap of so many times the longest in a chirp is the pause after it.
 const PAUSE: f64 = 4.0;
-/// So many clear chirps in a row count, the least of each of their bounds.
-const COUNTED: usize = 2;
-/// A chirp is clear if the upper bound is at most so many times the lower one, or the lower one so many times the rate at which it begins: a link
-/// that delays even the last packets of a chirp by nothing has no upper bound.
+/// A chirp is clear if the upper bound is at most so many times the lower one, or the lower one so many times the rate at which
+/// it begins: a link that delays even the last packets of a chirp by nothing has no upper bound.
 const CLEAR: f64 = 1.25;
 const FAR: f64 = 8.0;
 /// Delays are no more exact than this, seconds: clocks and schedulers of real machines.
@@ -75,8 +73,8 @@ pub(super) struct Chirps {
     /// The longest gap within the chirp.
     longest: f64,
     before: Option<(Instant, Duration)>,
-    rooms: [Option<Room>; COUNTED],
-    next: usize,
+    /// The rooms that the last two clear chirps in a row have shown, the latest one last.
+    rooms: [Option<Room>; 2],
     is_on: bool,
     is_long: bool,
     shown_until: Instant,
@@ -89,8 +87,7 @@ impl Chirps {
             steps: Vec::new(),
             longest: 0.0,
             before: None,
-            rooms: [None; COUNTED],
-            next: 0,
+            rooms: [None; 2],
             is_on,
             is_long: false,
             shown_until: Instant::ZERO,
@@ -110,11 +107,10 @@ impl Chirps {
         if self.steps.len() > 1 && gap > PAUSE * self.longest {
             match self.judge() {
                 Some(Judgement::Room(room)) => {
-                    self.rooms[self.next % COUNTED] = Some(room);
-                    self.next += 1;
+                    self.rooms = [self.rooms[1], Some(room)];
                     self.shown_until = delivery.now + rtt.smoothed().scaled(SHOWN_RTTS, 1);
                 }
-                Some(Judgement::Noise) if self.shown().is_none() => self.rooms = [None; COUNTED],
+                Some(Judgement::Noise) if self.shown().is_none() => self.rooms = [None; 2],
                 Some(Judgement::Noise) | None => {}
             }
             self.steps.clear();
@@ -133,17 +129,18 @@ impl Chirps {
         self.shown().filter(|_| now < self.shown_until)
     }
 
+    /// The least of each bound.
     fn shown(&self) -> Option<Room> {
         let [Some(a), Some(b)] = self.rooms else { return None };
         Some(Room { least: a.least.min(b.least), most: a.most.min(b.most) })
     }
 
-    /// Whether the hop is long enough for chirps.
+    /// True on a hop that is long enough for chirps.
     pub(super) fn are_worth_it(&self) -> bool {
         self.is_on && self.is_long
     }
 
-    /// Whether chirps have just shown room for `rate`, bit/s.
+    /// True if chirps have just shown room for `rate`, bit/s.
     pub(super) fn have_shown(&self, now: Instant, rate: f64) -> bool {
         self.room(now).is_some_and(|room| room.least >= SHOWN * rate)
     }
@@ -220,6 +217,10 @@ mod tests {
         free: f64,
     }
 
+    fn instant(at: f64) -> Instant {
+        Instant::ZERO + Duration::from_secs_f64(at)
+    }
+
     impl Rig {
         fn new(link: f64) -> Self {
             let rtt = HopRtt::new(Duration::from_millis(600));
@@ -228,7 +229,7 @@ mod tests {
         }
 
         fn now(&self) -> Instant {
-            Instant::ZERO + Duration::from_nanos(((self.free + self.delay) * 1e9) as u64)
+            instant(self.free + self.delay)
         }
 
         /// A packet leaves `gap` seconds after the one before.
@@ -237,7 +238,6 @@ mod tests {
             self.free = self.free.max(self.sent) + BYTES as f64 * 8.0 / self.link;
             let noise = self.noise * self.rng.next_u64() as f64 / u64::MAX as f64;
             let arrives = self.free + self.delay + noise;
-            let instant = |at: f64| Instant::ZERO + Duration::from_nanos((at * 1e9) as u64);
             let now = instant(arrives);
             let hop_rtt = self.rtt.on_echo(now, instant(self.sent - self.delay));
             let delivery = Delivery { now, bytes: BYTES, lost: 0, sent: 1, hop_rtt, backlog: true };

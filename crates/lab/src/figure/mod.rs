@@ -88,17 +88,35 @@ pub fn plan(library: Library, file: &Path, seeds: Option<u64>) -> Result<Planned
         check(panel).map_err(of)?;
         let path = file.parent().unwrap_or(Path::new("")).join(&panel.scenario);
         for Case { changes, engine } in cases(panel).map_err(of)? {
-            let mut scenario = read(library, &path, &changes).map_err(of)?;
-            let first = scenario.seed;
-            for more in 0..figure.seeds {
-                scenario.seed = first.wrapping_add(more);
-                scenarios.push(scenario.clone());
-                engines.push(engine.unwrap_or(figure.engine));
-            }
+            let read = |changes: &[Change]| read(library, &path, changes).map_err(of);
+            scenarios.extend(repetitions(panel, figure.seeds, &changes, &read)?);
+            engines.resize(scenarios.len(), engine.unwrap_or(figure.engine));
         }
         counts.push(scenarios.len() - before);
     }
     Ok(Planned { id, figure, scenarios, engines, counts })
+}
+
+/// The repetitions of a case: each has a seed of its own, and the changes whose turn it is.
+fn repetitions(
+    panel: &Panel,
+    seeds: u64,
+    changes: &[Change],
+    read: &dyn Fn(&[Change]) -> Result<Scenario, String>,
+) -> Result<Vec<Scenario>, String> {
+    let turns = panel.set_in_turn.iter().map(|texts| parsed(texts)).collect::<Result<Vec<_>, _>>()?;
+    let turns = if turns.is_empty() { vec![Vec::new()] } else { turns };
+    let scenarios = turns.into_iter().map(|turn| read(&[changes, &turn].concat()));
+    let scenarios = scenarios.take(seeds as usize).collect::<Result<Vec<_>, _>>()?;
+    let repetition = |(more, scenario): (u64, &Scenario)| Scenario {
+        seed: scenario.seed.wrapping_add(more),
+        ..scenario.clone()
+    };
+    Ok((0..seeds).zip(scenarios.iter().cycle()).map(repetition).collect())
+}
+
+fn parsed(texts: &[String]) -> Result<Vec<Change>, String> {
+    texts.iter().map(|text| text.parse()).collect()
 }
 
 /// The text that two claims have in common, if any.
@@ -155,11 +173,10 @@ struct Case {
 
 /// Every case: series by series, each in the order of x.
 fn cases(panel: &Panel) -> Result<Vec<Case>, String> {
-    let parse = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<Change>, _>>();
-    let common = parse(&panel.set)?;
+    let common = parsed(&panel.set)?;
     let mut cases = Vec::new();
     for series in &panel.series {
-        let own = parse(&series.set)?;
+        let own = parsed(&series.set)?;
         let points =
             panel.x.as_ref().map_or_else(|| vec![None], |axis| axis.values.iter().map(Some).collect());
         for value in points {

@@ -52,6 +52,9 @@ pub struct Panel {
     /// Changes to the scenario in all cases, as in `--set`.
     #[serde(default)]
     pub set: Vec<String>,
+    /// Further changes for one repetition each, in turn: the parts of a long run that its repetitions share out.
+    #[serde(default)]
+    pub set_in_turn: Vec<Vec<String>>,
     /// The axis of the parameter that varies; without it, every series is one case.
     pub x: Option<AxisSpec>,
     /// The curves.

@@ -126,6 +126,22 @@ fn a_paper_is_confirmed_by_five_repetitions_and_their_whole_interval() {
 }
 
 #[test]
+fn repetitions_share_out_what_is_set_in_turn() {
+    let turns = "set_in_turn = [[\"duration=2s\"], [\"duration=3s\"]]\nscenario";
+    let figure = FIGURE.replacen("scenario", turns, 1);
+    let planned = in_folder(&figure, |file| plan(Library::Disk, file, Some(3)));
+    let planned = planned.expect("the figure can be planned");
+    for case in planned.scenarios.chunks(3) {
+        let [first, second, third] = case else { panic!("three repetitions: {case:?}") };
+        assert_eq!([first, second, third].map(|run| run.duration.as_secs_f64()), [2.0, 3.0, 2.0]);
+        assert_eq!([second.seed - first.seed, third.seed - first.seed], [1, 2]);
+    }
+    let wrong = figure.replacen("duration=3s", "duratoin=3s", 1);
+    let error = in_folder(&wrong, |file| plan(Library::Disk, file, None).map(|_| ()));
+    assert!(error.as_ref().is_err_and(|error| error.contains("duratoin")), "{error:?}");
+}
+
+#[test]
 fn what_is_wrong_with_a_figure_is_said_before_anything_runs() {
     for (from, to, problem) in [
         ("series = \"starhop\"\nper", "series = \"starhup\"\nper", "no series \"starhup\""),

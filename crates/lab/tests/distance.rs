@@ -171,6 +171,23 @@ fn the_start_over_a_long_path_fills_no_queue_of_any_link() {
     }
 }
 
+/// Flows of 200 kB that begin together on a long fat path whose way back is narrow, 250/3 Mbit/s: bytes of 0.6 and of 6.4 s. They were
+/// taken for a full link, because their first Interests waited for one another, and took 7 and 27 s. Cubic's take 4.0 and 9.8 s.
+#[test]
+fn many_flows_that_begin_together_over_a_long_path_find_its_rate() {
+    for (flows, most_s) in [(100, 4.0), (300, 4.8), (1000, 12.5)] {
+        let count = format!("flow.a.count={flows}");
+        let changes = [count.as_str(), "flow.a.size=200kB", "flow.a.stagger=0s", "duration=60s"];
+        let result = run("long-fat-path.toml", &changes);
+        let took = result.flows.iter().map(|flow| flow.completion_s.unwrap_or(f64::INFINITY));
+        let last = took.fold(0.0, f64::max);
+        let timeouts: u64 = result.flows.iter().map(|flow| flow.timeouts).sum();
+        println!("{flows}: {last:.2} s, {timeouts} timeouts");
+        assert!(last <= most_s, "{flows}: {last} s");
+        assert!(flows == 1000 || timeouts == 0, "{flows}: {timeouts} timeouts");
+    }
+}
+
 /// The queue of 104 packets runs over at the start. Taken for losses of the link, these 34 packets cost 9 % of parity for a minute,
 /// and the transfer 48.4 s; without loss there is nothing for parity to restore.
 #[test]

@@ -249,6 +249,9 @@ impl<S: Sink> Flow<S> {
                 return;
             }
             left -= 1;
+            // All that there is room for at once costs the fewest Interests.
+            let packets = room / shared.config.payload as u64;
+            let step = step.max((packets * shared.config.payload as u64).min(shared.config.step_bytes()));
             let next = ByteRange::at(from, step).intersect(ByteRange::new(0, end));
             let Some(gap) = self.progress.received.gaps(next).next() else {
                 // Bytes that are here need no request: on to the end of that piece.
@@ -378,8 +381,9 @@ impl<S: Sink> Flow<S> {
         noted.unexplained
     }
 
-    /// Others' bytes on the flow's hop have waited up to `hop_waited` lately.
-    pub(super) fn set_patience(&mut self, hop_waited: Duration) {
+    /// Others' bytes on the flow's hop have waited up to `hop_waited` lately, and the hop takes `hop_rtt`.
+    pub(super) fn on_hop(&mut self, hop_waited: Duration, hop_rtt: Duration) {
+        self.rto.set_hop_rtt(hop_rtt);
         self.fetch.intake.on_others_waited(hop_waited);
         self.rto.set_patience(self.fetch.intake.patience_for_turn());
     }

@@ -326,7 +326,8 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     /// Does something with a flow, and notes when it is due next.
     fn with_flow(&mut self, slot: Slot, act: impl FnOnce(&mut Flow<S>, &mut Shared)) {
         let Some(flow) = self.flows.get_mut(slot) else { return };
-        flow.set_patience(self.shared.uplinks.waited(flow.fetch.uplink));
+        let uplink = flow.fetch.uplink;
+        flow.on_hop(self.shared.uplinks.waited(uplink), self.shared.uplinks.hop_rtt(uplink));
         act(flow, &mut self.shared);
         let next = flow.next_timeout(self.shared.uplinks.hop_rtt(flow.fetch.uplink));
         self.agenda.set(slot, next, flow.has_holes());

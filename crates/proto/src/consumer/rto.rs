@@ -13,6 +13,8 @@ pub(super) struct Rto {
     backed_off: u32,
     /// Extra waiting time for answers that wait for their turn; the samples do not contain it.
     patience: Duration,
+    /// The round trip of the first hop: the path takes no less.
+    hop_rtt: Duration,
     initial: Duration,
     min: Duration,
     max: Duration,
@@ -20,7 +22,15 @@ pub(super) struct Rto {
 
 impl Rto {
     pub(super) fn new(initial: Duration, min: Duration, max: Duration) -> Self {
-        Self { smoothed: None, backed_off: 0, patience: Duration::ZERO, initial, min, max }
+        Self {
+            smoothed: None,
+            backed_off: 0,
+            patience: Duration::ZERO,
+            hop_rtt: Duration::ZERO,
+            initial,
+            min,
+            max,
+        }
     }
 
     /// A sample of a range that was asked for once (Karn's rule). RFC 6298 section 2.3.
@@ -40,6 +50,11 @@ impl Rto {
         self.patience = patience;
     }
 
+    /// The first hop takes so long.
+    pub(super) fn set_hop_rtt(&mut self, hop_rtt: Duration) {
+        self.hop_rtt = hop_rtt;
+    }
+
     /// Requests have timed out: until the next sample, timeouts are a tenth longer. Without this, a path that has
     /// become longer than the timeout would never be measured again. (RFC 6298 section 5.5 doubles. LEOTP's
     /// program, which has a timer for each request, adds a tenth, at most ten times.) The estimate itself stays as
@@ -52,7 +67,8 @@ impl Rto {
     /// The timeout of a request that has timed out `tries` times.
     pub(super) fn timeout(&self, tries: u32) -> Duration {
         let base = match self.smoothed {
-            None => self.initial,
+            // Answers of a crowd come from the first hop's time on, and tell those behind them of their wait.
+            None => self.initial.max(self.hop_rtt.scaled(2, 1)),
             Some((mean, deviation)) => mean + deviation.scaled(4, 1),
         };
         let base = (0..self.backed_off).fold(base, |timeout, _| timeout.scaled(11, 10));
@@ -99,6 +115,16 @@ mod tests {
             (0..10).for_each(|_| rto.back_off());
         }
         assert!(rto.timeout(0) < ms(270), "{:?}", rto.timeout(0));
+    }
+
+    #[test]
+    fn a_path_without_a_sample_takes_no_less_than_its_first_hop() {
+        let mut rto = Rto::new(ms(1_000), ms(200), ms(60_000));
+        rto.set_hop_rtt(ms(640));
+        rto.set_patience(ms(30));
+        assert_eq!(rto.timeout(0), ms(1_310));
+        rto.on_sample(ms(650));
+        assert_eq!(rto.timeout(0), ms(3 * 650 + 30));
     }
 
     #[test]

@@ -11,6 +11,11 @@ const HOLD: (u64, u64) = (5, 4);
 /// Requests come in steps of at most this share of the requested bytes, so that a request that is due does not
 /// leave the Responder with nothing.
 const STEPS: u64 = 4;
+/// A path this long leads over a satellite, whose channel back is narrow. A small share asks for more of it at a time there, and for
+/// more ahead, so that it does not run out meanwhile.
+const FAR: Duration = Duration::from_millis(250);
+const HOLD_FAR: (u64, u64) = (3, 2);
+const STEPS_FAR: u64 = 3;
 /// In addition so many packets: the next request of a flow must be there before its turn …
 const LEAST_PACKETS: u64 = 2;
 /// … and all bytes of this time, up to so many steps: two Interests are under way while one is written.
@@ -193,10 +198,17 @@ impl Share {
     /// The share of the path's capacity, and a little more.
     fn wanted(&self) -> u64 {
         let rate = self.rate();
-        let on_path = rate.bytes_in(self.path_time()) * HOLD.0 / HOLD.1;
+        let carries = rate.bytes_in(self.path_time());
+        let hold = if self.is_small_and_far(carries) { HOLD_FAR } else { HOLD };
+        let on_path = carries * hold.0 / hold.1;
         let least = LEAST_PACKETS * self.payload;
         let spare = rate.bytes_in(LEAST_TIME).max(least).min(LEAST_STEPS * self.largest_step);
         (on_path + spare).min(self.limit)
+    }
+
+    /// Whether so many bytes are a small share, whose Interests are smaller than they could be, of a path that is far.
+    fn is_small_and_far(&self, bytes: u64) -> bool {
+        self.path_time() >= FAR && bytes < STEPS * self.largest_step
     }
 
     fn short_wait(&self) -> Duration {
@@ -225,7 +237,8 @@ impl Share {
 
     /// The bytes that the next Interest asks for.
     pub(super) fn step(&self) -> u64 {
-        let packets = (self.size() / STEPS / self.payload).max(1);
+        let steps = if self.is_small_and_far(self.size()) { STEPS_FAR } else { STEPS };
+        let packets = (self.size() / steps / self.payload).max(1);
         (packets * self.payload).min(self.largest_step)
     }
 
@@ -312,6 +325,17 @@ mod tests {
         assert!((7.0..12.0).contains(&packets), "{packets} packets");
         assert!(wait < ms(60), "{wait:?}");
         assert_eq!(share.step(), 2 * PACKET);
+    }
+
+    /// One of a thousand flows on 250 Mbit/s, over a satellite and over a short path: 14 packets are on their way on either.
+    #[test]
+    fn a_small_share_of_a_far_path_is_asked_for_in_fewer_interests() {
+        let steps = [(250_000, 600), (2_500_000, 60)].map(|(bps, millis)| {
+            let (mut share, mut now) = (share(FIRST), Instant::ZERO);
+            serve(&mut share, &mut now, Rate::from_bps(bps), ms(millis), ms(100 * millis));
+            share.step() / PACKET
+        });
+        assert_eq!(steps, [7, 5]);
     }
 
     #[test]

@@ -98,7 +98,10 @@ impl Responder {
     pub fn on_interest(&mut self, now: Instant, interest: &Interest, len: usize) {
         self.last_heard = now;
         self.standing.on_received(len as u64);
-        self.stamps.on_interest(now, interest.sent);
+        // The delays within a chirp are to tell of this node's packets alone, not of how long each Interest took.
+        if !self.granted.is_in_chirp() {
+            self.stamps.on_interest(now, interest.sent);
+        }
         self.granted.on_grant(now, interest.link_rate, interest.cold);
         self.granted.set_chirps(interest.chirps);
     }

@@ -30,7 +30,8 @@ pub struct DataHeader {
     pub flow: FlowId,
     /// Offset of the payload in the flow.
     pub offset: u64,
-    /// The Requester's clock of the newest Interest, advanced by the time since the Responder received it.
+    /// The Requester's clock of the newest Interest, within a chirp of the one before it, advanced by the time since the Responder
+    /// received that.
     pub echo: WireTime,
     /// Its flags.
     pub flags: DataFlags,

@@ -116,12 +116,15 @@ impl Chirps {
             self.steps.clear();
             self.longest = 0.0;
         }
+        if self.steps.len() > MOST_PACKETS {
+            // The gaps of packets that left evenly are no measure of the pauses between chirps after them.
+            self.steps.clear();
+            self.longest = 0.0;
+        }
         if !self.steps.is_empty() {
             self.longest = self.longest.max(gap);
         }
-        if self.steps.len() <= MOST_PACKETS {
-            self.steps.push(Step { gap, bits: bits * f64::from(delivery.sent), delay });
-        }
+        self.steps.push(Step { gap, bits: bits * f64::from(delivery.sent), delay });
     }
 
     /// The room that the last chirps have shown, if that is not long ago.
@@ -303,6 +306,13 @@ mod tests {
             rig.send(0.05);
         }
         assert_eq!(rig.chirps.room(rig.now()), None);
+    }
+
+    #[test]
+    fn chirps_after_packets_that_left_evenly_and_more_slowly_show_the_room() {
+        let mut rig = Rig::new(50e6);
+        (0..200).for_each(|_| rig.send(8e-3));
+        assert!(rig.room_after(5).is_some_and(|room| room.least > 40e6));
     }
 
     #[test]

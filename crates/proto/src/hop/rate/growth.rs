@@ -8,6 +8,8 @@ use crate::time::{Duration, Instant};
 const STARTUP: f64 = 2.0;
 const FIRST: f64 = 0.04;
 const MOST: f64 = 0.25;
+/// A link that could be full is not looked into with chirps; one that has taken a step of 4 % and one of 8 % is not full.
+const LOOKED_FOR: f64 = 2.0 * FIRST;
 /// The growth up to the rate that the link carried lately, once its queue has gone: it may carry as much again. That rate fades in so
 /// many seconds.
 const RETURN: f64 = 0.75;
@@ -72,6 +74,11 @@ impl Growth {
     /// Whether the grant doubles, because the link was never full.
     pub(super) fn is_startup(&self) -> bool {
         self.is_startup
+    }
+
+    /// Whether chirps are to show the room of the link: while the grant doubles, and after it has grown twice in a row.
+    pub(super) fn is_looking(&self) -> bool {
+        self.is_startup || self.step > LOOKED_FOR
     }
 
     /// Whether a round of growth has begun.
@@ -175,6 +182,10 @@ impl Growth {
         if let Some(rate) = self.start(rate, spare) {
             return rate;
         }
+        let shown = room.filter(|_| is_held && self.is_looking()).map_or(0.0, |room| room.granted(carried));
+        if shown > rate {
+            return shown;
+        }
         if !is_due {
             return rate;
         }
@@ -195,19 +206,24 @@ impl Growth {
         }
         let doubled = (STARTUP * self.raised_from).min(MAX_LEAD * carried);
         match room {
-            Some(room) if carried >= REACHED * room.least => {
+            // Where there is no upper bound, the next chirps, which leave at that rate, are to show one.
+            Some(room) if carried >= REACHED * room.least && room.most.is_finite() => {
                 self.leave_startup();
                 Some(rate)
             }
             // It doubled before anything was shown.
             Some(room) if rate > room.most => Some(carried.max(SAFE * room.least)),
-            Some(room) if is_held => {
-                let shown = (SAFE * room.least).min(LEAP * carried);
-                Some(rate.max(shown).max(doubled.min(room.least)))
-            }
+            Some(room) if is_held => Some(rate.max(room.granted(carried)).max(doubled.min(room.least))),
             None if is_held => Some(rate.max(doubled)),
             _ => None,
         }
+    }
+}
+
+impl Room {
+    /// The rate that is granted at once where so much arrives, bit/s.
+    fn granted(self, carried: f64) -> f64 {
+        (SAFE * self.least).min(LEAP * carried)
     }
 }
 
@@ -324,5 +340,29 @@ mod tests {
         }
         assert_eq!(rate, 102.0);
         assert!(growth.grow(at(400), rate, spare(rate, true), || 0.0) > 102.0);
+    }
+
+    #[test]
+    fn a_link_without_an_upper_bound_is_looked_into_again_at_the_rate_that_it_showed() {
+        let mut growth = Growth::new();
+        growth.grow(at(0), 95.0, shown(95.0, 100.0, f64::INFINITY), || 0.0);
+        assert!(growth.is_startup());
+    }
+
+    #[test]
+    fn a_link_that_was_full_is_looked_into_after_two_steps_and_given_what_it_shows() {
+        let mut growth = Growth::new();
+        growth.leave_startup();
+        let mut rate = 1e6;
+        for round in 0..2 {
+            assert!(!growth.is_looking());
+            let now = at(50 * round);
+            rate = growth.grow(now, rate, Spare { carried: rate, ..shown(rate, 10e6, 11e6) }, || 0.0);
+        }
+        assert!(rate < 1.2e6, "{rate}: not yet");
+        assert!(growth.is_looking());
+        assert_eq!(growth.grow(at(101), rate, shown(rate, 10e6, 11e6), || 0.0), SAFE * 10e6);
+        growth.leave_startup();
+        assert!(!growth.is_looking(), "it is full once more");
     }
 }

@@ -58,6 +58,10 @@ const NO_QUEUE: f64 = 2.0;
 
 /// The least that may be granted: a hop must be able to find out that it got better.
 pub(super) const MIN_RATE: f64 = 16_000.0;
+/// A queue is of packets that this node was sent if so much of it is missing here: up to an interval of it is not counted yet.
+const OURS: f64 = 0.5;
+/// Packets have come as they were granted if this share of them has: the first ones wait until the hop is measured.
+const ALL_CAME: f64 = 0.8;
 
 /// Ours: measures the capacity of a link while a small queue shows that it is full, and holds that queue.
 ///
@@ -90,6 +94,10 @@ pub struct Starhop {
     train: Train,
     chirps: Chirps,
     pulses: Pulses,
+    /// Bits that were granted and did not come since the queue began, or since `all_came`.
+    missing: f64,
+    /// Packets have come as they were granted.
+    all_came: bool,
 }
 
 /// Interval over which arrivals are counted before they are judged.
@@ -106,7 +114,7 @@ impl Starhop {
             initial: initial.as_bps() as f64,
             growth: Growth::new(),
             intervals: Intervals::default(),
-            grants: Grants::new(),
+            grants: Grants::new(initial.as_bps() as f64),
             capacity: Capacity::default(),
             base: Base::new(),
             contest: Contest::default(),
@@ -119,6 +127,8 @@ impl Starhop {
             train: Train::new(initial.time_for(packet)),
             chirps: Chirps::new(chirps),
             pulses: Pulses::default(),
+            missing: 0.0,
+            all_came: false,
         }
     }
 
@@ -136,7 +146,8 @@ impl Starhop {
     fn watch_startup(&mut self, delivery: &Delivery, rtt: &HopRtt, carried: Option<f64>) {
         let limit = (rtt.min().as_secs_f64() / 8.0).max(2.0 * self.base.target(self.usual_target(self.rate)));
         let queue = delivery.hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
-        if let Some(rate) = self.growth.watch_startup((queue > limit, delivery.backlog), self.rate, carried) {
+        let has_queue = queue > limit && self.is_ours(delivery.now, queue, carried.unwrap_or(self.rate));
+        if let Some(rate) = self.growth.watch_startup((has_queue, delivery.backlog), self.rate, carried) {
             self.rate = rate;
         }
     }
@@ -301,13 +312,14 @@ impl Starhop {
         }
         let span = interval.span(now).as_secs_f64();
         self.growth.learn(carried, span);
+        self.count_missing(now, interval, verdict);
         let is_full = match step {
             Step::Raise(rate) => {
                 self.base.rebase(verdict.target);
                 self.rate = self.rate.max(rate);
                 false
             }
-            _ => self.seems_full(verdict, is_held, rtt),
+            _ => self.seems_full(now, verdict, is_held, rtt),
         };
         if is_full {
             self.steer(now, carried, verdict, is_held, span);
@@ -330,9 +342,30 @@ impl Starhop {
         self.was_noisy = is_noisy;
     }
 
+    /// Counts what is missing of the packets that were granted, while there is a queue.
+    fn count_missing(&mut self, now: Instant, interval: &Interval, verdict: &Verdict) {
+        let granted = self.grants.in_force(now.before(interval.least));
+        let missing = (granted - verdict.carried).max(0.0) * interval.span(now).as_secs_f64();
+        let is_first = !self.all_came && verdict.carried >= ALL_CAME * granted;
+        self.all_came |= is_first;
+        self.missing = if verdict.queue > 0.0 && !is_first { self.missing + missing } else { 0.0 };
+    }
+
+    /// Whether a queue of this many seconds is of packets that this node was sent. What is in front of the link is missing here: where
+    /// packets come as they were granted, or a link has shown room for them, the Interests wait on their narrow way back. Short hops
+    /// are narrow in neither direction.
+    fn is_ours(&self, now: Instant, queue: f64, carried: f64) -> bool {
+        let is_explained = self.missing >= OURS * queue * carried;
+        let has_room = !self.all_came && self.chirps.have_shown(now, carried);
+        !self.chirps.are_worth_it() || (is_explained && !has_room)
+    }
+
     /// True if the delays look like a queue in front of a full link.
-    fn seems_full(&self, verdict: &Verdict, is_held: bool, rtt: &HopRtt) -> bool {
+    fn seems_full(&self, now: Instant, verdict: &Verdict, is_held: bool, rtt: &HopRtt) -> bool {
         let is_startup = self.growth.is_startup();
+        if is_startup && !self.is_ours(now, verdict.queue, verdict.carried) {
+            return false;
+        }
         let seen_from = if is_startup || (verdict.is_noisy() && !is_held) { 1.0 } else { QUEUE_SEEN };
         let least = if is_startup { STARTUP_QUEUE * rtt.min().as_secs_f64() } else { 0.0 };
         verdict.queue >= least.max(seen_from * verdict.target)
@@ -441,8 +474,10 @@ impl RateController for Starhop {
         let pause =
             if self.growth.has_begun() { rtt.smoothed().scaled(2, 1) } else { rtt.min().scaled(1, 2) };
         let interval = self.intervals.add(&delivery, packet_time.scaled(8, 1) + pause)?;
-        if self.growth.is_startup() {
+        if self.growth.is_looking() {
             self.chirps.on_packet(&delivery, rtt);
+        }
+        if self.growth.is_startup() {
             self.watch_startup(&delivery, rtt, interval.sent_rate(now));
         }
         let length = interval_of(rtt);
@@ -490,7 +525,7 @@ impl RateController for Starhop {
     }
 
     fn wants_chirps(&self) -> bool {
-        self.growth.is_startup() && self.chirps.are_worth_it() && !self.was_noisy && self.rate >= self.initial
+        self.growth.is_looking() && self.chirps.are_worth_it() && !self.was_noisy && self.rate >= self.initial
     }
 
     fn rate(&self) -> Rate {
@@ -535,5 +570,32 @@ mod tests {
     fn a_queue_of_a_sender_that_is_held_by_its_grant_lowers_that() {
         let (controller, before) = after(Duration::from_millis(1), Duration::from_millis(8), true);
         assert!(controller.rate() < before.scaled(0.5), "{:?} of {before:?}", controller.rate());
+    }
+
+    /// The rate of a controller that doubles on a hop of 600 ms, once all packets are late by up to a fifth of a second. They come `gap`
+    /// after one another.
+    fn while_late(gap: Duration) -> Rate {
+        let (first, base) = (Rate::from_mbps(14), Duration::from_millis(600));
+        let (mut controller, mut rtt) = (Starhop::new(first, 1_400, true), HopRtt::new(base));
+        let mut now = Instant::ZERO + Duration::from_secs(1);
+        let end = now + Duration::from_millis(500);
+        let mut late = Duration::ZERO;
+        while now < end {
+            let hop_rtt = base + late;
+            rtt.on_echo(now, now.before(hop_rtt));
+            let delivery = Delivery { now, bytes: 1_400, lost: 0, sent: 1, hop_rtt, backlog: true };
+            controller.on_delivery(delivery, &rtt);
+            now += gap;
+            late = (late + gap.scaled(1, 2)).min(Duration::from_millis(200));
+        }
+        controller.rate()
+    }
+
+    #[test]
+    fn interests_that_wait_on_their_way_back_are_no_queue_of_a_start_over_a_long_hop() {
+        // 14 Mbit/s: packets come as they were granted.
+        assert!(while_late(Duration::from_micros(800)) >= Rate::from_mbps(14));
+        // 7 Mbit/s: half of them are in front of the link.
+        assert!(while_late(Duration::from_micros(1_600)) <= Rate::from_mbps(8));
     }
 }

@@ -206,7 +206,7 @@ impl Share {
         (on_path + spare).min(self.limit)
     }
 
-    /// Whether so many bytes are a small share, whose Interests are smaller than they could be, of a path that is far.
+    /// True if so many bytes are a small share, whose Interests are smaller than they could be, of a path that is far.
     fn is_small_and_far(&self, bytes: u64) -> bool {
         self.path_time() >= FAR && bytes < STEPS * self.largest_step
     }

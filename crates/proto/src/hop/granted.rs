@@ -50,7 +50,7 @@ impl Granted {
         }
     }
 
-    /// Whether a chirp has begun and goes on.
+    /// True while a chirp that has begun goes on.
     pub(super) fn is_in_chirp(&self) -> bool {
         self.had_backlog && self.chirp.is_some_and(|chirp| !chirp.left.is_multiple_of(CHIRP))
     }

@@ -76,7 +76,7 @@ impl Growth {
         self.is_startup
     }
 
-    /// Whether chirps are to show the room of the link: while the grant doubles, and after it has grown twice in a row.
+    /// True while chirps are to show the room of the link: while the grant doubles, and after it has grown twice in a row.
     pub(super) fn is_looking(&self) -> bool {
         self.is_startup || self.step > LOOKED_FOR
     }

@@ -351,7 +351,7 @@ impl Starhop {
         self.missing = if verdict.queue > 0.0 && !is_first { self.missing + missing } else { 0.0 };
     }
 
-    /// Whether a queue of this many seconds is of packets that this node was sent. What is in front of the link is missing here: where
+    /// True if a queue of this many seconds is of packets that this node was sent. What is in front of the link is missing here: where
     /// packets come as they were granted, or a link has shown room for them, the Interests wait on their narrow way back. Short hops
     /// are narrow in neither direction.
     fn is_ours(&self, now: Instant, queue: f64, carried: f64) -> bool {

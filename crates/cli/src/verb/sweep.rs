@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut scenarios: Vec<Scenario> = Vec::new();
     for changes in &combinations {
         match load(&args.file, changes) {
-            Ok(scenario) => scenarios.extend(repeated(&scenario, args.seeds)),
+            Ok(scenario) => scenarios.extend(repeated(&[scenario], args.seeds)),
             Err(error) => {
                 eprintln!("starhop: {error}");
                 return Ok(ExitCode::from(2));

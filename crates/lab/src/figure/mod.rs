@@ -19,7 +19,7 @@ pub use page::{index, page};
 use crate::report::plot::Plot;
 use crate::result::RunResult;
 use crate::scenario::{Change, Scenario};
-use crate::sweep::Metric;
+use crate::sweep::{Metric, repeated};
 use data::PanelData;
 use spec::{Engine, Figure, Panel, PlotKind, written};
 use std::path::{Path, PathBuf};
@@ -108,11 +108,7 @@ fn repetitions(
     let turns = if turns.is_empty() { vec![Vec::new()] } else { turns };
     let scenarios = turns.into_iter().map(|turn| read(&[changes, &turn].concat()));
     let scenarios = scenarios.take(seeds as usize).collect::<Result<Vec<_>, _>>()?;
-    let repetition = |(more, scenario): (u64, &Scenario)| Scenario {
-        seed: scenario.seed.wrapping_add(more),
-        ..scenario.clone()
-    };
-    Ok((0..seeds).zip(scenarios.iter().cycle()).map(repetition).collect())
+    Ok(repeated(&scenarios, seeds).collect())
 }
 
 fn parsed(texts: &[String]) -> Result<Vec<Change>, String> {

@@ -33,9 +33,13 @@ pub fn combinations(axes: &[SweepAxis]) -> Vec<Vec<Change>> {
     all
 }
 
-/// The repetitions of a scenario: its own seed, and the ones after it.
-pub fn repeated(scenario: &Scenario, seeds: u64) -> impl Iterator<Item = Scenario> + '_ {
-    (0..seeds).map(move |more| Scenario { seed: scenario.seed.wrapping_add(more), ..scenario.clone() })
+/// The repetitions of a scenario, or of several in turn: its own seed, and the ones after it.
+pub fn repeated(turns: &[Scenario], seeds: u64) -> impl Iterator<Item = Scenario> + '_ {
+    let repetition = |(more, scenario): (u64, &Scenario)| Scenario {
+        seed: scenario.seed.wrapping_add(more),
+        ..scenario.clone()
+    };
+    (0..seeds).zip(turns.iter().cycle()).map(repetition)
 }
 
 #[cfg(test)]

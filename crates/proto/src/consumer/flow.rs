@@ -250,9 +250,9 @@ impl<S: Sink> Flow<S> {
             }
             left -= 1;
             // All that there is room for at once costs the fewest Interests.
-            let packets = room / shared.config.payload as u64;
-            let step = step.max((packets * shared.config.payload as u64).min(shared.config.step_bytes()));
-            let next = ByteRange::at(from, step).intersect(ByteRange::new(0, end));
+            let whole_packets = room - room % shared.config.payload as u64;
+            let asked = step.max(whole_packets.min(shared.config.step_bytes()));
+            let next = ByteRange::at(from, asked).intersect(ByteRange::new(0, end));
             let Some(gap) = self.progress.received.gaps(next).next() else {
                 // Bytes that are here need no request: on to the end of that piece.
                 let piece = self.progress.received.gaps(ByteRange::new(from, end)).next();

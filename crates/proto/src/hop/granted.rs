@@ -52,7 +52,7 @@ impl Granted {
 
     /// True while a chirp that has begun goes on.
     pub(super) fn is_in_chirp(&self) -> bool {
-        self.had_backlog && self.chirp.is_some_and(|chirp| !chirp.left.is_multiple_of(CHIRP))
+        self.had_backlog && self.chirp.is_some_and(|chirp| !chirp.is_at_pause())
     }
 
     /// Time from which on the rate lets the next packet leave.
@@ -123,13 +123,18 @@ impl Chirp {
         Self { left: CHIRPS * CHIRP, rate, gap: Duration::ZERO, next: Instant::ZERO }
     }
 
+    /// The next packet is the first of a group, or leaves evenly.
+    fn is_at_pause(&self) -> bool {
+        self.left.is_multiple_of(CHIRP)
+    }
+
     fn ready_at(&self, pacer: &Pacer) -> Instant {
-        if self.left.is_multiple_of(CHIRP) { pacer.conforms_at() } else { self.next }
+        if self.is_at_pause() { pacer.conforms_at() } else { self.next }
     }
 
     /// A packet leaves that takes `turn` at the rate.
     fn on_sent(&mut self, now: Instant, turn: Duration) {
-        if self.left.is_multiple_of(CHIRP) {
+        if self.is_at_pause() {
             (self.gap, self.next) = (turn, now + turn);
         } else {
             self.gap = self.gap.scaled(SHRINK.0, SHRINK.1);

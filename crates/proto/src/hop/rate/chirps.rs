@@ -104,7 +104,8 @@ impl Chirps {
         let delay = delivery.hop_rtt.as_secs_f64();
         let Some((at, before)) = self.before.replace((delivery.now, delivery.hop_rtt)) else { return };
         let gap = delivery.now.since(at).as_secs_f64() - (delay - before.as_secs_f64());
-        if self.steps.len() > 1 && gap > PAUSE * self.longest {
+        let is_pause = self.steps.len() > 1 && gap > PAUSE * self.longest;
+        if is_pause {
             match self.judge() {
                 Some(Judgement::Room(room)) => {
                     self.rooms = [self.rooms[1], Some(room)];
@@ -113,11 +114,9 @@ impl Chirps {
                 Some(Judgement::Noise) if self.shown().is_none() => self.rooms = [None; 2],
                 Some(Judgement::Noise) | None => {}
             }
-            self.steps.clear();
-            self.longest = 0.0;
         }
-        if self.steps.len() > MOST_PACKETS {
-            // The gaps of packets that left evenly are no measure of the pauses between chirps after them.
+        // The gaps of packets that left evenly are no measure of the pauses between chirps after them.
+        if is_pause || self.steps.len() > MOST_PACKETS {
             self.steps.clear();
             self.longest = 0.0;
         }

@@ -17,6 +17,7 @@ mod policer;
 mod pulses;
 mod reno;
 mod rivals;
+mod shortfall;
 mod starhop;
 mod train;
 mod trial;

@@ -9,6 +9,7 @@ use super::interval::{Interval, Intervals, LEAST_GAIN};
 use super::policer::{Alarm, Bound, Policer};
 use super::pulses::{self, Pulses, Step};
 use super::rivals::{Alone, Sight};
+use super::shortfall::Shortfall;
 use super::train::Train;
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
@@ -58,10 +59,6 @@ const NO_QUEUE: f64 = 2.0;
 
 /// The least that may be granted: a hop must be able to find out that it got better.
 pub(super) const MIN_RATE: f64 = 16_000.0;
-/// A queue is of packets that this node was sent if so much of it is missing here: up to an interval of it is not counted yet.
-const OURS: f64 = 0.5;
-/// Packets have come as they were granted if this share of them has: the first ones wait until the hop is measured.
-const ALL_CAME: f64 = 0.8;
 
 /// Ours: measures the capacity of a link while a small queue shows that it is full, and holds that queue.
 ///
@@ -94,10 +91,7 @@ pub struct Starhop {
     train: Train,
     chirps: Chirps,
     pulses: Pulses,
-    /// Bits that were granted and did not come since the queue began, or since `all_came`.
-    missing: f64,
-    /// Packets have come as they were granted.
-    all_came: bool,
+    shortfall: Shortfall,
 }
 
 /// Interval over which arrivals are counted before they are judged.
@@ -127,8 +121,7 @@ impl Starhop {
             train: Train::new(initial.time_for(packet)),
             chirps: Chirps::new(chirps),
             pulses: Pulses::default(),
-            missing: 0.0,
-            all_came: false,
+            shortfall: Shortfall::default(),
         }
     }
 
@@ -312,7 +305,7 @@ impl Starhop {
         }
         let span = interval.span(now).as_secs_f64();
         self.growth.learn(carried, span);
-        self.count_missing(now, interval, verdict);
+        self.shortfall.on_interval(now, interval, &self.grants, (carried, verdict.queue > 0.0));
         let is_full = match step {
             Step::Raise(rate) => {
                 self.base.rebase(verdict.target);
@@ -342,22 +335,14 @@ impl Starhop {
         self.was_noisy = is_noisy;
     }
 
-    /// Counts what is missing of the packets that were granted, while there is a queue.
-    fn count_missing(&mut self, now: Instant, interval: &Interval, verdict: &Verdict) {
-        let granted = self.grants.in_force(now.before(interval.least));
-        let missing = (granted - verdict.carried).max(0.0) * interval.span(now).as_secs_f64();
-        let is_first = !self.all_came && verdict.carried >= ALL_CAME * granted;
-        self.all_came |= is_first;
-        self.missing = if verdict.queue > 0.0 && !is_first { self.missing + missing } else { 0.0 };
-    }
-
-    /// True if a queue of this many seconds is of packets that this node was sent. What is in front of the link is missing here: where
-    /// packets come as they were granted, or a link has shown room for them, the Interests wait on their narrow way back. Short hops
-    /// are narrow in neither direction.
+    /// True if a queue of this many seconds is of packets that this node was sent, and not of its Interests. Short hops are narrow in
+    /// neither direction. Until the shortfall is certain, what chirps have shown decides.
     fn is_ours(&self, now: Instant, queue: f64, carried: f64) -> bool {
-        let is_explained = self.missing >= OURS * queue * carried;
-        let has_room = !self.all_came && self.chirps.have_shown(now, carried);
-        !self.chirps.are_worth_it() || (is_explained && !has_room)
+        if !self.chirps.are_worth_it() {
+            return true;
+        }
+        let has_room = !self.shortfall.is_certain() && self.chirps.have_shown(now, carried);
+        !has_room && self.shortfall.explains(queue, carried)
     }
 
     /// True if the delays look like a queue in front of a full link.

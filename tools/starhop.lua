@@ -14,6 +14,8 @@ local ALGORITHMS = { [0] = "AES-128-GCM", [1] = "ChaCha20-Poly1305", [2] = "AES-
 local DIRECTIONS = { [0] = "Request", [1] = "Reply" }
 local VERSION_PLAIN = 1
 local HEADER = 22
+-- In Data, the time that its bytes waited and a way are before the offset.
+local OFFSET = HEADER + 3
 -- Bytes behind a plain packet: the incarnations of its sender and, in a reply, of the asker.
 local TRAILER = 2
 local PARITY = 3
@@ -21,7 +23,7 @@ local PARITY = 3
 local SEGMENT = 8
 local SEGMENT_HEADER = 18
 -- Parity has no flow id.
-local PARITY_HEADER = 12
+local PARITY_HEADER = 14
 local FLAG_TOKEN = 4
 local FLAG_CODE = 8
 local NEWS_TOKEN = 1
@@ -46,6 +48,9 @@ f.volatile = ProtoField.bool("starhop.volatile", "Volatile", 8, nil, 0x08)
 f.counter = ProtoField.uint16("starhop.counter", "Counter")
 f.time = ProtoField.uint24("starhop.time", "Time (µs)")
 f.echo = ProtoField.uint24("starhop.echo", "Echo (µs)")
+f.way = ProtoField.uint16("starhop.way", "Way of the echoed Interest (16 µs)")
+f.waited = ProtoField.uint8("starhop.waited", "Waited, code", base.DEC, nil, 0x7f)
+f.dry = ProtoField.bool("starhop.dry", "Dry", 8, nil, 0x80)
 f.flow = ProtoField.bytes("starhop.flow", "Flow id")
 f.turn = ProtoField.uint16("starhop.turn", "Turn")
 f.key = ProtoField.bytes("starhop.key", "Answerer's ephemeral key")
@@ -164,10 +169,14 @@ local function data(buffer, tree, reported)
     tree:add(f.unknown, buffer(0, 1))
     tree:add(f.backlog, buffer(0, 1))
     tree:add(f.volatile, buffer(0, 1))
-    local offset, length = varint(buffer, HEADER)
+    if buffer:len() < OFFSET then return nil end
+    tree:add(f.waited, buffer(HEADER, 1))
+    tree:add(f.dry, buffer(HEADER, 1))
+    tree:add(f.way, buffer(HEADER + 1, 2))
+    local offset, length = varint(buffer, OFFSET)
     if not offset then return nil end
-    tree:add(f.offset, buffer(HEADER, length), offset)
-    local at = HEADER + length
+    tree:add(f.offset, buffer(OFFSET, length), offset)
+    local at = OFFSET + length
     -- A capture may leave the payload out.
     local here, count = buffer:len() - at, reported - at
     tree:add(f.payload_length, count):set_generated()
@@ -176,25 +185,28 @@ local function data(buffer, tree, reported)
 end
 
 local function notice(buffer, tree)
-    local news = bit.band(buffer(0, 1):uint(), 0x0f)
-    if news == NEWS_NOT_NOW and buffer:len() >= HEADER + 3 then return "not now" end
-    if news == NEWS_KEY and buffer:len() >= HEADER + 33 then
-        tree:add(f.key, buffer(HEADER + 1, 32))
-        return string.format("key %d", buffer(HEADER, 1):uint())
+    local news, at = bit.band(buffer(0, 1):uint(), 0x0f), HEADER + 2
+    if buffer:len() < at then return nil end
+    tree:add(f.way, buffer(HEADER, 2))
+    if news == NEWS_NOT_NOW and buffer:len() >= at + 3 then return "not now" end
+    if news == NEWS_KEY and buffer:len() >= at + 33 then
+        tree:add(f.key, buffer(at + 1, 32))
+        return string.format("key %d", buffer(at, 1):uint())
     end
-    if news ~= NEWS_TOKEN then return add_range(tree, buffer, HEADER) end
-    if buffer:len() < HEADER + 4 then return nil end
-    tree:add(f.token, buffer(HEADER, 4))
+    if news ~= NEWS_TOKEN then return add_range(tree, buffer, at) end
+    if buffer:len() < at + 4 then return nil end
+    tree:add(f.token, buffer(at, 4))
     return "token"
 end
 
 local function parity(buffer, tree, pinfo)
     tree:add(f.backlog, buffer(0, 1))
-    tree:add(f.first, buffer(6, 2))
-    tree:add(f.count, buffer(8, 2))
-    tree:add(f.previous, buffer(10, 1))
-    tree:add(f.seed, buffer(11, 1))
-    local first, count = buffer(6, 2):uint(), buffer(8, 2):uint()
+    tree:add(f.way, buffer(6, 2))
+    tree:add(f.first, buffer(8, 2))
+    tree:add(f.count, buffer(10, 2))
+    tree:add(f.previous, buffer(12, 1))
+    tree:add(f.seed, buffer(13, 1))
+    local first, count = buffer(8, 2):uint(), buffer(10, 2):uint()
     pinfo.cols.info = string.format("%s %d of %d from %d", KINDS[PARITY], buffer(1, 2):uint(), count, first)
 end
 

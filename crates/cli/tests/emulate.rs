@@ -206,10 +206,15 @@ mod tools {
         let Some(rows) = decoded(&run, &FIELDS) else { return };
         let of = |kind: &str| rows.iter().filter(|row| row[0] == kind).count();
         assert!(of("0") > 30, "Interests: {}", of("0"));
-        let bytes: u64 =
-            rows.iter().filter(|row| row[0] == "1").filter_map(|row| row[2].parse::<u64>().ok()).sum();
+        let data = rows.iter().filter(|row| row[0] == "1");
+        let number = |text: &str| text.parse::<u64>().expect("a number");
+        let mut ranges: Vec<_> = data.map(|row| (number(&row[1]), number(&row[2]))).collect();
         // Every byte is seen where it enters the link and where it comes out.
+        let bytes: u64 = ranges.iter().map(|(_, len)| len).sum();
         assert!((990_000..1_200_000).contains(&bytes), "{bytes}");
+        ranges.sort_unstable();
+        let follow = |end: u64, &(offset, len): &(u64, u64)| (offset <= end).then(|| end.max(offset + len));
+        assert_eq!(ranges.iter().try_fold(0, follow), Some(500_000), "the file, without a gap");
         let lost = rows.iter().filter(|row| row[3].contains("lost by the link")).count() as u64;
         // The document counts to the end of the last step, the capture to the end of the run.
         let counted = run.link("server-r1", "forward", "lost") + run.link("server-r1", "backward", "lost");

@@ -14,7 +14,7 @@ use starhop_proto::security::{EPOCH, HEADER_LEN, Limits, Seal, SealHeader, TAG_L
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{
-    DataFlags, DataHeader, Interest, News, Notice, Packet, Reason, Suite, Waited, is_interest,
+    DataFlags, DataHeader, Echo, Interest, News, Notice, Packet, Reason, Suite, Waited, Way, is_interest,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -275,7 +275,8 @@ fn undisturbed(domains: &Domains) -> Duration {
 
 fn data(offset: u64, len: usize) -> impl Fn(&mut Vec<u8>) {
     move |out| {
-        let (echo, flags) = (WireTime::from_micros(1), DataFlags::default());
+        let (echo, flags) =
+            (Echo { time: WireTime::from_micros(1), way: Way::default() }, DataFlags::default());
         DataHeader { counter: 9, flow: FLOW, offset, echo, flags, waited: Waited::default() }.emit(out);
         out.resize(out.len() + len, 0xbb);
     }
@@ -316,7 +317,13 @@ fn forgeries(domains: &Domains, now: Instant, seen: &[u8]) -> Vec<Vec<u8>> {
         Box::new(|out| Interest::feedback(FLOW, WireTime::from_micros(1), Rate::ZERO).emit(out)),
         Box::new(|out| {
             let news = News::Coming(ByteRange::new(0, LENGTH));
-            Notice { counter: 9, flow: FLOW, echo: WireTime::from_micros(1), news }.emit(out);
+            Notice {
+                counter: 9,
+                flow: FLOW,
+                echo: Echo { time: WireTime::from_micros(1), way: Way::default() },
+                news,
+            }
+            .emit(out);
         }),
         Box::new(|out| {
             let flags = DataFlags { no_such_name: true, ..DataFlags::default() };
@@ -324,7 +331,7 @@ fn forgeries(domains: &Domains, now: Instant, seen: &[u8]) -> Vec<Vec<u8>> {
                 counter: 9,
                 flow: FLOW,
                 offset: 0,
-                echo: WireTime::from_micros(1),
+                echo: Echo { time: WireTime::from_micros(1), way: Way::default() },
                 flags,
                 waited: Waited::default(),
             }
@@ -336,7 +343,7 @@ fn forgeries(domains: &Domains, now: Instant, seen: &[u8]) -> Vec<Vec<u8>> {
                 counter: 9,
                 flow: FLOW,
                 offset: 1000,
-                echo: WireTime::from_micros(1),
+                echo: Echo { time: WireTime::from_micros(1), way: Way::default() },
                 flags,
                 waited: Waited::default(),
             }

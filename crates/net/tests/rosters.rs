@@ -7,7 +7,7 @@ use starhop_proto::rng::Rng;
 use starhop_proto::security::{EPOCH, HEADER_LEN, Limits, Seal, SealHeader, WallClock};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{Interest, News, Notice, Suite};
+use starhop_proto::wire::{Echo, Interest, News, Notice, Suite};
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -71,7 +71,7 @@ fn request(now: Instant, node: &mut Sealed, server: &mut Sealed) -> Result<Peer,
 /// The server answers.
 fn reply(now: Instant, asker: Peer, node: &mut Sealed, server: &mut Sealed) -> Result<(), Refusal> {
     let mut out = vec![0; server.room()];
-    let (flow, echo) = (FlowId([1; 16]), WireTime::default());
+    let (flow, echo) = (FlowId([1; 16]), Echo::default());
     Notice { counter: 0, flow, echo, news: News::Token(1) }.emit(&mut out);
     server.seal(now, &Addressee::Asker(asker), &mut out, 0).expect("a key for the node");
     node.open(now, at_node(), &mut out).map(drop)

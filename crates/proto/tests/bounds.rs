@@ -11,7 +11,7 @@ use starhop_proto::relay::{GROUP, Relay, Scrutiny, Verifier};
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{
-    DataFlags, DataHeader, Interest, Limit, News, NotNow, Notice, Packet, Reason, Waited,
+    DataFlags, DataHeader, Echo, Interest, Limit, News, NotNow, Notice, Packet, Reason, Waited, Way,
 };
 use std::net::SocketAddr;
 use support::{Content, FLOW, addr, content, datagram, ms, packet, plain};
@@ -74,7 +74,8 @@ fn take(node: &mut impl Node, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
 
 fn data(from: u64, len: usize, byte: Option<u8>) -> impl FnOnce(&mut Vec<u8>) {
     move |out| {
-        let (echo, flags) = (WireTime::from_micros(1), DataFlags::default());
+        let (echo, flags) =
+            (Echo { time: WireTime::from_micros(1), way: Way::default() }, DataFlags::default());
         DataHeader { counter: 1, flow: FLOW, offset: from, echo, flags, waited: Waited::default() }.emit(out);
         out.extend((from..from + len as u64).map(|at| byte.unwrap_or_else(|| content(at))));
     }
@@ -114,7 +115,7 @@ fn data_of_a_stranger_is_neither_kept_nor_passed_on() {
             counter: 1,
             flow: FLOW,
             offset: 0,
-            echo: WireTime::from_micros(1),
+            echo: Echo { time: WireTime::from_micros(1), way: Way::default() },
             flags,
             waited: Waited::default(),
         }
@@ -179,7 +180,10 @@ fn a_lie_in_the_cache_is_forgotten_before_it_is_told_again() {
         // The proof passes first, as every client asks for it first.
         give(&mut relay, START, 1, |out| interest(PROOF, &[ByteRange::new(0, 64)]).emit(out));
         give(&mut relay, START, UPSTREAM, |out| {
-            let (echo, flags) = (WireTime::from_micros(1), DataFlags { end: true, ..DataFlags::default() });
+            let (echo, flags) = (
+                Echo { time: WireTime::from_micros(1), way: Way::default() },
+                DataFlags { end: true, ..DataFlags::default() },
+            );
             DataHeader { counter: 1, flow: PROOF, offset: 0, echo, flags, waited: Waited::default() }
                 .emit(out);
             out.extend([5; 64]);
@@ -475,7 +479,13 @@ fn a_relay_passes_on_that_its_upstream_has_no_room() {
     let notice = |limit| {
         let news = News::NotNow(NotNow::new(limit, after));
         move |out: &mut Vec<u8>| {
-            Notice { counter: 0, flow: FLOW, echo: WireTime::from_micros(1), news }.emit(out);
+            Notice {
+                counter: 0,
+                flow: FLOW,
+                echo: Echo { time: WireTime::from_micros(1), way: Way::default() },
+                news,
+            }
+            .emit(out);
         }
     };
     let sent = give(&mut relay, START + ms(5), UPSTREAM, notice(Limit::Bytes));
@@ -506,7 +516,10 @@ fn flows_that_are_done_with_make_room_for_others() {
         let sent = give(&mut relay, now, 1, |out| interest(flow(n), &[ByteRange::new(0, 10)]).emit(out));
         refused += told(&sent).len();
         give(&mut relay, now, UPSTREAM, |out| {
-            let (echo, flags) = (WireTime::from_micros(1), DataFlags { end: true, ..DataFlags::default() });
+            let (echo, flags) = (
+                Echo { time: WireTime::from_micros(1), way: Way::default() },
+                DataFlags { end: true, ..DataFlags::default() },
+            );
             let waited = Waited::default();
             DataHeader { counter: 1, flow: flow(n), offset: 0, echo, flags, waited }.emit(out);
             out.extend((0..10).map(content));

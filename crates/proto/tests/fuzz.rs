@@ -18,8 +18,8 @@ use starhop_proto::security::{
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{
-    CodePlan, DataFlags, DataHeader, Interest, Limit, MAX_OVERLAP, News, NotNow, Notice, Packet,
-    ParityHeader, Plain, Ranges, Reason, Suite, Waited, varint,
+    CodePlan, DataFlags, DataHeader, Echo, Interest, Limit, MAX_OVERLAP, News, NotNow, Notice, Packet,
+    ParityHeader, Plain, Ranges, Reason, Suite, Waited, Way, varint,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -503,7 +503,7 @@ fn a_decoder_restores_nothing_that_came_and_nothing_twice() {
             counter: 0,
             flow: FlowId([1; 16]),
             offset: 0,
-            echo: WireTime::default(),
+            echo: Echo::default(),
             flags: DataFlags::default(),
             waited: Waited::default(),
         };
@@ -761,11 +761,12 @@ impl<N: Role> Bench<N> {
 
     fn deliver_packet(&mut self, from: SocketAddr, id: FlowId, counter: Counter, clock: Clock, body: &Body) {
         let (counter, time) = self.stamp(from, counter, clock);
+        let echo = Echo { time, way: Way::from_be_bytes(counter.to_be_bytes()) };
         let data = |flow, offset, flags| DataHeader {
             counter,
             flow,
             offset,
-            echo: time,
+            echo,
             flags,
             waited: Waited::from_byte(counter as u8),
         };
@@ -795,7 +796,7 @@ impl<N: Role> Bench<N> {
                 self.deliver(to, emit(&Packet::Data(data(id, part.start, flags), &payload)));
             }
             Body::Notice(span) => {
-                let notice = Notice { counter, flow: id, echo: time, news: News::Coming(span.range()) };
+                let notice = Notice { counter, flow: id, echo, news: News::Coming(span.range()) };
                 self.deliver(from, emit(&Packet::Notice(notice)));
             }
             Body::NotNow { limit, millis } => {
@@ -803,13 +804,13 @@ impl<N: Role> Bench<N> {
                 let limit = limits[usize::from(*limit) % limits.len()];
                 let after = Duration::from_millis(u64::from(*millis));
                 let news = News::NotNow(NotNow::new(limit, after));
-                self.deliver(from, emit(&Packet::Notice(Notice { counter, flow: id, echo: time, news })));
+                self.deliver(from, emit(&Packet::Notice(Notice { counter, flow: id, echo, news })));
             }
             Body::Parity { back, count, previous, seed, sum } => {
                 let (first, count) = (counter.wrapping_sub(*back), u16::from(*count));
                 let parity = ParityHeader {
                     counter,
-                    echo: time,
+                    echo,
                     backlog: false,
                     first,
                     count,
@@ -820,7 +821,7 @@ impl<N: Role> Bench<N> {
             }
             Body::Mark(at) => {
                 let news = News::Coming(ByteRange::at(at.offset(), 0));
-                self.deliver(from, emit(&Packet::Notice(Notice { counter, flow: id, echo: time, news })));
+                self.deliver(from, emit(&Packet::Notice(Notice { counter, flow: id, echo, news })));
             }
         }
     }

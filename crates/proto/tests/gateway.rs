@@ -445,7 +445,7 @@ fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
     let rate = Rate::from_mbps(50);
     let bytes = content(8_000_000, 1);
     let spans = [100, 500, 1_000, 2_000, 5_000, 9_000, 11_000, 30_000];
-    let mut beside = Vec::new();
+    let (mut beside, mut questions_lost) = (Vec::new(), 0);
     for (span, loss) in spans.into_iter().flat_map(|span| [0.0, 0.01].map(|loss| (span, loss))) {
         for seed in if loss > 0.0 { 1..9 } else { 1..2 } {
             let mut world = World::new(ms(25), rate, loss);
@@ -453,8 +453,11 @@ fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
             let outage = transfer_with_outage(&mut world, ms(span), &bytes);
             let least = rate.time_for(outage.left as u64 * 1407 / 1324);
             println!("{span} ms, loss {loss}, seed {seed}: {outage:?}, at the full rate {least:?}");
-            // A question every 250 ms at most, its answer after 50 ms, and the same again for an older hole.
-            assert!(outage.first.is_some_and(|first| first < ms(360)), "{span} ms, loss {loss}: {outage:?}");
+            // A question every 250 ms at most, its answer after 50 ms, and the same again for an older hole. A question or its
+            // answer is lost in two of a hundred outages at 1 % of loss: then the next one tells.
+            let first = outage.first.expect("a byte comes");
+            questions_lost += u32::from(first >= ms(360));
+            assert!(first < if loss > 0.0 { ms(610) } else { ms(360) }, "{span} ms, loss {loss}: {outage:?}");
             let all = outage.all.expect("all bytes come").saturating_sub(least);
             if loss > 0.0 {
                 beside.push(all.as_secs_f64());
@@ -466,6 +469,7 @@ fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
     let mean = beside.iter().sum::<f64>() / beside.len() as f64;
     let longest = beside.iter().copied().fold(0.0, f64::max);
     println!("{mean:.3} s beside the full rate, {longest:.3} s at most");
+    assert!(questions_lost <= 3, "{questions_lost} of {}", beside.len());
     assert!(mean < 0.33 && longest < 0.65, "{mean} s beside the full rate, {longest} s at most");
 }
 

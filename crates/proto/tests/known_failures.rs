@@ -7,7 +7,7 @@ use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::node::Node;
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
-use starhop_proto::wire::{DataFlags, DataHeader, Interest, Packet, Waited};
+use starhop_proto::wire::{DataFlags, DataHeader, Echo, Interest, Packet, Waited, Way};
 use support::{FLOW, Path, Rig, addr, datagram, ms, packet, plain};
 
 const MB: u64 = 1_000_000;
@@ -113,7 +113,7 @@ fn offsets_beyond_two_to_the_sixty_two_are_refused() {
         counter: 0,
         flow: FLOW,
         offset: (1 << 62) - 2,
-        echo: WireTime::default(),
+        echo: Echo::default(),
         flags,
         waited: Waited::default(),
     }
@@ -133,7 +133,7 @@ fn a_payload_is_not_overwritten_by_a_later_packet_of_the_same_range() {
             counter,
             flow: FLOW,
             offset: 0,
-            echo: WireTime::at(now),
+            echo: Echo { time: WireTime::at(now), way: Way::default() },
             flags: DataFlags::default(),
             waited: Waited::default(),
         };
@@ -242,7 +242,7 @@ fn data_that_nobody_asked_for_is_not_kept() {
         counter: 1,
         flow: FlowId([3; 16]),
         offset: 0,
-        echo: WireTime::at(now),
+        echo: Echo { time: WireTime::at(now), way: Way::default() },
         flags: DataFlags::default(),
         waited: Waited::default(),
     };

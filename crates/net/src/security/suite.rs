@@ -327,7 +327,7 @@ mod tests {
     use starhop_proto::name::{ByteRange, FlowId};
     use starhop_proto::time::{Duration, WireTime};
     use starhop_proto::units::Rate;
-    use starhop_proto::wire::{Interest, News, Notice};
+    use starhop_proto::wire::{Echo, Interest, News, Notice};
     use std::path::{Path, PathBuf};
 
     fn suite(directory: &Path) -> (HopSuite, PathBuf) {
@@ -468,7 +468,7 @@ mod tests {
                 Addressee::Asked(_) => Interest::feedback(flow, echo, Rate::ZERO).emit(&mut out),
                 Addressee::Asker(_) | Addressee::Stranger(_) => {
                     let news = News::Coming(ByteRange::new(0, 1));
-                    Notice { counter: 0, flow, echo, news }.emit(&mut out);
+                    Notice { counter: 0, flow, echo: Echo::default(), news }.emit(&mut out);
                 }
             }
             suite.seal(now, &to, &mut out, 0).map(|()| out)

@@ -28,6 +28,9 @@ pub struct Mechanisms {
     /// report, and requests that wait for their turn do not time out. Without it, the Consumer keeps 256 KiB and
     /// one and a half bandwidth-delay products asked for.
     pub share: bool,
+    /// The time that an Interest waited on its way to the Responder is left out of the delays that tell of a queue in front of the link. Without
+    /// it, the whole hopRTT counts.
+    pub one_way: bool,
     /// The first packets of a long hop leave in chirps, which show the room of the link, and the Consumer asks for as much at once.
     /// Without it, both double from round trip to round trip.
     pub chirps: bool,
@@ -57,6 +60,7 @@ impl Mechanisms {
             repairs_first: on,
             parity: on,
             share: on,
+            one_way: on,
             chirps: on,
             room: on,
             size_probes: on,
@@ -64,7 +68,7 @@ impl Mechanisms {
     }
 
     /// Every mechanism by its name.
-    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 12] {
+    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 13] {
         [
             ("loss_attribution", &mut self.loss_attribution),
             ("wake_up", &mut self.wake_up),
@@ -75,6 +79,7 @@ impl Mechanisms {
             ("repairs_first", &mut self.repairs_first),
             ("parity", &mut self.parity),
             ("share", &mut self.share),
+            ("one_way", &mut self.one_way),
             ("chirps", &mut self.chirps),
             ("room", &mut self.room),
             ("size_probes", &mut self.size_probes),

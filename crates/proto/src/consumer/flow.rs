@@ -25,6 +25,8 @@ const MAX_TIMED: usize = 64;
 const BURST: u32 = 4;
 const BURST_OFFERS: u64 = 2;
 const PAUSE: Duration = Duration::from_millis(2);
+/// Time between two looks at how long others wait.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Number of steps from which the delay of a request that was put off is drawn.
 const SPREAD: u64 = 1024;
@@ -49,6 +51,8 @@ pub struct Flow<S> {
     repeats_from: Option<u64>,
     /// Time at which more of a live flow is to be asked for.
     asks_at: Option<Instant>,
+    /// No look at how long others wait before.
+    looks_at: Instant,
     /// Time at which to ask again after a refusal for want of room. Until then there are no requests and no
     /// timeouts.
     waits_until: Option<Instant>,
@@ -193,6 +197,7 @@ impl<S: Sink> Flow<S> {
             live,
             repeats_from: None,
             asks_at: None,
+            looks_at: now,
             waits_until: None,
             stats: FlowStats::default(),
         }
@@ -476,8 +481,8 @@ impl<S: Sink> Flow<S> {
         if self.waits_until.is_some() {
             return self.waits_until;
         }
-        let timeouts =
-            [self.timeout_due(), self.probe_due(), self.fetch.intake.next_timeout(hop_rtt), self.asks_at];
+        let holes = self.fetch.intake.next_timeout(hop_rtt);
+        let timeouts = [self.timeout_due(), self.look_due(), self.probe_due(), holes, self.asks_at];
         timeouts.into_iter().flatten().min()
     }
 
@@ -487,6 +492,13 @@ impl<S: Sink> Flow<S> {
         let silent = self.progress.last + self.rto.timeout(self.progress.probes);
         let due = self.timeouts.next_due(&self.rto)?;
         Some(if self.progress.probes > 0 { due.max(silent) } else { due })
+    }
+
+    /// Time to look again how long others wait, where that puts the timeout off: they may have gone, and this flow hears nothing of it.
+    fn look_due(&self) -> Option<Instant> {
+        let others = self.fetch.intake.patience_for_others();
+        let due = self.timeout_due().filter(|_| others > Duration::ZERO)?;
+        Some(due.before(others).max(self.looks_at))
     }
 
     /// Time at which the next hop is asked about a flow that has stopped.
@@ -522,6 +534,7 @@ impl<S: Sink> Flow<S> {
         if self.timeout_due().is_some_and(|at| at <= now) {
             self.on_request_timeout(now, shared);
         }
+        self.looks_at = now + LOOK_EVERY;
     }
 
     /// Asks for one packet of the overdue bytes, all the way up: its answer shows which node answers now.

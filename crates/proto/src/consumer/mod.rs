@@ -176,7 +176,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let beginning = Beginning { bytes, alone };
         let flow = || Flow::new(now, &shared.config, uplink, (request, live), beginning, sink);
         let slot = flows.find_or_insert(id, flow);
-        self.with_flow(slot, |flow, shared| flow.advance(now, shared));
+        self.with_flow(now, slot, |flow, shared| flow.advance(now, shared));
         true
     }
 
@@ -191,7 +191,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     /// Asks once more for the next packet of a live flow. Its answer tells how far the flow is.
     pub fn urge(&mut self, now: Instant, flow: FlowId) {
         let Some(slot) = self.flows.find(&flow) else { return };
-        self.with_flow(slot, |flow, shared| flow.probe(now, shared));
+        self.with_flow(now, slot, |flow, shared| flow.probe(now, shared));
     }
 
     /// Repeats the requests of a live flow: they may have been lost, or have come before upstream knew the flow. An
@@ -207,20 +207,20 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     /// asks for them.
     pub fn look_back(&mut self, now: Instant, flow: FlowId) {
         let Some(slot) = self.flows.find(&flow) else { return };
-        self.with_flow(slot, |flow, _| flow.look_back(now));
+        self.with_flow(now, slot, |flow, _| flow.look_back(now));
     }
 
     /// Asks for everything once more that has not come of a flow: upstream may have forgotten it.
     pub fn renew(&mut self, now: Instant, flow: FlowId) {
         let Some(slot) = self.flows.find(&flow) else { return };
-        self.with_flow(slot, |flow, shared| flow.ask_anew(now, shared));
+        self.with_flow(now, slot, |flow, shared| flow.ask_anew(now, shared));
     }
 
     /// Missing bytes of a flow below `end` are wanted no longer: they are not asked for again, and not written if
     /// they come.
     pub fn skip(&mut self, now: Instant, flow: FlowId, end: u64) {
         let Some(slot) = self.flows.find(&flow) else { return };
-        self.with_flow(slot, |flow, shared| flow.skip(now, end, shared));
+        self.with_flow(now, slot, |flow, shared| flow.skip(now, end, shared));
     }
 
     /// Ends the fetching of a flow and returns its sink. Unanswered requests are called off.
@@ -248,7 +248,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         if let Some(requester) = self.shared.uplinks.get_mut(uplink).filter(|_| !is_used) {
             requester.resume();
         }
-        self.with_flow(slot, |flow, shared| {
+        self.with_flow(now, slot, |flow, shared| {
             if flow.fetch.uplink != uplink {
                 shared.neighbours.remove_flow(flow.fetch.uplink);
                 shared.neighbours.add_flow(uplink);
@@ -261,7 +261,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     /// present upstream. A flow that had finished goes on.
     pub fn reject(&mut self, now: Instant, flow: FlowId, range: ByteRange) {
         let Some(slot) = self.flows.find(&flow) else { return };
-        self.with_flow(slot, |flow, shared| flow.reject(now, range, shared));
+        self.with_flow(now, slot, |flow, shared| flow.reject(now, range, shared));
     }
 
     /// The neighbours that it asks.
@@ -324,10 +324,10 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     }
 
     /// Does something with a flow, and notes when it is due next.
-    fn with_flow(&mut self, slot: Slot, act: impl FnOnce(&mut Flow<S>, &mut Shared)) {
+    fn with_flow(&mut self, now: Instant, slot: Slot, act: impl FnOnce(&mut Flow<S>, &mut Shared)) {
         let Some(flow) = self.flows.get_mut(slot) else { return };
         let uplink = flow.fetch.uplink;
-        flow.on_hop(self.shared.uplinks.waited(uplink), self.shared.uplinks.hop_rtt(uplink));
+        flow.on_hop(self.shared.uplinks.waited(now, uplink), self.shared.uplinks.hop_rtt(uplink));
         act(flow, &mut self.shared);
         let next = flow.next_timeout(self.shared.uplinks.hop_rtt(flow.fetch.uplink));
         self.agenda.set(slot, next, flow.has_holes());
@@ -409,7 +409,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let Some(heard) = heard else { return };
         self.on_heard(now, slot, &heard);
         if let Some(slot) = slot {
-            self.with_flow(slot, |flow, shared| flow.advance(now, shared));
+            self.with_flow(now, slot, |flow, shared| flow.advance(now, shared));
         }
     }
 
@@ -426,7 +426,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
                 let is_asked =
                     |slot: &Slot| self.flows.get(*slot).is_some_and(|flow| flow.fetch.uplink == link);
                 if let Some(slot) = self.still_open(slot).filter(is_asked) {
-                    self.with_flow(slot, |flow, shared| flow.on_not_now(now, not_now, shared));
+                    self.with_flow(now, slot, |flow, shared| flow.on_not_now(now, not_now, shared));
                 }
                 return;
             }
@@ -437,7 +437,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let slot = self.still_open(slot);
         self.on_heard(now, slot, &heard);
         if let Some(slot) = slot {
-            self.with_flow(slot, |flow, _| flow.on_notice(now, range));
+            self.with_flow(now, slot, |flow, _| flow.on_notice(now, range));
         }
     }
 
@@ -481,7 +481,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let asked = self.flows.iter().filter(|(_, flow)| flow.fetch.uplink == link && !flow.is_over());
         let slots: Vec<Slot> = asked.map(|(slot, _)| slot).collect();
         for slot in slots {
-            self.with_flow(slot, |flow, shared| flow.ask_anew(now, shared));
+            self.with_flow(now, slot, |flow, shared| flow.ask_anew(now, shared));
         }
     }
 
@@ -490,7 +490,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let mut last = None;
         while let Some(slot) = self.agenda.with_hole_after(last) {
             if self.flows.get(slot).is_some_and(|flow| flow.fetch.uplink == link) {
-                self.with_flow(slot, |flow, shared| flow.on_unexplained_loss(now, shared));
+                self.with_flow(now, slot, |flow, shared| flow.on_unexplained_loss(now, shared));
             }
             last = Some(slot);
         }
@@ -540,7 +540,7 @@ impl<S: Sink, C: Suite> Node for Consumer<S, C> {
             self.shared.outbox.probe(link, question);
         }
         while let Some(slot) = self.agenda.due(now) {
-            self.with_flow(slot, |flow, shared| flow.on_timeout(now, shared));
+            self.with_flow(now, slot, |flow, shared| flow.on_timeout(now, shared));
         }
     }
 

@@ -50,11 +50,6 @@ impl Granted {
         }
     }
 
-    /// True while a chirp that has begun goes on.
-    pub(super) fn is_in_chirp(&self) -> bool {
-        self.had_backlog && self.chirp.is_some_and(|chirp| !chirp.is_at_pause())
-    }
-
     /// Time from which on the rate lets the next packet leave.
     #[inline]
     pub(super) fn ready_at(&self) -> Instant {
@@ -227,24 +222,6 @@ mod tests {
         // A packet takes a millisecond.
         assert_eq!(times[usize::from(CHIRP)].round(), f64::from(CHIRP));
         assert_eq!(times[2 * usize::from(CHIRP)].round(), 2.0 * f64::from(CHIRP));
-    }
-
-    #[test]
-    fn a_chirp_goes_on_from_its_first_packet_to_its_last_while_there_is_more_to_send() {
-        let mut granted = granted();
-        granted.on_grant(NOW, Rate::from_bps(8_000_000), false);
-        granted.set_chirps(true);
-        let mut go_on = Vec::new();
-        for _ in 0..CHIRP {
-            go_on.push(granted.is_in_chirp());
-            granted.note_backlog(true);
-            granted.on_sent(granted.ready_at().max(NOW), 1000);
-        }
-        assert!(!go_on[0] && go_on[1..].iter().all(|goes_on| *goes_on), "{go_on:?}");
-        assert!(!granted.is_in_chirp(), "the pause after it");
-        granted.on_sent(granted.ready_at(), 1000);
-        granted.note_backlog(false);
-        assert!(!granted.is_in_chirp(), "nothing is left to send");
     }
 
     #[test]

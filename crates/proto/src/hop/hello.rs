@@ -114,7 +114,7 @@ impl Uplinks {
     ) -> bool {
         let link = self.find(peer.face, HELLO);
         let Some(requester) = link.and_then(|link| self.get_mut(link)) else { return false };
-        let rtt = requester.answered(now, header.echo).map(|asked| now.since(asked));
+        let rtt = requester.answered(now, header.echo.time).map(|asked| now.since(asked));
         let greeting = Greeting::read(now, *peer, rtt, own, payload);
         requester.greeting = greeting.or(requester.greeting);
         greeting.is_some()

@@ -144,6 +144,11 @@ impl Intake {
         if self.mechanisms.share { self.waited.max(others).scaled(2, 1) } else { Duration::ZERO }
     }
 
+    /// The part of [`Intake::patience_for_turn`] that others' waits make.
+    pub fn patience_for_others(&self) -> Duration {
+        self.patience_for_turn().saturating_sub(self.waited.scaled(2, 1))
+    }
+
     /// Others' bytes on the hop have waited up to `waited` lately.
     pub fn on_others_waited(&mut self, waited: Duration) {
         self.hop_waited = waited;

@@ -45,6 +45,7 @@ mod survey;
 pub mod transfer;
 mod uplinks;
 mod waits;
+mod ways;
 
 pub use answerer::Speaker;
 pub use asking::{Asked, Asking, Denied};

@@ -9,7 +9,8 @@ use crate::table::Slot;
 use crate::time::{Instant, WireTime};
 use crate::units::Rate;
 use crate::wire::{
-    DataFlags, DataHeader, Interest, News, NotNow, Notice, ParityHeader, Ranges, Reason, Suite, Waited,
+    DataFlags, DataHeader, Echo, Interest, News, NotNow, Notice, ParityHeader, Ranges, Reason, Suite, Waited,
+    Way,
 };
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -321,7 +322,8 @@ pub fn emit_answer<C: Suite>(
     out: &mut Vec<u8>,
 ) -> Option<Transmit> {
     if let Control::Refusal { peer, flow, sent, news } = control {
-        let notice = Notice { counter: 0, flow, echo: sent, news };
+        let echo = Echo { time: sent, way: Way::between(sent, WireTime::at(now)) };
+        let notice = Notice { counter: 0, flow, echo, news };
         return finish(suite, now, &Addressee::Stranger(peer), out, |out| notice.emit(out));
     }
     let (Control::Notice { link, .. }

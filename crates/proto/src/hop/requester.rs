@@ -1,7 +1,7 @@
 use super::admission::Admission;
 use super::answerer::{Answerer, Speaker};
 use super::counter::Arrival;
-use super::gauge::Gauge;
+use super::gauge::{Gauge, Measured};
 use super::grant::Grant;
 use super::hello::Greeting;
 use super::missing::Missing;
@@ -19,7 +19,7 @@ use crate::peer::{Face, Peer};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, WireTime};
 use crate::units::Rate;
-use crate::wire::Interest;
+use crate::wire::{Interest, Way};
 
 /// The receiving side of a hop, for all flows from one neighbour: measures the hop and grants its rate.
 ///
@@ -55,7 +55,7 @@ impl Requester {
             answerer: Answerer::default(),
             admission: Admission::new(config),
             missing: Missing::new(config),
-            gauge: Gauge::new(config.rtt0),
+            gauge: Gauge::new(config.rtt0, mechanisms.one_way),
             grant: Grant::new(config),
             reports: Reports::new(rng.next_u64() as u16),
             waits: Waits::default(),
@@ -87,8 +87,8 @@ impl Requester {
     }
 
     /// The longest wait of the packets of the last moments, of whatever flow.
-    pub fn waited(&self) -> Duration {
-        self.waits.longest()
+    pub fn waited(&self, now: Instant) -> Duration {
+        self.waits.longest(now)
     }
 
     /// By how much arrivals lag behind their mean for a moment.
@@ -155,7 +155,7 @@ impl Requester {
         if speaker == Speaker::New {
             self.resume();
             // Its path may be longer, which must not look like a queue.
-            self.gauge.rebase(Duration::MAX);
+            self.gauge.forget();
             self.grant.on_new_path();
             self.size.iter_mut().for_each(PathSize::on_new_path);
         }
@@ -163,12 +163,12 @@ impl Requester {
     }
 
     /// A packet of `wire_bytes` of the present answerer arrived. `answered` is the result of
-    /// [`Requester::answered`] for it; `backlog` says that its sender was held by its rate.
+    /// [`Requester::answered`] for it, and the way of the Interest; `backlog` says that its sender was held by its rate.
     pub fn on_packet(
         &mut self,
         now: Instant,
         counter: u16,
-        answered: Option<Instant>,
+        answered: Option<(Instant, Way)>,
         wire_bytes: u64,
         backlog: bool,
     ) -> Arrival {
@@ -184,7 +184,10 @@ impl Requester {
         if let Some(code) = &mut self.code {
             code.on_arrival(now, &arrival);
         }
-        if let Some(hop_rtt) = self.gauge.on_packet(now, wire_bytes, answered) {
+        if let Some(Measured { hop_rtt, is_new_way }) = self.gauge.on_packet(now, wire_bytes, answered) {
+            if is_new_way {
+                self.grant.on_new_path();
+            }
             let (lost, sent) = (arrival.lost, self.missing.take_sent(now, &arrival));
             self.on_delivery(Delivery { now, bytes: wire_bytes, sent, lost, hop_rtt, backlog });
         }
@@ -196,7 +199,7 @@ impl Requester {
     fn on_delivery(&mut self, delivery: Delivery) {
         let rtt = self.gauge.rtt();
         if let Some(code) = &mut self.code {
-            code.on_queue(delivery.hop_rtt.saturating_sub(rtt.min()), rtt.min());
+            code.on_queue(delivery.hop_rtt.saturating_sub(rtt.floor()), rtt.min());
         }
         if let Some(base) = self.grant.on_delivery(delivery, rtt) {
             self.gauge.rebase(base);
@@ -368,7 +371,7 @@ impl Requester {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hop::rtt::Echo;
+    use crate::hop::rtt::HeldStamp;
     use crate::peer::{Incarnation, Member};
     use core::net::SocketAddr;
 
@@ -393,11 +396,11 @@ mod tests {
         // A near node answers, and from 1 s on a far one.
         for (asked, boot, rtt) in [(10, 1, 20), (1000, 2, 80)] {
             let interest = requester.stamp(at(asked), flow, Subject::Flow);
-            let echo = Echo::new(at(asked + rtt / 2), interest.sent).at(at(asked + rtt / 2));
+            let echo = HeldStamp::new(at(asked + rtt / 2), interest.sent).echo(at(asked + rtt / 2));
             let now = at(asked + rtt);
-            let answered = requester.answered(now, echo);
+            let answered = requester.answered(now, echo.time);
             requester.hear(now, &node(boot), answered);
-            requester.on_packet(now, 7 + 20_000 * boot as u16, answered, 1400, false);
+            requester.on_packet(now, 7 + 20_000 * boot as u16, answered.zip(Some(echo.way)), 1400, false);
             assert_eq!(requester.min_hop_rtt(), Duration::from_millis(rtt));
         }
     }
@@ -408,10 +411,10 @@ mod tests {
         let interest = requester.stamp(at(0), flow, Subject::Flow);
         // Two signs of life of 90 bytes, then two full packets, which take 5 ms longer on a link of 2.2 Mbit/s.
         for (millis, bytes, rtt) in [(250, 90, 40), (500, 90, 40), (750, 1400, 45), (1000, 1400, 45)] {
-            let echo = Echo::new(at(20), interest.sent).at(at(millis - 20));
+            let echo = HeldStamp::new(at(20), interest.sent).echo(at(millis - 20));
             let now = at(millis + rtt - 40);
-            let answered = requester.answered(now, echo);
-            requester.on_packet(now, millis as u16 / 250, answered, bytes, false);
+            let answered = requester.answered(now, echo.time);
+            requester.on_packet(now, millis as u16 / 250, answered.zip(Some(echo.way)), bytes, false);
             assert_eq!(requester.min_hop_rtt(), Duration::from_millis(rtt), "{bytes} bytes");
         }
     }

@@ -10,9 +10,9 @@ use crate::name::ByteRange;
 use crate::peer::Peer;
 use crate::rng::Rng;
 use crate::table::Slot;
-use crate::time::{Instant, WireTime};
+use crate::time::Instant;
 use crate::units::Rate;
-use crate::wire::{CodePlan, DataHeader, Interest, Reason, Waited};
+use crate::wire::{CodePlan, DataHeader, Echo, Interest, Reason, Waited};
 
 /// The sending side of a hop: answers one neighbour at the rate that this neighbour grants.
 ///
@@ -98,10 +98,7 @@ impl Responder {
     pub fn on_interest(&mut self, now: Instant, interest: &Interest, len: usize) {
         self.last_heard = now;
         self.standing.on_received(len as u64);
-        // The delays within a chirp are to tell of this node's packets alone, not of how long each Interest took.
-        if !self.granted.is_in_chirp() {
-            self.stamps.on_interest(now, interest.sent);
-        }
+        self.stamps.on_interest(now, interest.sent);
         self.granted.on_grant(now, interest.link_rate, interest.cold);
         self.granted.set_chirps(interest.chirps);
     }
@@ -241,7 +238,7 @@ impl Responder {
     }
 
     /// The parity that is due, with its counter and echo.
-    pub fn take_parity(&mut self, now: Instant) -> Option<(Sum, u16, WireTime)> {
+    pub fn take_parity(&mut self, now: Instant) -> Option<(Sum, u16, Echo)> {
         let (counter, echo) = self.stamp(now);
         Some((self.encoder.take(counter)?, counter, echo))
     }
@@ -268,7 +265,7 @@ impl Responder {
 
     /// The counter and echo of a packet that does not count on the hop: the neighbour may attribute it to another
     /// node.
-    pub fn stamp_uncounted(&self, now: Instant) -> (u16, WireTime) {
+    pub fn stamp_uncounted(&self, now: Instant) -> (u16, Echo) {
         self.stamps.last(now)
     }
 
@@ -279,7 +276,7 @@ impl Responder {
     }
 
     /// The counter and echo for a packet that leaves now.
-    pub fn stamp(&mut self, now: Instant) -> (u16, WireTime) {
+    pub fn stamp(&mut self, now: Instant) -> (u16, Echo) {
         self.stamps.next(now)
     }
 }

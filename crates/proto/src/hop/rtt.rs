@@ -6,7 +6,9 @@
 //! Interest plus that of the Data. `r` and `s` are only ever subtracted from each other, so the clocks may be
 //! minutes, or years, apart.
 
+use super::ways::Detained;
 use crate::time::{Duration, Instant, WireTime};
+use crate::wire::{Echo, Way};
 
 /// The Requester's clock as its neighbour sees it.
 ///
@@ -38,34 +40,37 @@ impl StampClock {
     }
 }
 
-/// The Responder's half: the echo of the next packet.
+/// The Responder's half: a stamp and the time at which it came.
 #[derive(Clone, Copy, Debug)]
-pub struct Echo {
+pub struct HeldStamp {
     stamp: WireTime,
     received: Instant,
 }
 
-impl Echo {
+impl HeldStamp {
     /// An Interest with `stamp` arrived.
     pub fn new(now: Instant, stamp: WireTime) -> Self {
         Self { stamp, received: now }
     }
 
     /// The echo for a packet that leaves at `now`.
-    pub fn at(&self, now: Instant) -> WireTime {
-        self.stamp.plus(now.since(self.received))
+    pub fn echo(&self, now: Instant) -> Echo {
+        let time = self.stamp.plus(now.since(self.received));
+        Echo { time, way: Way::between(self.stamp, WireTime::at(self.received)) }
     }
 }
 
 /// Half of the span over which the smallest hopRTT is remembered (10 s; the text of LEOTP says 5, its code 10).
 const MIN_HALF_WINDOW: Duration = Duration::from_secs(5);
 
-/// The Requester's half: the newest, the smoothed and the smallest hopRTT.
+/// The Requester's half: the smoothed and the smallest hopRTT.
 #[derive(Clone, Debug)]
 pub struct HopRtt {
-    latest: Option<Duration>,
+    is_measured: bool,
     smoothed: Duration,
-    /// Smallest of the current and of the previous half window.
+    /// The smoothed time by which Interests are detained.
+    detained: Duration,
+    /// Smallest of the current and of the previous half window, without what Interests were detained.
     min_now: Duration,
     min_before: Duration,
     half_started: Instant,
@@ -75,7 +80,8 @@ impl HopRtt {
     /// An estimator that answers `assumed` until it has measured.
     pub fn new(assumed: Duration) -> Self {
         Self {
-            latest: None,
+            is_measured: false,
+            detained: Duration::ZERO,
             smoothed: assumed,
             min_now: Duration::MAX,
             min_before: Duration::MAX,
@@ -83,17 +89,23 @@ impl HopRtt {
         }
     }
 
-    /// A packet arrived whose echo [`StampClock::read`] as `echo`. Returns the sample.
-    pub fn on_echo(&mut self, now: Instant, echo: Instant) -> Duration {
-        let sample = now.since(echo);
-        if self.latest.is_none() {
-            self.half_started = now;
-            self.smoothed = sample;
-        } else {
+    /// A packet arrived whose echo [`StampClock::read`] as `echo`, and whose Interest was `detained`. Returns the hopRTT without
+    /// that, whose smallest value is kept; the smoothed one has it, too.
+    pub(super) fn on_echo(&mut self, now: Instant, echo: Instant, detained: Detained) -> Duration {
+        let whole = now.since(echo);
+        if self.is_measured {
             // Gain 1/8 as in RFC 6298.
-            self.smoothed = (self.smoothed.scaled(7, 8)) + sample.scaled(1, 8);
+            let smooth = |before: Duration, now: Duration| before.scaled(7, 8) + now.scaled(1, 8);
+            self.smoothed = smooth(self.smoothed, whole);
+            self.detained = smooth(self.detained, detained.time);
+        } else {
+            (self.half_started, self.smoothed, self.detained) = (now, whole, detained.time);
         }
-        self.latest = Some(sample);
+        self.is_measured = true;
+        if let Some(shift) = detained.shift {
+            self.rebase(self.floor() + shift);
+        }
+        let sample = whole.saturating_sub(detained.time);
         if now.since(self.half_started) > MIN_HALF_WINDOW {
             self.half_started = now;
             self.min_before = self.min_now;
@@ -105,7 +117,7 @@ impl HopRtt {
 
     /// Whether anything was measured.
     pub fn is_measured(&self) -> bool {
-        self.latest.is_some()
+        self.is_measured
     }
 
     /// The smoothed hopRTT, or the assumed one.
@@ -113,8 +125,19 @@ impl HopRtt {
         self.smoothed
     }
 
-    /// The smallest hopRTT of the last 5 to 10 seconds, or the assumed one.
+    /// The smallest hopRTT, as Interests come now; or the assumed one. It is the time after which what is told shows.
     pub fn min(&self) -> Duration {
+        self.floor() + self.detained
+    }
+
+    /// The time by which Interests are detained, smoothed.
+    pub fn detained(&self) -> Duration {
+        self.detained
+    }
+
+    /// The smallest value of the last 5 to 10 seconds without what Interests were detained, or the assumed hopRTT. A packet that took
+    /// longer waited.
+    pub fn floor(&self) -> Duration {
         let min = self.min_now.min(self.min_before);
         if min == Duration::MAX { self.smoothed } else { min }
     }
@@ -141,9 +164,10 @@ mod tests {
             let responder = |t: u64| Instant::ZERO + ms(1_000 + offset + t);
             let mut clock = StampClock::default();
             // Interest takes 10 ms, the Responder waits 25 ms, Data takes 12 ms.
-            let echo = Echo::new(responder(10), clock.stamp(requester(0)));
-            let answered = clock.read(requester(47), echo.at(responder(35)));
-            let sample = answered.map(|at| HopRtt::new(ms(100)).on_echo(requester(47), at));
+            let held = HeldStamp::new(responder(10), clock.stamp(requester(0)));
+            let answered = clock.read(requester(47), held.echo(responder(35)).time);
+            let sample =
+                answered.map(|at| HopRtt::new(ms(100)).on_echo(requester(47), at, Detained::default()));
             assert_eq!(sample, Some(ms(22)), "offset {offset} ms");
         }
     }
@@ -175,7 +199,7 @@ mod tests {
         let mut rtt = HopRtt::new(ms(100));
         let mut feed = |at: u64, sample: u64| {
             let now = Instant::ZERO + ms(at);
-            rtt.on_echo(now, now.before(ms(sample)));
+            rtt.on_echo(now, now.before(ms(sample)), Detained::default());
             rtt.min()
         };
         assert_eq!(feed(1_000, 20), ms(20));

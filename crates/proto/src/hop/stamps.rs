@@ -1,35 +1,36 @@
-use super::rtt::Echo;
+use super::rtt::HeldStamp;
 use crate::time::{Instant, WireTime};
+use crate::wire::Echo;
 
 /// The counter and the echo in each packet to a neighbour. No number of the counter is left out: the neighbour would take it for a
 /// loss.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamps {
     counter: u16,
-    echo: Echo,
+    newest: HeldStamp,
 }
 
 impl Stamps {
     /// The first packet has the number after `counter`.
     pub(super) fn new(now: Instant, counter: u16) -> Self {
-        Self { counter, echo: Echo::new(now, WireTime::default()) }
+        Self { counter, newest: HeldStamp::new(now, WireTime::default()) }
     }
 
     /// An Interest with this stamp arrived.
     pub(super) fn on_interest(&mut self, now: Instant, stamp: WireTime) {
-        self.echo = Echo::new(now, stamp);
+        self.newest = HeldStamp::new(now, stamp);
     }
 
     /// The counter and echo for a packet that leaves now.
     #[inline]
-    pub(super) fn next(&mut self, now: Instant) -> (u16, WireTime) {
+    pub(super) fn next(&mut self, now: Instant) -> (u16, Echo) {
         self.counter = self.counter.wrapping_add(1);
         self.last(now)
     }
 
     /// The counter of the last packet, and the echo of one that leaves now.
-    pub(super) fn last(&self, now: Instant) -> (u16, WireTime) {
-        (self.counter, self.echo.at(now))
+    pub(super) fn last(&self, now: Instant) -> (u16, Echo) {
+        (self.counter, self.newest.echo(now))
     }
 
     /// The packet for which [`Stamps::next`] was called last does not leave.
@@ -60,7 +61,7 @@ mod tests {
     fn the_echo_continues_the_clock_of_the_last_interest() {
         let mut stamps = Stamps::new(at(0), 0);
         stamps.on_interest(at(100), WireTime::at(at(7000)));
-        assert_eq!(stamps.next(at(125)).1, WireTime::at(at(7025)));
-        assert_eq!(stamps.last(at(100)).1.plus(Duration::from_millis(1)), WireTime::at(at(7001)));
+        assert_eq!(stamps.next(at(125)).1.time, WireTime::at(at(7025)));
+        assert_eq!(stamps.last(at(100)).1.time.plus(Duration::from_millis(1)), WireTime::at(at(7001)));
     }
 }

@@ -11,9 +11,9 @@ use crate::name::{ByteRange, FlowId};
 use crate::peer::{Face, Peer};
 use crate::rng::Rng;
 use crate::table::{Slot, Table};
-use crate::time::{Duration, Instant, WireTime};
+use crate::time::{Duration, Instant};
 use crate::units::Rate;
-use crate::wire::{DataHeader, Notice, ParityHeader};
+use crate::wire::{DataHeader, Echo, Notice, ParityHeader};
 
 /// The Requesters of a node, one per upstream hop.
 pub struct Uplinks {
@@ -30,7 +30,7 @@ pub struct Uplinks {
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     counter: u16,
-    echo: WireTime,
+    echo: Echo,
     /// The bytes of the flow that it carries; empty for a Notice.
     range: ByteRange,
     wire_bytes: u64,
@@ -218,8 +218,8 @@ impl Uplinks {
     }
 
     /// The longest wait of the packets of a hop's last moments, of whatever flow.
-    pub fn waited(&self, link: Slot) -> Duration {
-        self.links.get(link).map_or(Duration::ZERO, Requester::waited)
+    pub fn waited(&self, now: Instant, link: Slot) -> Duration {
+        self.links.get(link).map_or(Duration::ZERO, |requester| requester.waited(now))
     }
 
     /// The node runs at `now`. True if it may have been away: then [`Uplinks::note_due`] is to tell.
@@ -247,9 +247,10 @@ impl Uplinks {
         let wire_bytes = wire_bytes + self.config.seal_overhead();
         self.review(now, link);
         let requester = self.links.get_mut(link)?;
-        let answered = requester.answered(now, echo);
+        let answered = requester.answered(now, echo.time);
         let speaker = requester.hear(now, peer, answered);
         let timed = answered.filter(|&answered| self.absence.is_over_for(answered));
+        let timed = timed.map(|answered| (answered, echo.way));
         if speaker == Speaker::Former {
             return Some(Heard::former(now, link, range));
         }
@@ -260,7 +261,7 @@ impl Uplinks {
         requester.on_length(now, range.len());
         requester.feed_code(now, arrival.number, whole);
         requester.note_waited(now, waited);
-        let hop_waited = requester.waited();
+        let hop_waited = requester.waited(now);
         let patience = requester.patience(now);
         let hop_rtt = requester.hop_rtt();
         let (reorder, reorder_time) = (requester.reorder(), requester.reorder_time(now));
@@ -311,7 +312,7 @@ impl Uplinks {
             reorder_time: requester.reorder_time(now),
             patience: requester.patience(now),
             waited: Duration::ZERO,
-            hop_waited: requester.waited(),
+            hop_waited: requester.waited(now),
         };
         Some(Heard { link, number, lost: 0, is_new_neighbour: false, is_former: false, seen })
     }
@@ -366,7 +367,7 @@ impl Uplinks {
         let Some(link) = self.find(peer.face, header.flow) else { return false };
         let Some(requester) = self.links.get_mut(link) else { return false };
         let question = Some(question).filter(|question| question.answer_len() == len);
-        let question = question.filter(|_| requester.answered(now, header.echo).is_some());
+        let question = question.filter(|_| requester.answered(now, header.echo.time).is_some());
         question.iter().for_each(|question| requester.on_probe(now, *question));
         self.plan_probe(link);
         question.is_some()

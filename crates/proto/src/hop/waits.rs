@@ -27,9 +27,13 @@ impl Waits {
         self.now = self.now.max(waited);
     }
 
-    /// The longest wait.
-    pub(super) fn longest(&self) -> Duration {
-        self.now.max(self.before)
+    /// The longest wait; none where nothing has arrived for a while.
+    pub(super) fn longest(&self, now: Instant) -> Duration {
+        if now.since(self.half_began) > HALF_SPAN.scaled(3, 1) {
+            Duration::ZERO
+        } else {
+            self.now.max(self.before)
+        }
     }
 }
 
@@ -44,8 +48,10 @@ mod tests {
         let longest =
             [(0, 10), (100, 80), (400, 5), (700, 5), (990, 5), (1_300, 5), (3_000, 1)].map(|(at, waited)| {
                 waits.on_packet(Instant::ZERO + ms(10_000 + at), ms(waited));
-                waits.longest()
+                waits.longest(Instant::ZERO + ms(10_000 + at))
             });
         assert_eq!(longest, [10, 80, 80, 80, 80, 5, 1].map(ms));
+        let silent = [1_400, 1_600].map(|after| waits.longest(Instant::ZERO + ms(13_000 + after)));
+        assert_eq!(silent, [1, 0].map(ms));
     }
 }

@@ -1,6 +1,5 @@
-use super::{Header, Kind, ParseError, Reader, Waited, varint};
+use super::{Echo, Header, Kind, ParseError, Reader, Waited, Way, varint};
 use crate::name::{ByteRange, FlowId, MAX_OFFSET};
-use crate::time::WireTime;
 use alloc::vec::Vec;
 
 const FLAG_END: u8 = 1;
@@ -21,7 +20,7 @@ pub struct DataFlags {
     pub is_volatile: bool,
 }
 
-/// Everything of a Data packet but its payload: 24 to 31 bytes, at most 28 below an offset of 256 GiB.
+/// Everything of a Data packet but its payload: 26 to 33 bytes, at most 30 below an offset of 256 GiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataHeader {
     /// Dense counter of this hop and direction, shared with Notices.
@@ -30,9 +29,8 @@ pub struct DataHeader {
     pub flow: FlowId,
     /// Offset of the payload in the flow.
     pub offset: u64,
-    /// The Requester's clock of the newest Interest, within a chirp of the one before it, advanced by the time since the Responder
-    /// received that.
-    pub echo: WireTime,
+    /// The Requester's clock.
+    pub echo: Echo,
     /// Its flags.
     pub flags: DataFlags,
     /// Waiting time of its bytes for their turn.
@@ -41,7 +39,7 @@ pub struct DataHeader {
 
 impl DataHeader {
     /// Bytes of the header up to an offset of 256 GiB.
-    pub const MAX_USUAL_LEN: u64 = 28;
+    pub const MAX_USUAL_LEN: u64 = 30;
 
     /// The range that `payload_len` bytes of this packet cover.
     pub const fn range(&self, payload_len: usize) -> ByteRange {
@@ -51,6 +49,7 @@ impl DataHeader {
     #[inline]
     pub(super) fn parse<'a>(header: Header, reader: &mut Reader<'a>) -> Result<(Self, &'a [u8]), ParseError> {
         let [waited] = reader.take("waited")?;
+        let way = Way::from_be_bytes(reader.take("way")?);
         let offset = reader.varint("offset")?;
         let payload = core::mem::take(&mut reader.rest);
         if offset + payload.len() as u64 > MAX_OFFSET {
@@ -68,7 +67,8 @@ impl DataHeader {
         if flags.no_such_name && (!payload.is_empty() || flags.end) {
             return Err(ParseError::Invalid("flags"));
         }
-        let Header { counter, flow, time: echo, .. } = header;
+        let Header { counter, flow, time, .. } = header;
+        let echo = Echo { time, way };
         let waited = Waited::from_byte(waited);
         Ok((Self { counter, flow, offset, echo, flags, waited }, payload))
     }
@@ -80,8 +80,10 @@ impl DataHeader {
             | bit(self.flags.no_such_name, FLAG_NO_SUCH_NAME)
             | bit(self.flags.backlog, FLAG_BACKLOG)
             | bit(self.flags.is_volatile, FLAG_VOLATILE);
-        Header { kind: Kind::Data, flags, counter: self.counter, time: self.echo, flow: self.flow }.emit(out);
+        Header { kind: Kind::Data, flags, counter: self.counter, time: self.echo.time, flow: self.flow }
+            .emit(out);
         out.push(self.waited.to_byte());
+        out.extend_from_slice(&self.echo.way.to_be_bytes());
         varint::write(self.offset, out);
     }
 }

@@ -4,6 +4,7 @@
 //! datagram; and the values [`Interest`], [`DataHeader`] and [`Notice`], each with `parse` and `emit`.
 
 mod data;
+mod echo;
 mod header;
 mod interest;
 mod notice;
@@ -14,6 +15,7 @@ pub mod varint;
 mod waited;
 
 pub use data::{DataFlags, DataHeader};
+pub use echo::{Echo, Way};
 pub use header::{Header, Kind, VERSION};
 pub use interest::{Interest, MAX_RANGES, Ranges, Reason};
 pub use notice::{AnswererKey, Limit, News, NotNow, Notice};
@@ -149,7 +151,7 @@ mod tests {
     }
 
     const KEY_VECTOR: &str = concat!(
-        "630001000009abababababababababababababababab",
+        "630001000009abababababababababababababababab0102",
         "09cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd"
     );
 
@@ -172,28 +174,29 @@ mod tests {
             counter: 0xfffe,
             flow: FLOW,
             offset: 5_000_000,
-            echo: WireTime::from_micros(0xff_ffff),
+            echo: Echo { time: WireTime::from_micros(0xff_ffff), way: Way::from_be_bytes([0x12, 0x34]) },
             flags: DataFlags { end: true, ..DataFlags::default() },
             waited: Waited { time: Duration::from_micros(24_576), is_dry: true },
         };
         bytes.clear();
         data.emit(&mut bytes);
         bytes.extend_from_slice(b"hi");
-        assert_eq!(hex(&bytes), "51fffeffffffababababababababababababababababb480004c4b406869");
+        assert_eq!(hex(&bytes), "51fffeffffffababababababababababababababababb4123480004c4b406869");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Data(data, b"hi")));
 
         let news = News::Coming(ByteRange::new(10, 30));
-        let notice = Notice { counter: 1, flow: FLOW, echo: WireTime::from_micros(9), news };
+        let echo = Echo { time: WireTime::from_micros(9), way: Way::from_be_bytes([1, 2]) };
+        let notice = Notice { counter: 1, flow: FLOW, echo, news };
         bytes.clear();
         notice.emit(&mut bytes);
-        assert_eq!(hex(&bytes), "600001000009abababababababababababababababab0a14");
+        assert_eq!(hex(&bytes), "600001000009abababababababababababababababab01020a14");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Notice(notice)));
 
         let news = News::NotNow(NotNow::new(Limit::Names, Duration::from_millis(300)));
         let notice = Notice { news, ..notice };
         bytes.clear();
         notice.emit(&mut bytes);
-        assert_eq!(hex(&bytes), "620001000009abababababababababababababababab02012c");
+        assert_eq!(hex(&bytes), "620001000009abababababababababababababababab010202012c");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Notice(notice)));
 
         let news = News::Key(AnswererKey { number: 9, public: [0xcd; 32] });
@@ -214,7 +217,7 @@ mod tests {
 
         let parity = ParityHeader {
             counter: 0x0102,
-            echo: WireTime::from_micros(9),
+            echo,
             backlog: true,
             first: 0x00fe,
             count: 3,
@@ -224,7 +227,7 @@ mod tests {
         bytes.clear();
         parity.emit(&mut bytes);
         bytes.extend_from_slice(&[1, 2, 3, 4]);
-        assert_eq!(hex(&bytes), "74010200000900fe0003190801020304");
+        assert_eq!(hex(&bytes), "740102000009010200fe0003190801020304");
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Parity(parity, &[1, 2, 3, 4])));
 
         let segment = SegmentHeader { flow: FLOW, number: 300 };
@@ -236,18 +239,18 @@ mod tests {
     }
 
     #[test]
-    fn a_full_data_packet_costs_at_most_28_bytes_up_to_256_gib() {
+    fn a_full_data_packet_costs_at_most_30_bytes_up_to_256_gib() {
         let data = DataHeader {
             counter: 0,
             flow: FLOW,
             offset: (1 << 38) - 1,
-            echo: WireTime::default(),
+            echo: Echo::default(),
             flags: DataFlags::default(),
             waited: Waited::default(),
         };
         let mut bytes = Vec::new();
         data.emit(&mut bytes);
-        assert_eq!(bytes.len(), 28);
+        assert_eq!(bytes.len(), 30);
     }
 
     /// An address that proved nothing is answered with no more bytes than came from it.
@@ -256,7 +259,7 @@ mod tests {
         let (mut asked, mut told) = (Vec::new(), Vec::new());
         Interest::feedback(FLOW, WireTime::default(), Rate::UNLIMITED).emit(&mut asked);
         let news = News::NotNow(NotNow::new(Limit::Neighbours, Duration::from_secs(65)));
-        Notice { counter: 0, flow: FLOW, echo: WireTime::default(), news }.emit(&mut told);
+        Notice { counter: 0, flow: FLOW, echo: Echo::default(), news }.emit(&mut told);
         assert!(told.len() < asked.len(), "{} bytes for {}", told.len(), asked.len());
     }
 
@@ -268,7 +271,13 @@ mod tests {
         assert_eq!(Packet::parse(&[0x70; 40]), Err(ParseError::Invalid("count")));
         let mut notice = Vec::new();
         let news = News::Coming(ByteRange::new(10, 30));
-        Notice { counter: 1, flow: FLOW, echo: WireTime::from_micros(9), news }.emit(&mut notice);
+        Notice {
+            counter: 1,
+            flow: FLOW,
+            echo: Echo { time: WireTime::from_micros(9), way: Way::from_be_bytes([1, 2]) },
+            news,
+        }
+        .emit(&mut notice);
         notice.push(0);
         assert_eq!(Packet::parse(&notice), Err(ParseError::TrailingBytes(1)));
     }
@@ -285,7 +294,7 @@ mod tests {
             assert_eq!(Packet::parse(&bytes).is_ok(), is_fine, "an Interest for {range:?}");
             bytes.clear();
             let flags = DataFlags::default();
-            let (echo, waited) = (WireTime::default(), Waited::default());
+            let (echo, waited) = (Echo::default(), Waited::default());
             DataHeader { counter: 0, flow: FLOW, offset: range.start, echo, flags, waited }.emit(&mut bytes);
             bytes.extend_from_slice(&[0; 10]);
             assert_eq!(Packet::parse(&bytes).is_ok(), is_fine, "Data with {range:?}");

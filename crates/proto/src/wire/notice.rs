@@ -1,6 +1,6 @@
-use super::{Header, Kind, ParseError, Reader, varint};
+use super::{Echo, Header, Kind, ParseError, Reader, Way, varint};
 use crate::name::{ByteRange, FlowId};
-use crate::time::{Duration, WireTime};
+use crate::time::Duration;
 use alloc::vec::Vec;
 
 /// A Responder tells its asker something that is no data.
@@ -11,7 +11,7 @@ pub struct Notice {
     /// The flow that it is about.
     pub flow: FlowId,
     /// As in Data.
-    pub echo: WireTime,
+    pub echo: Echo,
     /// Its news.
     pub news: News,
 }
@@ -92,11 +92,12 @@ const KEY: u8 = 3;
 
 impl Notice {
     /// Bytes of a Notice of some packets up to an offset of 256 GiB.
-    pub const USUAL_LEN: u64 = 30;
+    pub const USUAL_LEN: u64 = 32;
     /// Bytes that a Notice of a key is longer.
     pub const KEY_LEN: u64 = 33;
 
     pub(super) fn parse(header: Header, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let echo = Echo { time: header.time, way: Way::from_be_bytes(reader.take("way")?) };
         let news = match header.flags {
             COMING => News::Coming(reader.range("range")?),
             TOKEN => match u32::from_be_bytes(reader.take("token")?) {
@@ -124,7 +125,7 @@ impl Notice {
             _ => return Err(ParseError::Invalid("flags")),
         };
         reader.finish()?;
-        Ok(Self { counter: header.counter, flow: header.flow, echo: header.time, news })
+        Ok(Self { counter: header.counter, flow: header.flow, echo, news })
     }
 
     /// The key in a packet, if it is a Notice of one.
@@ -149,7 +150,8 @@ impl Notice {
             News::Key(_) => KEY,
         };
         let Self { counter, echo, flow, .. } = *self;
-        Header { kind: Kind::Notice, flags, counter, time: echo, flow }.emit(out);
+        Header { kind: Kind::Notice, flags, counter, time: echo.time, flow }.emit(out);
+        out.extend_from_slice(&echo.way.to_be_bytes());
         match self.news {
             News::Coming(range) => {
                 varint::write(range.start, out);

@@ -1,4 +1,4 @@
-use super::{Kind, ParseError, Reader, VERSION};
+use super::{Echo, Kind, ParseError, Reader, VERSION, Way};
 use crate::time::WireTime;
 use alloc::vec::Vec;
 
@@ -41,13 +41,13 @@ impl CodePlan {
     }
 }
 
-/// Everything of a Parity packet but its sum: 12 bytes.
+/// Everything of a Parity packet but its sum: 14 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParityHeader {
     /// Dense counter of this hop and direction, shared with Data and Notices.
     pub counter: u16,
     /// As in Data.
-    pub echo: WireTime,
+    pub echo: Echo,
     /// As in Data.
     pub backlog: bool,
     /// The first counter that the sum covers.
@@ -66,7 +66,7 @@ pub(crate) const SUM_PREFIX: usize = 3;
 
 impl ParityHeader {
     /// Bytes on the wire.
-    pub const LEN: usize = 12;
+    pub const LEN: usize = 14;
 
     pub(super) fn parse<'a>(reader: &mut Reader<'a>) -> Result<(Self, &'a [u8]), ParseError> {
         let [first_byte] = reader.take("kind")?;
@@ -75,7 +75,8 @@ impl ParityHeader {
             return Err(ParseError::Invalid("flags"));
         }
         let counter = u16::from_be_bytes(reader.take("counter")?);
-        let echo = WireTime::from_be_bytes(reader.take("time")?);
+        let time = WireTime::from_be_bytes(reader.take("time")?);
+        let echo = Echo { time, way: Way::from_be_bytes(reader.take("way")?) };
         let first = u16::from_be_bytes(reader.take("first")?);
         let count = u16::from_be_bytes(reader.take("count")?);
         if !(1..=MAX_COVERED).contains(&count) || counter.wrapping_sub(first) < count {
@@ -95,7 +96,8 @@ impl ParityHeader {
         let flags = if self.backlog { FLAG_BACKLOG } else { 0 };
         out.push((VERSION << 6) | ((Kind::Parity as u8) << 4) | flags);
         out.extend_from_slice(&self.counter.to_be_bytes());
-        out.extend_from_slice(&self.echo.to_be_bytes());
+        out.extend_from_slice(&self.echo.time.to_be_bytes());
+        out.extend_from_slice(&self.echo.way.to_be_bytes());
         out.extend_from_slice(&self.first.to_be_bytes());
         out.extend_from_slice(&self.count.to_be_bytes());
         out.extend_from_slice(&[self.previous, self.seed]);

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::name::{ByteRange, FlowId};
     use crate::time::WireTime;
-    use crate::wire::{Interest, News, Notice};
+    use crate::wire::{Echo, Interest, News, Notice};
 
     const NOW: Instant = Instant::ZERO;
 
@@ -154,7 +154,7 @@ mod tests {
         let peer = answerer.open(NOW, face(9), &mut request).unwrap().peer;
         let mut reply = Vec::new();
         let news = News::Coming(ByteRange::new(0, 1));
-        Notice { counter: 0, flow: FlowId([1; 16]), echo: WireTime::default(), news }.emit(&mut reply);
+        Notice { counter: 0, flow: FlowId([1; 16]), echo: Echo::default(), news }.emit(&mut reply);
         answerer.seal(NOW, &Addressee::Asker(peer), &mut reply, 0).unwrap();
         assert_eq!(next.open(NOW, face(1), &mut reply), Err(Refusal::NotForMe));
         assert!(asker.open(NOW, face(1), &mut reply).is_ok());

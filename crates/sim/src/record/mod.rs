@@ -234,8 +234,8 @@ impl Observer for SharedRecorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starhop_proto::time::{Duration, WireTime};
-    use starhop_proto::wire::{DataFlags, DataHeader, Waited};
+    use starhop_proto::time::Duration;
+    use starhop_proto::wire::{DataFlags, DataHeader, Echo, Waited};
 
     fn at(millis: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(millis)
@@ -275,8 +275,7 @@ mod tests {
     fn what_a_suite_adds_to_a_packet_is_no_payload() {
         let mut shared = recorder();
         for offset in [0, 1000] {
-            let (counter, flow, echo, flags) =
-                (0, FlowId([1; 16]), WireTime::default(), DataFlags::default());
+            let (counter, flow, echo, flags) = (0, FlowId([1; 16]), Echo::default(), DataFlags::default());
             let mut datagram = Vec::new();
             let waited = Waited::default();
             DataHeader { counter, flow, offset, echo, flags, waited }.emit(&mut datagram);

@@ -11,7 +11,7 @@ use starhop_proto::security::{
 use starhop_proto::time::{Duration, Instant, WireTime};
 use starhop_proto::units::Rate;
 use starhop_proto::wire::{
-    AnswererKey, DataFlags, DataHeader, Interest, News, Notice, Packet, Suite, Waited,
+    AnswererKey, DataFlags, DataHeader, Echo, Interest, News, Notice, Packet, Suite, Waited,
 };
 use std::net::SocketAddr;
 
@@ -46,7 +46,7 @@ fn data(number: u64, out: &mut Vec<u8>) {
         counter: number as u16,
         flow: FLOW,
         offset: number,
-        echo: WireTime::default(),
+        echo: Echo::default(),
         flags,
         waited,
     };
@@ -154,7 +154,7 @@ impl Pairing {
 }
 
 fn notice(news: News, out: &mut Vec<u8>) {
-    Notice { counter: 0, flow: FLOW, echo: WireTime::default(), news }.emit(out);
+    Notice { counter: 0, flow: FLOW, echo: Echo::default(), news }.emit(out);
 }
 
 /// The thief of both nodes' keys reads a recording with them, and with whatever can be computed of them: the offers in

@@ -344,7 +344,7 @@ mod tests {
     use crate::name::FlowId;
     use crate::rng::Rng;
     use crate::time::{Instant, WireTime};
-    use crate::wire::{CodePlan, DataFlags, Waited};
+    use crate::wire::{CodePlan, DataFlags, Echo, Waited, Way};
     use alloc::collections::BTreeMap;
     use alloc::collections::BTreeSet;
 
@@ -357,7 +357,10 @@ mod tests {
             counter,
             flow: FlowId([counter as u8 % 3; 16]),
             offset: rng.next_u64() % 100_000,
-            echo: WireTime::from_micros(rng.next_u64() as u32 & 0xff_ffff),
+            echo: Echo {
+                time: WireTime::from_micros(rng.next_u64() as u32 & 0xff_ffff),
+                way: Way::default(),
+            },
             flags: DataFlags { backlog: rng.chance(0.5), ..DataFlags::default() },
             waited: Waited::from_byte(rng.next_u64() as u8),
         };

@@ -15,7 +15,8 @@ const WINDOWS: usize = 8;
 const FEWEST_WINDOWS: usize = 1;
 /// Noise, as a multiple of the median: half of the windows are higher.
 const SPREAD: f64 = 1.2;
-/// Packets of one burst delay each other: their time on the wire is no noise.
+/// Packets of one burst delay each other: their time on the wire is no noise. It is the least gap between two; what the link carries
+/// tells nothing of it where that is far below what it could.
 const NOISE_FREE_PACKETS: f64 = 2.0;
 /// The most that is believed, seconds.
 const NOISE_CEILING: f64 = 30.0e-3;
@@ -63,6 +64,8 @@ pub(super) struct Seen {
     pub(super) granted: Option<(f64, f64)>,
     /// The least hopRTT of any packet of the last 5 to 10 s, those after pauses included.
     pub(super) floor: f64,
+    /// So much longer than that it takes until what is told shows: the time by which Interests are detained.
+    pub(super) detained: f64,
     /// The hopRTTs of the interval.
     pub(super) delays: Delays,
     /// The queue to aim at on a link without noise.
@@ -93,6 +96,8 @@ pub(super) struct Verdict {
     pub(super) carried: f64,
     /// Factor by which the queue should be steered more slowly than without noise: 1 to 2.
     pub(super) patience: f64,
+    /// The time in which the queue is to reach its target, seconds.
+    pub(super) horizon: f64,
     /// The queue has been above its target for longer than noise explains.
     pub(super) is_standing: bool,
     /// The queue has to be drained for a moment, so that the base shows.
@@ -184,14 +189,10 @@ impl Base {
         self.mean.reset(mean);
     }
 
-    /// A packet of `bits` on the wire came after `hop_rtt`.
+    /// A full packet came after `hop_rtt`.
     #[inline]
-    pub(super) fn on_packet(&mut self, now: Instant, hop_rtt: Duration, bits: f64) {
-        if let Some(height) = self.excursions.on_packet(now, hop_rtt.as_secs_f64()) {
-            let of_bursts =
-                if self.peak > 0.0 { NOISE_FREE_PACKETS * bits / self.peak } else { f64::INFINITY };
-            self.excursions.learn(height - of_bursts);
-        }
+    pub(super) fn on_packet(&mut self, now: Instant, hop_rtt: Duration) {
+        self.excursions.on_packet(now, hop_rtt.as_secs_f64());
     }
 
     /// An interval has ended.
@@ -209,8 +210,8 @@ impl Base {
         let queue = (level - lowest - slower).max(0.0);
         let target = self.target(seen.usual_target);
         let (delay, noise) = (delays.least, by_mean * self.excursions.noise);
-        let sight =
-            Sight { span, carried, granted, delay, noise, queue, is_long: queue > target, packet_bits };
+        let (feedback, is_long) = (delay + seen.detained, queue > target);
+        let sight = Sight { span, carried, granted, delay, noise, feedback, queue, is_long, packet_bits };
         let lasting = self.longer.on_interval(sight);
         if lasting != Lasting::Paused || self.carried == 0.0 {
             self.carried += (1.0 - by_mean * (1.0 - delays.gain)) * (carried - self.carried);
@@ -222,7 +223,7 @@ impl Base {
         }
         let patience = 1.0 + (self.noisiness(seen.usual_target) / PATIENCE_AT).min(1.0);
         let base = if longer.is_some() { delays.least } else { seen.floor };
-        let horizon = 2.0 * (base + span) * patience;
+        let horizon = 2.0 * (base + seen.detained + span) * patience;
         let is_drain_due = self.watch_queue(now, queue, target, horizon);
         let is_standing = now.since(self.short_at) > STANDING;
         Verdict {
@@ -232,6 +233,7 @@ impl Base {
             target,
             carried: self.carried,
             patience,
+            horizon,
             is_standing,
             is_drain_due,
             longer,
@@ -329,6 +331,9 @@ struct Excursions {
     packets: u32,
     sum: f64,
     most: f64,
+    /// The time of the packet before, and the least gap between two of the window, seconds.
+    last: Instant,
+    gap: f64,
     /// The last windows' results, in a ring.
     windows: [f64; WINDOWS],
     next: usize,
@@ -337,17 +342,21 @@ struct Excursions {
 }
 
 impl Excursions {
-    /// A packet came this late, seconds. Returns the height of the window that ends with it.
+    /// A packet came this late, seconds.
     #[inline]
-    fn on_packet(&mut self, now: Instant, delay: f64) -> Option<f64> {
+    fn on_packet(&mut self, now: Instant, delay: f64) {
+        let gap = now.since(core::mem::replace(&mut self.last, now)).as_secs_f64();
+        self.gap = if self.filled == 0 && self.packets == 0 { gap } else { self.gap.min(gap) };
         (self.packets, self.sum, self.most) = (self.packets + 1, self.sum + delay, self.most.max(delay));
         if self.packets < MIN_PACKETS || now.since(self.slot_began) < SLOT {
-            return None;
+            return;
         }
         self.slots[self.filled] = (self.sum / f64::from(self.packets), self.most);
         (self.slot_began, self.packets, self.sum, self.most) = (now, 0, 0.0, 0.0);
         self.filled = (self.filled + 1) % SLOTS;
-        (self.filled == 0).then(|| self.height())
+        if self.filled == 0 {
+            self.learn(self.height() - NOISE_FREE_PACKETS * self.gap);
+        }
     }
 
     /// A window was this high, seconds, without what is no noise.
@@ -411,13 +420,14 @@ mod tests {
             let least = delays.iter().copied().fold(f64::MAX, f64::min);
             self.floor = self.floor.min(least);
             let hop_rtts = delays.map(Duration::from_secs_f64);
-            hop_rtts.iter().for_each(|&hop_rtt| self.base.on_packet(self.now, hop_rtt, PACKET_BITS));
+            hop_rtts.iter().for_each(|&hop_rtt| self.base.on_packet(self.now, hop_rtt));
             self.base.on_interval(Seen {
                 now: self.now,
                 span: SPAN,
                 carried: bps,
                 granted: Some((bps, bps)),
                 floor: self.floor,
+                detained: 0.0,
                 delays: Delays { least, mean: delays.iter().sum::<f64>() / 18.0, gain: LEAST_GAIN },
                 usual_target: USUAL,
                 packet_bits: PACKET_BITS,

@@ -199,6 +199,7 @@ fn queue_after(steps: &[Step], rate: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hop::ways::Detained;
     use crate::rng::Rng;
 
     /// Packets of a chirp as the sender sends them, their bytes, and the rate at which they leave, bit/s.
@@ -241,7 +242,7 @@ mod tests {
             let noise = self.noise * self.rng.next_u64() as f64 / u64::MAX as f64;
             let arrives = self.free + self.delay + noise;
             let now = instant(arrives);
-            let hop_rtt = self.rtt.on_echo(now, instant(self.sent - self.delay));
+            let hop_rtt = self.rtt.on_echo(now, instant(self.sent - self.delay), Detained::default());
             let delivery = Delivery { now, bytes: BYTES, lost: 0, sent: 1, hop_rtt, backlog: true };
             self.chirps.on_packet(&delivery, &self.rtt);
         }

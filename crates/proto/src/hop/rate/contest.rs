@@ -33,7 +33,7 @@ impl Contest {
             self.trial.wait(sight.now);
         }
         if sight.is_held && self.watch.seems_longer(sight) {
-            self.trial.begin(sight.now, sight.carried, packet, sight.delay);
+            self.trial.begin(sight.now, sight.carried, packet, sight.feedback);
         }
         let before = self.watch.on_interval(sight)?;
         Some(self.compete(sight.now, before, packet, rtt))
@@ -61,7 +61,7 @@ impl Contest {
     fn compete(&mut self, now: Instant, before: f64, packet: u64, rtt: &HopRtt) -> f64 {
         let beside = self.left.filter(|&(at, _)| now.since(at) < BACK).map_or(0.0, |(_, rate)| rate);
         let before = before.max(beside);
-        let base = self.watch.least().min(rtt.min().as_secs_f64());
+        let base = self.watch.least().min(rtt.floor().as_secs_f64());
         let rivalry = Rivalry::new(now, packet, rtt.smoothed(), before, base);
         let rate = rivalry.rate();
         self.rivalry = Some(rivalry);
@@ -97,11 +97,13 @@ mod tests {
             now: Instant::ZERO + Duration::from_millis(1000 * seconds + 500 * number),
             delay,
             level: delay,
+            feedback: delay,
             base: 20.0 * MS,
             queue: delay - 20.0 * MS,
             target: MS,
             carried: 10e6,
             packet: MS,
+            patience: 1.0,
             is_held: true,
             is_longer: number > 0,
         };

@@ -8,21 +8,15 @@ const REMEMBERED: usize = 16;
 pub(super) struct Grants([(Instant, f64); REMEMBERED]);
 
 impl Grants {
-    /// Nothing but the first grant, bit/s.
-    pub(super) fn new(first: f64) -> Self {
-        Self([(Instant::ZERO, first); REMEMBERED])
+    /// None yet.
+    pub(super) fn new() -> Self {
+        Self([(Instant::ZERO, f64::INFINITY); REMEMBERED])
     }
 
     /// The grant is `rate` from now on.
     pub(super) fn add(&mut self, now: Instant, rate: f64) {
         self.0.rotate_right(1);
         self.0[0] = (now, rate);
-    }
-
-    /// The grant in force at `at`; the oldest known one where that was longer ago.
-    pub(super) fn in_force(&self, at: Instant) -> f64 {
-        let found = self.0.iter().find(|(since, _)| *since <= at);
-        found.map_or(self.0[REMEMBERED - 1].1, |(_, grant)| *grant)
     }
 
     /// The least and the greatest grant for the present arrivals: the grants of a hopRTT ago, and up to one more
@@ -44,7 +38,7 @@ mod tests {
 
     #[test]
     fn arrivals_were_granted_one_to_two_round_trips_ago() {
-        let mut grants = Grants::new(f64::INFINITY);
+        let mut grants = Grants::new();
         let rtt = Duration::from_millis(40);
         assert_eq!(grants.of_arrivals(at(0), rtt), None);
         for (millis, rate) in [(0, 9.0), (20, 3.0), (40, 5.0), (60, 4.0), (80, 8.0), (100, 1.0)] {
@@ -52,14 +46,5 @@ mod tests {
         }
         assert_eq!(grants.of_arrivals(at(101), rtt), Some((4.0, 5.0)));
         assert_eq!(grants.of_arrivals(at(120), rtt), Some((4.0, 8.0)));
-    }
-
-    #[test]
-    fn the_grant_of_a_moment_is_the_last_one_before_it() {
-        let mut grants = Grants::new(f64::INFINITY);
-        for step in 0..=REMEMBERED as u64 {
-            grants.add(at(10 * step), step as f64);
-        }
-        assert_eq!([25, 20, 10, 0].map(|millis| grants.in_force(at(millis))), [2.0, 2.0, 1.0, 1.0]);
     }
 }

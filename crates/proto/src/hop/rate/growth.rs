@@ -139,6 +139,11 @@ impl Growth {
         self.lately = carried.max(faded);
     }
 
+    /// The link is ours alone again. It carried `rate` before others came.
+    pub(super) fn be_alone(&mut self, rate: f64) {
+        self.lately = rate;
+    }
+
     /// The link that carried so much is another one.
     pub(super) fn forget(&mut self) {
         self.lately = 0.0;
@@ -190,9 +195,13 @@ impl Growth {
             return rate;
         }
         if is_held {
+            let most = room.map_or(f64::INFINITY, |room| room.most).min(MAX_LEAD * carried);
+            if most <= rate {
+                // A step that is not taken shows nothing: the next one is no larger.
+                return rate;
+            }
             let step = self.take_step(rate.max(carried));
-            let most = room.map_or(f64::INFINITY, |room| room.most);
-            return (rate.max(carried) * (1.0 + step)).min(rate.max(most.min(MAX_LEAD * carried)));
+            return (rate.max(carried) * (1.0 + step)).min(most);
         }
         self.step = if self.is_startup { self.step } else { FIRST };
         rate.max((HEADROOM * carried).min(ceiling()))
@@ -295,6 +304,15 @@ mod tests {
         assert_eq!(growth.grow(at(99), 1e6, spare(1e6, true), || 0.0), 1e6);
         assert!(growth.grow(at(100), 1e6, spare(1e6, true), || 0.0) > 1e6);
         assert_eq!(growth.grow(at(139), 1e6, spare(1e6, true), || 0.0), 1e6);
+    }
+
+    #[test]
+    fn a_step_that_is_not_taken_is_not_doubled() {
+        let mut growth = Growth::new();
+        growth.leave_startup();
+        // The first of what was granted comes.
+        assert_eq!(growth.grow(at(0), 1e6, spare(1e3, true), || 0.0), 1e6);
+        assert_eq!(growth.grow(at(40), 1e6, spare(1e6, true), || 0.0), 1.04e6);
     }
 
     #[test]

@@ -94,6 +94,7 @@ impl RateController for Intcp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hop::ways::Detained;
 
     const PACKET: u64 = 1406;
 
@@ -109,7 +110,7 @@ mod tests {
             queue = (queue + (offered - capacity) * 1e6 / 8.0 * gap).max(0.0);
             *now += Duration::from_nanos((gap * 1e9) as u64);
             let sample = Duration::from_nanos((20e6 + queue * 8.0 / capacity * 1e3) as u64);
-            rtt.on_echo(*now, now.before(sample));
+            rtt.on_echo(*now, now.before(sample), Detained::default());
             count += 1;
             let lost = u32::from(loss > 0 && count % loss == 0);
             let delivery =

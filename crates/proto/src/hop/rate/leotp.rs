@@ -123,6 +123,7 @@ impl Base {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hop::ways::Detained;
     use alloc::vec::Vec;
 
     const PACKET: u64 = 1406;
@@ -141,7 +142,7 @@ mod tests {
             let end = now + sample + Duration::from_millis(1);
             while now < end {
                 now += Duration::from_micros(562);
-                rtt.on_echo(now, now.before(sample));
+                rtt.on_echo(now, now.before(sample), Detained::default());
                 let delivery =
                     Delivery { now, bytes: PACKET, lost: 0, sent: 1, hop_rtt: sample, backlog: true };
                 leotp.on_delivery(delivery, &rtt);
@@ -175,7 +176,7 @@ mod tests {
             for step in 0..200u64 {
                 let sample = Duration::from_millis(20 + step / 10);
                 let now = Instant::ZERO + Duration::from_millis(1_000 + step);
-                rtt.on_echo(now, now.before(sample));
+                rtt.on_echo(now, now.before(sample), Detained::default());
                 let delivery = Delivery { now, bytes: 1, lost: 0, sent: 1, hop_rtt: sample, backlog: true };
                 leotp.on_delivery(delivery, &rtt);
             }

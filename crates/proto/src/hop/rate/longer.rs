@@ -79,6 +79,8 @@ pub(super) struct Sight {
     /// The least delay, and the noise of delays, seconds.
     pub(super) delay: f64,
     pub(super) noise: f64,
+    /// The time after which what is told shows, seconds.
+    pub(super) feedback: f64,
     /// The queue as the delay shows it, seconds, and whether it is one that should not be.
     pub(super) queue: f64,
     pub(super) is_long: bool,
@@ -89,7 +91,7 @@ pub(super) struct Sight {
 impl Longer {
     /// An interval has ended.
     pub(super) fn on_interval(&mut self, sight: Sight) -> Lasting {
-        let Sight { span, carried, granted, delay, noise, queue, is_long, packet_bits } = sight;
+        let Sight { span, carried, granted, delay, noise, feedback, queue, is_long, packet_bits } = sight;
         let packet = packet_bits / self.served.max(carried);
         // A count is off by one packet.
         let off = packet_bits / span;
@@ -121,7 +123,7 @@ impl Longer {
             return Lasting::Open;
         }
         if carried + off < LEAST * least {
-            let is_paused = is_little && !grows && self.since < LATE * delay;
+            let is_paused = is_little && !grows && self.since < LATE * feedback;
             return if is_paused { Lasting::Paused } else { Lasting::Open };
         }
         let kept = if carried - off > MOST * most { KEPT_DRAINING } else { KEPT };
@@ -170,6 +172,7 @@ mod tests {
             carried: capacity,
             granted: Some((capacity, capacity)),
             delay: BASE,
+            feedback: BASE,
             noise: 0.0,
             queue: 0.0,
             is_long: false,
@@ -212,6 +215,7 @@ mod tests {
                 carried,
                 granted: Some((least, most)),
                 delay: BASE + queue,
+                feedback: BASE + queue,
                 noise,
                 queue,
                 is_long: queue > target,
@@ -249,7 +253,8 @@ mod tests {
     fn what_is_late_by_a_longer_path_is_not_what_the_link_carries() {
         let (calm, mut machine) = (calm(20e6), Longer::default());
         machine.on_interval(calm);
-        let longer = Sight { delay: BASE + 0.030, queue: 0.030, is_long: true, ..calm };
+        let longer =
+            Sight { delay: BASE + 0.030, feedback: BASE + 0.030, queue: 0.030, is_long: true, ..calm };
         let mut after = |carried| machine.on_interval(Sight { carried, ..longer });
         assert_eq!(after(5e6), Lasting::Open, "it grows");
         assert_eq!(after(5e6), Lasting::Paused);

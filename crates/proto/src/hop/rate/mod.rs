@@ -17,7 +17,6 @@ mod policer;
 mod pulses;
 mod reno;
 mod rivals;
-mod shortfall;
 mod starhop;
 mod train;
 mod trial;

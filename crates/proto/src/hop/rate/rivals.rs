@@ -16,6 +16,9 @@ const OWN_LEAST: f64 = 0.25;
 /// … and this many of the targets, which are as long as the pauses of the link: 0.6 s where they are 6 ms. Capacity that
 /// comes in bursts differs by a third between windows of 20 ms, by 9 % between windows of 0.5 s.
 const OWN_TARGETS: f64 = 100.0;
+/// Where delays vary by themselves all that takes up to five times as long: the queue is steered half as fast there, and grows and shrinks
+/// by as much as the noise meanwhile.
+const OWN_IN_NOISE: f64 = 4.0;
 /// Rises of the queue count this many hopRTTs after it began to stand: what was sent before is there by then.
 const FEEDBACK: f64 = 2.0;
 /// A rise of this many targets, which are larger where delays vary by themselves, and packets is no noise.
@@ -78,6 +81,8 @@ pub(super) struct Sight {
     /// The least hopRTT, and the delay that counts: the least, and in noise the filtered mean.
     pub(super) delay: f64,
     pub(super) level: f64,
+    /// The time after which what is told shows: the delay, and that by which Interests are detained.
+    pub(super) feedback: f64,
     /// The delay that is taken for that of the path.
     pub(super) base: f64,
     /// The queue, and the one aimed at.
@@ -86,6 +91,8 @@ pub(super) struct Sight {
     pub(super) carried: f64,
     /// A packet's time on the link.
     pub(super) packet: f64,
+    /// Factor by which the queue is steered more slowly than without noise.
+    pub(super) patience: f64,
     /// The grant limited the sender.
     pub(super) is_held: bool,
     /// The delay looks as if the path had become longer.
@@ -171,19 +178,19 @@ impl Watch {
 
     /// Tells that the path has seemed to become longer for the second time.
     fn is_longer_again(&mut self, sight: Sight, is_longer: bool) -> bool {
-        let Sight { now, delay, target, .. } = sight;
+        let Sight { now, delay, feedback, target, .. } = sight;
         let is_recent = |(at, level)| now.since(at) < LONGER_AGAIN && delay > level - target;
         self.longer = self.longer.filter(|&longer| is_recent(longer));
         if !is_longer {
             return false;
         }
         let (at, level) = *self.longer.get_or_insert((now, delay));
-        now.since(at).as_secs_f64() > SAME_CHANGE * delay && delay > level + RISE_TARGETS * target
+        now.since(at).as_secs_f64() > SAME_CHANGE * feedback && delay > level + RISE_TARGETS * target
     }
 
     /// An interval has ended. Returns the rate before the others came, once they are there.
     pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
-        let Sight { now, delay, level, target, carried, packet, is_held, .. } = sight;
+        let Sight { now, delay, level, feedback, target, carried, packet, patience, is_held, .. } = sight;
         self.remember(now, delay);
         let falls = carried < FALLEN * core::mem::replace(&mut self.carried, carried);
         // A queue that stands, and a longer path, delay every packet. After an outage, or behind a repair, single ones are
@@ -211,7 +218,7 @@ impl Watch {
         }
         let stood = now.since(standing.since).as_secs_f64();
         standing.longest = standing.longest.max(queue);
-        if stood < FEEDBACK * delay {
+        if stood < FEEDBACK * feedback {
             return None;
         }
         let [least, counted] = &mut standing.rises;
@@ -219,8 +226,10 @@ impl Watch {
         counted.add(level);
         // In noise the least varies, and after a step the filtered mean follows it: a queue that grows raises both.
         let rise = least.rise.min(counted.rise);
-        let base = delay - queue;
-        let own = (OWN_BASES * base + OWN_QUEUES * standing.longest).max(OWN_LEAST + OWN_TARGETS * target);
+        let base = feedback - queue;
+        let drains = OWN_BASES * base + OWN_QUEUES * standing.longest;
+        let in_noise = 1.0 + OWN_IN_NOISE * (patience - 1.0);
+        let own = in_noise * drains.max(OWN_LEAST + OWN_TARGETS * target);
         let has_risen = rise > (RISE_TARGETS * target).max(RISE_PACKETS * packet);
         if !has_risen || (stood < own && !is_longer) {
             return None;
@@ -235,7 +244,8 @@ impl Watch {
 #[derive(Clone, Copy, Debug)]
 struct Experiment {
     began: Instant,
-    delay: f64,
+    /// The time after which it shows, with the queue of then, seconds.
+    feedback: f64,
     queue: f64,
     carried: f64,
     /// The share of it that is offered.
@@ -259,27 +269,27 @@ enum Outcome {
 
 impl Experiment {
     fn new(sight: Sight, span: f64, queue: f64) -> Self {
-        let Sight { now, delay, carried, .. } = sight;
-        let lasts = FEEDBACK_LATE * (delay - queue) + LOOKS * span;
+        let Sight { now, delay, feedback, carried, .. } = sight;
+        let lasts = FEEDBACK_LATE * (feedback - queue) + LOOKS * span;
         let offer = (1.0 - queue / lasts).clamp(LEAST_OFFER, MOST_OFFER);
-        Self { began: now, delay, queue, carried, offer, least: delay, is_ours: false }
+        Self { began: now, feedback, queue, carried, offer, least: delay, is_ours: false }
     }
 
     fn on_interval(&mut self, sight: Sight, span: f64, queue: f64, gone: f64) -> Outcome {
-        let since_feedback = sight.now.since(self.began).as_secs_f64() - self.delay;
+        let since_feedback = sight.now.since(self.began).as_secs_f64() - self.feedback;
         let was_falling = sight.delay < self.least;
         self.least = self.least.min(sight.delay);
         if queue <= gone || (self.is_ours && !was_falling) {
             return Outcome::Gone;
         }
-        let late = FEEDBACK_LATE * (self.delay - self.queue);
+        let late = FEEDBACK_LATE * (self.feedback - self.queue);
         if since_feedback < late + span {
             return Outcome::Open;
         }
         let missing = 1.0 - self.offer;
         self.is_ours |= sight.carried >= (1.0 - NOT_CARRIED * missing) * self.carried;
         let looks_for = if queue < SHORTER * self.queue { DRAINED_BY } else { FIRST_LOOK };
-        let looks = (looks_for * self.queue / missing).max(LOOKS * span).max(JOINED * self.delay);
+        let looks = (looks_for * self.queue / missing).max(LOOKS * span).max(JOINED * self.feedback);
         let is_over = since_feedback > late + looks;
         if !self.is_ours && is_over { Outcome::Stays } else { Outcome::Open }
     }
@@ -412,6 +422,7 @@ impl Rivalry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hop::ways::Detained;
     use alloc::collections::VecDeque;
 
     const BASE: f64 = 0.040;
@@ -446,11 +457,13 @@ mod tests {
                 now: self.now,
                 delay: base + self.queue,
                 level: base + self.queue,
+                feedback: base + self.queue,
                 base: BASE,
                 queue: self.queue + self.longer,
                 target: TARGET,
                 carried,
                 packet: PACKET_BITS / LINK,
+                patience: 1.0,
                 is_held: true,
                 is_longer: false,
             }
@@ -593,7 +606,14 @@ mod tests {
                 (Instant::ZERO + Duration::from_millis(20 * u64::from(step)), rivalry.experiment.is_some());
             let queue = if is_offered_less { 0.060 } else { 0.042 + 0.001 * f64::from(step % 19) };
             let (delay, carried) = (BASE + queue, if is_offered_less { 0.1 * LINK } else { 0.3 * LINK });
-            let sight = Sight { now, delay, level: delay, carried, ..Link::new(0.0).step(0.3 * LINK) };
+            let sight = Sight {
+                now,
+                delay,
+                level: delay,
+                feedback: delay,
+                carried,
+                ..Link::new(0.0).step(0.3 * LINK)
+            };
             assert_eq!(rivalry.on_interval(sight), None, "step {step}");
         }
     }
@@ -631,7 +651,7 @@ mod tests {
         let mut lose = |millis: u64| {
             let now = Instant::ZERO + Duration::from_secs(1);
             let hop_rtt = Duration::from_millis(millis);
-            rtt.on_echo(now, now.before(Duration::from_millis(40)));
+            rtt.on_echo(now, now.before(Duration::from_millis(40)), Detained::default());
             let delivery = Delivery { now, bytes: 1400, lost: 1, sent: 2, hop_rtt, backlog: false };
             rivalry.on_delivery(delivery, &rtt);
             rivalry.rate()

@@ -9,7 +9,6 @@ use super::interval::{Interval, Intervals, LEAST_GAIN};
 use super::policer::{Alarm, Bound, Policer};
 use super::pulses::{self, Pulses, Step};
 use super::rivals::{Alone, Sight};
-use super::shortfall::Shortfall;
 use super::train::Train;
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
@@ -91,7 +90,6 @@ pub struct Starhop {
     train: Train,
     chirps: Chirps,
     pulses: Pulses,
-    shortfall: Shortfall,
 }
 
 /// Interval over which arrivals are counted before they are judged.
@@ -108,7 +106,7 @@ impl Starhop {
             initial: initial.as_bps() as f64,
             growth: Growth::new(),
             intervals: Intervals::default(),
-            grants: Grants::new(initial.as_bps() as f64),
+            grants: Grants::new(),
             capacity: Capacity::default(),
             base: Base::new(),
             contest: Contest::default(),
@@ -121,7 +119,6 @@ impl Starhop {
             train: Train::new(initial.time_for(packet)),
             chirps: Chirps::new(chirps),
             pulses: Pulses::default(),
-            shortfall: Shortfall::default(),
         }
     }
 
@@ -138,17 +135,16 @@ impl Starhop {
     /// A packet came while the grant doubles.
     fn watch_startup(&mut self, delivery: &Delivery, rtt: &HopRtt, carried: Option<f64>) {
         let limit = (rtt.min().as_secs_f64() / 8.0).max(2.0 * self.base.target(self.usual_target(self.rate)));
-        let queue = delivery.hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
-        let has_queue = queue > limit && self.is_ours(delivery.now, queue, carried.unwrap_or(self.rate));
+        let queue = delivery.hop_rtt.saturating_sub(rtt.floor()).as_secs_f64();
+        let has_queue = queue > limit;
         if let Some(rate) = self.growth.watch_startup((has_queue, delivery.backlog), self.rate, carried) {
             self.rate = rate;
         }
     }
 
     /// A full link: hold the queue at its target.
-    fn steer(&mut self, now: Instant, carried: f64, verdict: &Verdict, is_held: bool, span: f64) {
-        let Verdict { base, queue, target, patience, is_drain_due, .. } = *verdict;
-        let horizon = 2.0 * (base + span) * patience;
+    fn steer(&mut self, now: Instant, carried: f64, verdict: &Verdict, is_held: bool) {
+        let Verdict { queue, target, horizon, is_drain_due, .. } = *verdict;
         let steered = carried * (1.0 + ((target - queue) / horizon).clamp(-MAX_CUT, MAX_RAISE));
         let rate = if is_drain_due { steered.min(self.drain_rate) } else { steered };
         if is_held && (!verdict.is_noisy() || queue >= target) {
@@ -187,11 +183,13 @@ impl Starhop {
             now,
             delay: interval.least.as_secs_f64(),
             level: interval.least.as_secs_f64(),
-            base: rtt.min().as_secs_f64(),
+            feedback: (interval.least + rtt.detained()).as_secs_f64(),
+            base: rtt.floor().as_secs_f64(),
             queue: 0.0,
             target: self.base.target(usual_target),
             carried,
             packet: self.packet_bits / link,
+            patience: 1.0,
             is_held: interval.held() >= HELD,
             is_longer: false,
         };
@@ -238,6 +236,8 @@ impl Starhop {
             level: verdict.level,
             queue: verdict.queue,
             target: verdict.target,
+            carried: verdict.carried,
+            patience: verdict.patience,
             is_longer: verdict.longer.is_some(),
             ..sight
         };
@@ -282,8 +282,9 @@ impl Starhop {
             now,
             span: interval.span(now).as_secs_f64(),
             carried,
-            granted: self.grants.of_arrivals(now, interval.least),
-            floor: rtt.min().as_secs_f64(),
+            granted: self.grants.of_arrivals(now, interval.least + rtt.detained()),
+            floor: rtt.floor().as_secs_f64(),
+            detained: rtt.detained().as_secs_f64(),
             delays,
             usual_target: self.usual_target(carried),
             packet_bits: self.packet_bits,
@@ -301,21 +302,20 @@ impl Starhop {
             self.drain_rate = DRAIN * carried;
         }
         if let Some(before) = verdict.longer {
-            return self.settle(now, self.rate.max(before), interval.least);
+            return self.settle(now, self.rate.max(before), interval.least + rtt.detained());
         }
         let span = interval.span(now).as_secs_f64();
         self.growth.learn(carried, span);
-        self.shortfall.on_interval(now, interval, &self.grants, (carried, verdict.queue > 0.0));
         let is_full = match step {
             Step::Raise(rate) => {
                 self.base.rebase(verdict.target);
                 self.rate = self.rate.max(rate);
                 false
             }
-            _ => self.seems_full(now, verdict, is_held, rtt),
+            _ => self.seems_full(verdict, is_held, rtt),
         };
         if is_full {
-            self.steer(now, carried, verdict, is_held, span);
+            self.steer(now, carried, verdict, is_held);
         } else {
             let spare = Spare { carried, is_held, hop_rtt: rtt.smoothed(), room: self.chirps.room(now) };
             self.rate = self.growth.grow(now, self.rate, spare, || self.capacity.ceiling(now));
@@ -335,22 +335,9 @@ impl Starhop {
         self.was_noisy = is_noisy;
     }
 
-    /// True if a queue of this many seconds is of packets that this node was sent, and not of its Interests. Short hops are narrow in
-    /// neither direction. Until the shortfall is certain, what chirps have shown decides.
-    fn is_ours(&self, now: Instant, queue: f64, carried: f64) -> bool {
-        if !self.chirps.are_worth_it() {
-            return true;
-        }
-        let has_room = !self.shortfall.is_certain() && self.chirps.have_shown(now, carried);
-        !has_room && self.shortfall.explains(queue, carried)
-    }
-
     /// True if the delays look like a queue in front of a full link.
-    fn seems_full(&self, now: Instant, verdict: &Verdict, is_held: bool, rtt: &HopRtt) -> bool {
+    fn seems_full(&self, verdict: &Verdict, is_held: bool, rtt: &HopRtt) -> bool {
         let is_startup = self.growth.is_startup();
-        if is_startup && !self.is_ours(now, verdict.queue, verdict.carried) {
-            return false;
-        }
         let seen_from = if is_startup || (verdict.is_noisy() && !is_held) { 1.0 } else { QUEUE_SEEN };
         let least = if is_startup { STARTUP_QUEUE * rtt.min().as_secs_f64() } else { 0.0 };
         verdict.queue >= least.max(seen_from * verdict.target)
@@ -404,14 +391,15 @@ impl Starhop {
 
     /// Nobody else is there. Returns the base delay.
     fn leave_rivalry(&mut self, now: Instant, alone: Alone, rtt: &HopRtt) -> Duration {
+        let before = self.contest.rivalry().map_or(0.0, |rivalry| rivalry.before());
         self.contest.end(now, alone);
         self.capacity.forget();
-        self.growth.forget();
+        self.growth.be_alone(before);
         let (before, base) = match alone {
             Alone::Gone { before, base } => {
                 // The delay that was learnt meanwhile was theirs.
                 self.base = Base::new();
-                (before, base.min(rtt.min().as_secs_f64()))
+                (before, base.min(rtt.floor().as_secs_f64()))
             }
             Alone::Longer { before, base } => {
                 self.base.forget();
@@ -436,7 +424,7 @@ impl Starhop {
 
     fn watch_policer(&mut self, delivery: &Delivery, block: Block, rtt: &HopRtt) {
         let (at, loss, Some(came)) = (delivery.now, block.loss, block.came) else { return };
-        let queue = delivery.hop_rtt.saturating_sub(rtt.min()).as_secs_f64();
+        let queue = delivery.hop_rtt.saturating_sub(rtt.floor()).as_secs_f64();
         let has_queue = queue > NO_QUEUE * self.base.target(self.usual_target(self.rate));
         if loss > ALARM && !has_queue {
             self.policer.on_alarm(Alarm { at, sent: came / (1.0 - loss), came });
@@ -473,7 +461,7 @@ impl RateController for Starhop {
             rivalry.on_delivery(delivery, rtt);
             self.rate = rivalry.rate().max(MIN_RATE);
         } else {
-            self.base.on_packet(now, delivery.hop_rtt, self.packet_bits);
+            self.base.on_packet(now, delivery.hop_rtt);
             if let Some(rate) = self.contest.on_delivery(&delivery, self.packet_bytes(), rtt) {
                 self.settle(now, rate, rtt.smoothed());
             }
@@ -521,6 +509,7 @@ impl RateController for Starhop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hop::ways::Detained;
 
     const BASE: Duration = Duration::from_millis(50);
 
@@ -536,7 +525,7 @@ mod tests {
             let is_late = now.since(start) >= Duration::from_secs(1);
             before = if is_late { before } else { controller.rate() };
             let hop_rtt = if is_late { BASE + queue } else { BASE };
-            rtt.on_echo(now, now.before(hop_rtt));
+            rtt.on_echo(now, now.before(hop_rtt), Detained::default());
             let delivery = Delivery { now, bytes: 1_400, lost: 0, sent: 1, hop_rtt, backlog };
             controller.on_delivery(delivery, &rtt);
             now += gap;
@@ -555,32 +544,5 @@ mod tests {
     fn a_queue_of_a_sender_that_is_held_by_its_grant_lowers_that() {
         let (controller, before) = after(Duration::from_millis(1), Duration::from_millis(8), true);
         assert!(controller.rate() < before.scaled(0.5), "{:?} of {before:?}", controller.rate());
-    }
-
-    /// The rate of a controller that doubles on a hop of 600 ms, once all packets are late by up to a fifth of a second. They come `gap`
-    /// after one another.
-    fn while_late(gap: Duration) -> Rate {
-        let (first, base) = (Rate::from_mbps(14), Duration::from_millis(600));
-        let (mut controller, mut rtt) = (Starhop::new(first, 1_400, true), HopRtt::new(base));
-        let mut now = Instant::ZERO + Duration::from_secs(1);
-        let end = now + Duration::from_millis(500);
-        let mut late = Duration::ZERO;
-        while now < end {
-            let hop_rtt = base + late;
-            rtt.on_echo(now, now.before(hop_rtt));
-            let delivery = Delivery { now, bytes: 1_400, lost: 0, sent: 1, hop_rtt, backlog: true };
-            controller.on_delivery(delivery, &rtt);
-            now += gap;
-            late = (late + gap.scaled(1, 2)).min(Duration::from_millis(200));
-        }
-        controller.rate()
-    }
-
-    #[test]
-    fn interests_that_wait_on_their_way_back_are_no_queue_of_a_start_over_a_long_hop() {
-        // 14 Mbit/s: packets come as they were granted.
-        assert!(while_late(Duration::from_micros(800)) >= Rate::from_mbps(14));
-        // 7 Mbit/s: half of them are in front of the link.
-        assert!(while_late(Duration::from_micros(1_600)) <= Rate::from_mbps(8));
     }
 }

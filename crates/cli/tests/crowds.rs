@@ -120,8 +120,8 @@ fn crowd(count: usize, len: usize) {
     let rates: Vec<f64> = all.iter().filter_map(|result| result["goodput_mbps"].as_f64()).collect();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
     let jain = rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares);
-    // 1350 bytes of payload in at most 1439 on the wire.
-    let ideal = (count * len) as f64 * 8.0 / (100e6 * 1350.0 / 1439.0);
+    // 1350 bytes of payload in at most 1441 on the wire.
+    let ideal = (count * len) as f64 * 8.0 / (100e6 * 1350.0 / 1441.0);
     println!(
         "     {} of {count} files of {len} bytes in {took:.2} s, {:.1} % of the path (the last program started after {started:.2} s); \
          Jain {jain:.3} over transfers; {} timeouts, {} repairs",

@@ -172,7 +172,7 @@ fn both_directions_carry_bulk_whoever_starts_first_and_whoever_has_to_prove_its_
 
 #[test]
 fn a_path_that_nobody_used_is_full_after_a_few_round_trips() {
-    // A round trip to open; 1324 bytes of a stream in every 1407 on the link: 8.5 s and 4.25 s; and until the rate of
+    // A round trip to open; 1324 bytes of a stream in every 1409 on the link: 8.5 s and 4.25 s; and until the rate of
     // 14 Mbit/s that it begins with is the link's, one round trip for one doubling, or eight for three.
     for (delay, mbps, bytes, limit) in [(270, 20, 20_000_000, 9_580), (25, 100, 50_000_000, 4_700)] {
         let mut world = World::new(ms(delay), Rate::from_mbps(mbps), 0.0);
@@ -451,7 +451,7 @@ fn an_outage_of_any_length_is_over_soon_and_bulk_goes_on() {
             let mut world = World::new(ms(25), rate, loss);
             world.line.rng = Rng::new(seed);
             let outage = transfer_with_outage(&mut world, ms(span), &bytes);
-            let least = rate.time_for(outage.left as u64 * 1407 / 1324);
+            let least = rate.time_for(outage.left as u64 * 1409 / 1324);
             println!("{span} ms, loss {loss}, seed {seed}: {outage:?}, at the full rate {least:?}");
             // A question every 250 ms at most, its answer after 50 ms, and the same again for an older hole. A question or its
             // answer is lost in two of a hundred outages at 1 % of loss: then the next one tells.

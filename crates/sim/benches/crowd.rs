@@ -16,8 +16,8 @@ use starhop_sim::run::{FlowSpec, Plan, Simulation, Transport};
 
 const HOPS: usize = 3;
 const WARM_UP: Duration = Duration::from_secs(2);
-/// The share of payload: 1350 of at most 1439 bytes of a sealed packet on the wire are payload: 28 for IPv4 and UDP, 33 for the seal, 28 for the header.
-const PAYLOAD: f64 = 1350.0 / 1439.0;
+/// The share of payload: 1350 of at most 1441 bytes of a sealed packet on the wire are payload: 28 for IPv4 and UDP, 33 for the seal, 30 for the header.
+const PAYLOAD: f64 = 1350.0 / 1441.0;
 
 /// Flows, the rate of the hops, and the caches of the relays.
 #[derive(Clone, Copy)]

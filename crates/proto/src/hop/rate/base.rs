@@ -18,6 +18,8 @@ const SPREAD: f64 = 1.2;
 /// Packets of one burst delay each other: their time on the wire is no noise. It is the least gap between two; what the link carries
 /// tells nothing of it where that is far below what it could.
 const NOISE_FREE_PACKETS: f64 = 2.0;
+/// So much delays vary by the clocks and schedulers of real machines.
+const MACHINES: f64 = 0.3e-3;
 /// The most that is believed, seconds.
 const NOISE_CEILING: f64 = 30.0e-3;
 /// The queue that bridges the pauses of a link, as a share of the excursions that they make.
@@ -27,7 +29,7 @@ const BRIDGE: f64 = 0.9;
 const QUIET: f64 = 0.5;
 const NOISY: f64 = 1.5;
 /// From this patience on, delays vary by themselves by a large part of the target of the queue.
-const VARIES: f64 = 1.05;
+const VARIES: f64 = 1.1;
 /// Noise, in usual targets, in which a Requester is twice as patient.
 const PATIENCE_AT: f64 = 8.0;
 
@@ -355,7 +357,7 @@ impl Excursions {
         (self.slot_began, self.packets, self.sum, self.most) = (now, 0, 0.0, 0.0);
         self.filled = (self.filled + 1) % SLOTS;
         if self.filled == 0 {
-            self.learn(self.height() - NOISE_FREE_PACKETS * self.gap);
+            self.learn(self.height() - (NOISE_FREE_PACKETS * self.gap).max(MACHINES));
         }
     }
 

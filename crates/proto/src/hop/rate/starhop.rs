@@ -52,6 +52,9 @@ const DRAIN: f64 = 0.9;
 /// A grant shows in what comes after so many hopRTTs: numerator and denominator.
 const SETTLES: (u64, u64) = (5, 4);
 
+/// Noise of more packets' times at the rate hides the delays within a chirp.
+const CHIRP_NOISE: f64 = 2.0;
+
 /// Up to this share of loss a block has passed; up to this many targets no queue stands.
 const LOSS_PASSED: f64 = 0.01;
 const NO_QUEUE: f64 = 2.0;
@@ -498,7 +501,8 @@ impl RateController for Starhop {
     }
 
     fn wants_chirps(&self) -> bool {
-        self.growth.is_looking() && self.chirps.are_worth_it() && !self.was_noisy && self.rate >= self.initial
+        let hides_chirps = self.base.noise() > CHIRP_NOISE * self.packet_bits / self.rate;
+        self.growth.is_looking() && self.chirps.are_worth_it() && !hides_chirps && self.rate >= self.initial
     }
 
     fn rate(&self) -> Rate {

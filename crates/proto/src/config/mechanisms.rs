@@ -28,8 +28,8 @@ pub struct Mechanisms {
     /// report, and requests that wait for their turn do not time out. Without it, the Consumer keeps 256 KiB and
     /// one and a half bandwidth-delay products asked for.
     pub share: bool,
-    /// The time that an Interest waited on its way to the Responder is left out of the delays that tell of a queue in front of the link. Without
-    /// it, the whole hopRTT counts.
+    /// The time that an Interest waited on its way to the Responder is left out of the delays that tell of a queue in front of
+    /// the link. Without it, the whole hopRTT counts.
     pub one_way: bool,
     /// The first packets of a long hop leave in chirps, which show the room of the link, and the Consumer asks for as much at once.
     /// Without it, both double from round trip to round trip.

@@ -4,7 +4,7 @@ mod support;
 
 use starhop_lab::result::FlowResult;
 use starhop_lab::scenario::blueprint;
-use starhop_sim::engine::Network;
+use starhop_sim::engine::{Clock, Network};
 use starhop_sim::run::{Deed, Simulation};
 use support::{run, scenario};
 
@@ -105,7 +105,7 @@ fn what_a_sky_is_said_to_do_makes_the_network_that_it_does_it_to() {
         match deed {
             Deed::Join { ends, config, header } => {
                 while network.node_count() <= ends.0.max(ends.1).0 as usize {
-                    network.add_node(0);
+                    network.add_node(Clock::default());
                 }
                 network.add_link(ends.0, ends.1, config, header);
                 joined += 1;

@@ -9,7 +9,7 @@ use starhop_proto::config::{Config, ConfigError, Profile, Settings};
 use starhop_proto::name::FlowId;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
-use starhop_sim::engine::{HostReport, Network, NodeId};
+use starhop_sim::engine::{Clock, HostReport, Network, NodeId};
 use starhop_sim::host::Protection;
 use starhop_sim::link::{LinkConfig, QueueLimit};
 use starhop_sim::run::{FlowSpec, Plan, Simulation, Transport};
@@ -29,7 +29,7 @@ struct Case {
 
 fn plan(case: Case, seconds: u64) -> Result<Plan, ConfigError> {
     let mut network = Network::default();
-    let nodes: Vec<NodeId> = (0..=HOPS).map(|_| network.add_node(0)).collect();
+    let nodes: Vec<NodeId> = (0..=HOPS).map(|_| network.add_node(Clock::default())).collect();
     let link = LinkConfig {
         queue: QueueLimit::Packets(10_000),
         ..LinkConfig::ideal(Rate::from_mbps(case.mbps), Duration::from_millis(10))

@@ -7,7 +7,7 @@ use starhop_proto::config::{Config, Profile};
 use starhop_proto::name::FlowId;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
-use starhop_sim::engine::{Network, NodeId};
+use starhop_sim::engine::{Clock, Network, NodeId};
 use starhop_sim::host::Protection;
 use starhop_sim::host::tcp::congestion::Control;
 use starhop_sim::host::tcp::{TcpConfig, TcpSettings};
@@ -19,7 +19,7 @@ const SECONDS: u64 = 60;
 
 fn plan(transport: Transport, loss: f64) -> Plan {
     let mut network = Network::default();
-    let nodes: Vec<NodeId> = (0..=HOPS).map(|_| network.add_node(0)).collect();
+    let nodes: Vec<NodeId> = (0..=HOPS).map(|_| network.add_node(Clock::default())).collect();
     let link = LinkConfig {
         queue: QueueLimit::Packets(1000),
         loss: if loss > 0.0 { LossModel::Bernoulli(loss) } else { LossModel::None },

@@ -4,7 +4,7 @@
 use starhop_proto::name::FlowId;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
-use starhop_sim::engine::Network;
+use starhop_sim::engine::{Clock, Network};
 use starhop_sim::host::tcp::congestion::Control;
 use starhop_sim::host::tcp::{Count, LossDetection, TcpConfig, TcpSettings};
 use starhop_sim::link::{LinkConfig, LossModel, QueueLimit};
@@ -43,7 +43,7 @@ impl Path {
     fn carries(&self, settings: TcpSettings) -> Outcome {
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
         let mut network = Network::default();
-        let [from, to] = [0, 0].map(|_| network.add_node(0));
+        let [from, to] = [0, 0].map(|_| network.add_node(Clock::default()));
         let ideal = LinkConfig::ideal(self.rate, Duration::from_secs_f64(RTT_S / 2.0));
         let forth = LinkConfig { loss: self.loss.clone(), queue: QueueLimit::Packets(1000), ..ideal.clone() };
         network.add_link(from, to, forth, 0);

@@ -3,7 +3,7 @@
 use starhop_proto::name::FlowId;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
-use starhop_sim::engine::{Network, NodeId};
+use starhop_sim::engine::{Clock, Network, NodeId};
 use starhop_sim::host::tcp::congestion::Control;
 use starhop_sim::host::tcp::{TcpConfig, TcpSettings};
 use starhop_sim::link::{Disorder, LinkConfig, LossModel, Outage, QueueLimit, XcpOptions};
@@ -75,7 +75,7 @@ impl Setting {
     /// says.
     fn network(&self, access: &[Duration]) -> (Network, Vec<NodeId>) {
         let mut network = Network::default();
-        let nodes: Vec<NodeId> = (0..=self.hops).map(|_| network.add_node(0)).collect();
+        let nodes: Vec<NodeId> = (0..=self.hops).map(|_| network.add_node(Clock::default())).collect();
         let [data, back] = self.links();
         for pair in nodes.windows(2) {
             network.add_link(pair[0], pair[1], data.clone(), 0);
@@ -83,7 +83,7 @@ impl Setting {
         }
         let mut all = nodes.clone();
         for &delay in access {
-            let source = network.add_node(0);
+            let source = network.add_node(Clock::default());
             let link = LinkConfig::ideal(Rate::from_mbps(1000), delay);
             network.add_link(source, nodes[0], link.clone(), 0);
             network.add_link(nodes[0], source, link, 0);

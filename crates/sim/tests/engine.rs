@@ -3,7 +3,7 @@
 use starhop_proto::name::FlowId;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
-use starhop_sim::engine::{LinkId, Network, NodeId};
+use starhop_sim::engine::{Clock, LinkId, Network, NodeId};
 use starhop_sim::link::{Disorder, LinkConfig, LossModel, QueueLimit};
 use starhop_sim::run::{Action, FlowSpec, Plan, Simulation, Transport};
 
@@ -22,7 +22,7 @@ fn connect(network: &mut Network, a: NodeId, b: NodeId, config: &LinkConfig) -> 
 /// Nodes in a row, 20 Mbit/s and 10 ms apart.
 fn chain(nodes: usize, config: &LinkConfig) -> (Network, Vec<NodeId>) {
     let mut network = Network::default();
-    let ids: Vec<NodeId> = (0..nodes).map(|_| network.add_node(0)).collect();
+    let ids: Vec<NodeId> = (0..nodes).map(|_| network.add_node(Clock::default())).collect();
     for pair in ids.windows(2) {
         connect(&mut network, pair[0], pair[1], config);
     }
@@ -106,7 +106,7 @@ const RECORDED_HASH: u64 = 11_866_049_319_987_981_919;
 /// Two ways from the server to the client: 10 ms over `a`, 30 ms over `b`.
 fn two_ways() -> (Network, [NodeId; 2], [LinkId; 4]) {
     let mut network = Network::default();
-    let [server, a, b, client] = [(); 4].map(|()| network.add_node(0));
+    let [server, a, b, client] = [(); 4].map(|()| network.add_node(Clock::default()));
     let (short, long) =
         (LinkConfig::ideal(Rate::from_mbps(20), ms(5)), LinkConfig::ideal(Rate::from_mbps(20), ms(15)));
     let (to_a, from_a) = connect(&mut network, server, a, &short);
@@ -157,7 +157,8 @@ fn a_node_that_is_off_loses_packets_until_it_is_on_again() {
 #[test]
 fn clocks_apart_do_not_change_what_is_measured() {
     let mut network = Network::default();
-    let nodes = [network.add_node(-1_800_000_000_000), network.add_node(90_000_000_000_000)];
+    let nodes = [(-1_800_000_000_000, 500_000), (90_000_000_000_000, -80_000)]
+        .map(|(ahead, gains_ppb)| network.add_node(Clock { ahead, gains_ppb }));
     connect(&mut network, nodes[0], nodes[1], &base());
     let simulation = run(plan(network, vec![probe(nodes[0], nodes[1])]));
     assert_eq!(simulation.recorder().borrow().flow(0).delays().owd.max(), 10_500_000);

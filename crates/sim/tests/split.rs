@@ -4,7 +4,7 @@ use starhop_proto::name::FlowId;
 use starhop_proto::split::{Buffer, SplitConfig, SplitSettings};
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
-use starhop_sim::engine::{HostReport, Network, NodeId};
+use starhop_sim::engine::{Clock, HostReport, Network, NodeId};
 use starhop_sim::host::Exchange;
 use starhop_sim::host::tcp::congestion::Control;
 use starhop_sim::host::tcp::{TcpConfig, TcpSettings};
@@ -50,7 +50,7 @@ impl Sky {
 
     fn run(&self) -> Simulation {
         let mut network = Network::default();
-        let nodes: Vec<NodeId> = (0..4).map(|_| network.add_node(0)).collect();
+        let nodes: Vec<NodeId> = (0..4).map(|_| network.add_node(Clock::default())).collect();
         let link = |kbit, millis| {
             let ideal = LinkConfig::ideal(Rate::from_bps(kbit * 1000), Duration::from_millis(millis));
             LinkConfig { queue: QueueLimit::Packets(1000), ..ideal }

@@ -4,7 +4,7 @@ use crate::error::LabError;
 use crate::scenario::{Blueprint, Scenario, blueprint, link_configs};
 use starhop_proto::time::Instant;
 use starhop_proto::units::Rate;
-use starhop_sim::engine::{LinkId, Network, NodeId};
+use starhop_sim::engine::{Clock, LinkId, Network, NodeId};
 use starhop_sim::link::LinkConfig;
 use starhop_sim::run::{Deed, Simulation};
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ impl Terrain {
     /// The network with all nodes up to `last`.
     fn network_with(&mut self, last: NodeId) -> &mut Network {
         while self.network.node_count() <= last.0 as usize {
-            self.network.add_node(0);
+            self.network.add_node(Clock::default());
         }
         &mut self.network
     }

@@ -125,7 +125,7 @@ fn configs(scenario: &Scenario) -> Vec<LinkConfig> {
 fn network(scenario: &Scenario, configs: &[LinkConfig]) -> Network {
     let mut network = Network::default();
     for name in &scenario.topology.nodes {
-        network.add_node(scenario.topology.clocks.get(name).copied().unwrap_or(0));
+        network.add_node(scenario.topology.clocks.get(name).copied().unwrap_or_default());
     }
     for (link, pair) in scenario.topology.links.iter().zip(configs.chunks_exact(2)) {
         let (from, to) = (scenario.node(&link.from), scenario.node(&link.to));

@@ -155,6 +155,20 @@ fn a_clock_that_would_begin_before_its_epoch_is_refused() {
 }
 
 #[test]
+fn a_clock_may_gain_or_lose() {
+    let with = |drift: &str| {
+        CHAIN.replace(
+            "[topology.link]",
+            &format!("[topology.clock_drift]\nr1 = \"{drift}\"\n\n[topology.link]"),
+        )
+    };
+    let gains = parse(&with("-80ppm")).map(|scenario| scenario.topology.clocks["r1"].gains_ppb);
+    assert_eq!(gains.ok(), Some(-80_000));
+    assert_eq!(error(&with("5%")).field, "topology.clock_drift");
+    assert_eq!(error(&with("2e6ppm")).field, "topology.clock_drift");
+}
+
+#[test]
 fn a_count_makes_flows_of_one_description() {
     let many = CHAIN.replace("name = \"a\"", "name = \"a\"\ncount = 3");
     let names = parse(&many)

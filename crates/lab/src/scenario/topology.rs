@@ -4,10 +4,10 @@ use super::constellation::{Constellation, check_relays};
 use super::fields::{Fields, ScenarioError};
 use super::flow::{ControllerName, controller};
 use super::link::{Direction, LinkSpec, ReadFile};
-use super::units::{Share, SignedSpan, Span};
+use super::units::{Drift, Share, SignedSpan, Span};
 use starhop_proto::config::{Config, Controller};
 use starhop_proto::time::Duration;
-use starhop_sim::engine::CLOCK_BASE;
+use starhop_sim::engine::{CLOCK_BASE, Clock};
 use std::collections::BTreeMap;
 
 /// The middle nodes that run a relay.
@@ -64,8 +64,8 @@ pub struct Topology {
     pub transparent: bool,
     /// Nodes that control the hop above them by another controller than their flows' settings name.
     pub controllers: BTreeMap<String, Controller>,
-    /// Clocks that are not the world's, nanoseconds ahead.
-    pub clocks: BTreeMap<String, i64>,
+    /// Clocks that are not the world's.
+    pub clocks: BTreeMap<String, Clock>,
     /// `parallel` only.
     pub switching: Option<Switching>,
     /// `constellation` only: the sky that finds the ways between the nodes.
@@ -77,7 +77,7 @@ impl Topology {
         let kind: String = fields.required("kind")?;
         let relays = relays(&mut fields)?;
         let transparent = fields.optional("transparent")?.unwrap_or(false);
-        let clocks: BTreeMap<String, SignedSpan> = fields.optional("clock")?.unwrap_or_default();
+        let clocks = clocks(&mut fields)?;
         let controllers = controllers(&mut fields)?;
         let default = match fields.table("link")? {
             Some(mut table) => finished(LinkSpec::parse(&mut table, read)?, table)?,
@@ -90,7 +90,7 @@ impl Topology {
             relays,
             transparent,
             controllers,
-            clocks: clocks.into_iter().map(|(node, offset)| (node, offset.nanos)).collect(),
+            clocks,
             switching: None,
             sky: None,
         };
@@ -283,7 +283,7 @@ impl Topology {
                 }
             }
         }
-        if let Some((node, _)) = self.clocks.iter().find(|(_, offset)| **offset <= -CLOCK_BASE) {
+        if let Some((node, _)) = self.clocks.iter().find(|(_, clock)| clock.ahead <= -CLOCK_BASE) {
             return Err(fields.error("clock", &format!("\"{node}\" is more than an hour behind")));
         }
         if let Some(sky) = &self.sky {
@@ -309,6 +309,19 @@ impl Topology {
 fn finished<T>(value: T, table: Fields<'_>) -> Result<T, ScenarioError> {
     table.finish()?;
     Ok(value)
+}
+
+fn clocks(fields: &mut Fields<'_>) -> Result<BTreeMap<String, Clock>, ScenarioError> {
+    let ahead: BTreeMap<String, SignedSpan> = fields.optional("clock")?.unwrap_or_default();
+    let drifts: BTreeMap<String, Drift> = fields.optional("clock_drift")?.unwrap_or_default();
+    let mut clocks: BTreeMap<String, Clock> = BTreeMap::new();
+    for (node, SignedSpan { nanos }) in ahead {
+        clocks.entry(node).or_default().ahead = nanos;
+    }
+    for (node, Drift { ppb }) in drifts {
+        clocks.entry(node).or_default().gains_ppb = ppb;
+    }
+    Ok(clocks)
 }
 
 fn controllers(fields: &mut Fields<'_>) -> Result<BTreeMap<String, Controller>, ScenarioError> {

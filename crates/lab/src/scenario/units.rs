@@ -22,6 +22,13 @@ pub struct SignedSpan {
     pub nanos: i64,
 }
 
+/// A part of a clock's pace by which it gains: "50ppm"; it loses where that is below nothing.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Drift {
+    /// In parts of a billion.
+    pub ppb: i32,
+}
+
 /// A share: "1%".
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Share(pub f64);
@@ -70,6 +77,8 @@ pub struct FlowSize(pub Option<u64>);
 const RATE_UNITS: &[(&str, f64)] = &[("bit", 1.0), ("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9)];
 const TIME_UNITS: &[(&str, f64)] =
     &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9), ("h", 3600e9)];
+/// Clocks that are off by more are broken.
+const MOST_DRIFT_PPM: f64 = 10_000.0;
 const SIZE_UNITS: &[(&str, f64)] = &[
     ("B", 1.0),
     ("kB", 1e3),
@@ -128,6 +137,18 @@ impl FromStr for SignedSpan {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         scaled(text, "time", TIME_UNITS).map(|nanos| Self { nanos: nanos.round() as i64 })
+    }
+}
+
+impl FromStr for Drift {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ppm = scaled(text, "drift", &[("ppm", 1.0)])?;
+        if ppm.abs() <= MOST_DRIFT_PPM {
+            Ok(Self { ppb: (1e3 * ppm).round() as i32 })
+        } else {
+            Err(format!("`{text}` lies outside -{MOST_DRIFT_PPM}ppm to {MOST_DRIFT_PPM}ppm"))
+        }
     }
 }
 
@@ -222,6 +243,7 @@ deserialize_as_quantity! {
     Bitrate => "a rate with its unit, as \"20Mbit\"",
     Span => "a time with its unit, as \"10ms\"",
     SignedSpan => "a time with its unit, as \"-90s\"",
+    Drift => "a part of a clock's pace, as \"50ppm\"",
     Share => "a share with its unit, as \"1%\"",
     Size => "a size with its unit, as \"64KiB\"",
     PacketsOrSize => "a size or a number of packets, as \"64KiB\" or \"5p\"",

@@ -5,6 +5,7 @@
 //! per busy link and one per host with a timer.
 
 mod bytes;
+mod clock;
 mod hash;
 mod host;
 mod network;
@@ -14,11 +15,11 @@ mod routes;
 mod segment;
 mod world;
 
+pub use clock::{CLOCK_BASE, Clock};
 pub(crate) use host::Address;
 pub use host::{Backlog, Host, HostId, HostReport, TcpStats, WindowSample};
 pub use network::{LinkId, Network, NodeId};
 pub use packet::{Body, IP_HEADER, Opaque, Segment, UDP_HEADER};
 pub(crate) use segment::XCP_HEADER;
 pub use segment::{MOST_SACK_BLOCKS, SackBlocks, TCP_HEADER, TCP_TIMESTAMPS, TcpKind, TcpSegment};
-pub(crate) use world::without_offset;
-pub use world::{CLOCK_BASE, EngineCounters, Observer, World};
+pub use world::{EngineCounters, Observer, World};

@@ -1,5 +1,6 @@
 //! Nodes, the links between them, and the forwarding tables.
 
+use super::clock::Clock;
 use super::packet::Packet;
 use crate::link::{Link, LinkConfig};
 use starhop_proto::rng::Rng;
@@ -49,8 +50,7 @@ pub(crate) struct NetLink {
 #[derive(Debug)]
 pub(crate) struct NetNode {
     pub(crate) is_up: bool,
-    /// The node's clock minus the world's, nanoseconds.
-    pub(crate) clock_offset: i64,
+    pub(crate) clock: Clock,
     /// Outgoing link by destination node, as far as any was set.
     next_hop: Vec<u32>,
 }
@@ -63,10 +63,9 @@ pub struct Network {
 }
 
 impl Network {
-    /// Adds a node whose clock is `clock_offset` nanoseconds ahead of the world's, and at most
-    /// [`super::CLOCK_BASE`] behind.
-    pub fn add_node(&mut self, clock_offset: i64) -> NodeId {
-        self.nodes.push(NetNode { is_up: true, clock_offset, next_hop: Vec::new() });
+    /// Adds a node with its clock.
+    pub fn add_node(&mut self, clock: Clock) -> NodeId {
+        self.nodes.push(NetNode { is_up: true, clock, next_hop: Vec::new() });
         NodeId(self.nodes.len() as u32 - 1)
     }
 
@@ -103,9 +102,9 @@ impl Network {
         self.links[link.0 as usize].header
     }
 
-    /// The clock of a node minus the world's, nanoseconds.
-    pub fn clock_offset(&self, node: NodeId) -> i64 {
-        self.nodes[node.0 as usize].clock_offset
+    /// The clock of a node.
+    pub fn clock(&self, node: NodeId) -> Clock {
+        self.nodes[node.0 as usize].clock
     }
 
     /// All links.

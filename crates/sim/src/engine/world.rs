@@ -14,9 +14,6 @@ use starhop_proto::time::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// Reading of every node's clock when a run begins, nanoseconds: an hour, so that a clock may be up to an hour
-/// behind.
-pub const CLOCK_BASE: i64 = 3_600_000_000_000;
 /// A host whose timeout is due even after it was handled comes back after this long, so that a host that
 /// never gets done slows the run down and does not stop it.
 const LEAST_TIMEOUT: Duration = Duration::from_micros(1);
@@ -191,7 +188,7 @@ impl<O: Observer> World<O> {
             return;
         }
         state.timer = None;
-        let local = local_clock(&self.network, state.node, self.now);
+        let local = self.network.clock(state.node).at(self.now);
         if state.is_up && state.host.poll_timeout().is_some_and(|due| due <= local) {
             self.counters.events += 1;
             self.hash.timer(self.now, host);
@@ -228,7 +225,7 @@ impl<O: Observer> World<O> {
             return self.lose(packet.body, false);
         }
         self.hash.packet(self.now, id.0, &packet.body);
-        let local = local_clock(&self.network, node, self.now);
+        let local = self.network.clock(node).at(self.now);
         let face = Face { remote: packet.from.socket(), local: packet.to.socket() };
         match self.hosts[id.0 as usize].host.intercept(local, face, &mut packet.body) {
             Fate::PassedOn => self.forward(node, packet),
@@ -249,7 +246,7 @@ impl<O: Observer> World<O> {
             return self.lose(packet.body, true);
         }
         self.hash.packet(self.now, id.0, &packet.body);
-        let local = local_clock(&self.network, state.node, self.now);
+        let local = self.network.clock(state.node).at(self.now);
         let face = Face { remote: packet.from.socket(), local: packet.to.socket() };
         state.host.handle_packet(local, face, &mut packet.body);
         self.buffers.give(packet.body);
@@ -339,7 +336,7 @@ impl<O: Observer> World<O> {
 
     /// Sends every packet that a host has ready.
     fn drain(&mut self, id: HostId) {
-        let local = local_clock(&self.network, self.hosts[id.0 as usize].node, self.now);
+        let local = self.network.clock(self.hosts[id.0 as usize].node).at(self.now);
         let mut body = self.buffers.take();
         while let Some(to) = self.hosts[id.0 as usize].host.poll_transmit(local, &mut body) {
             let sent = std::mem::replace(&mut body, self.buffers.take());
@@ -376,7 +373,7 @@ impl<O: Observer> World<O> {
     fn arm(&mut self, id: HostId) {
         let state = &self.hosts[id.0 as usize];
         let Some(due) = state.host.poll_timeout().filter(|_| state.is_up) else { return };
-        let mut at = world_clock(&self.network, state.node, due);
+        let mut at = self.network.clock(state.node).world(due);
         if at <= self.now {
             at = self.now + LEAST_TIMEOUT;
         }
@@ -409,7 +406,7 @@ impl<O: Observer> World<O> {
     /// Lets a host act at its own time, takes what it wants to send and arms its timer.
     fn with_host(&mut self, id: HostId, act: impl FnOnce(&mut dyn Host, Instant)) {
         let state = &mut self.hosts[id.0 as usize];
-        act(state.host.as_mut(), local_clock(&self.network, state.node, self.now));
+        act(state.host.as_mut(), self.network.clock(state.node).at(self.now));
         self.drain(id);
         self.arm(id);
     }
@@ -431,7 +428,7 @@ impl<O: Observer> World<O> {
 
     /// Lets the time of day of a node jump by `by` nanoseconds.
     pub fn step_clock(&mut self, node: NodeId, by: i64) {
-        let local = local_clock(&self.network, node, self.now);
+        let local = self.network.clock(node).at(self.now);
         self.hosts
             .iter_mut()
             .filter(|host| host.node == node)
@@ -554,21 +551,4 @@ impl<O: Observer> World<O> {
     pub fn observer(&self) -> &O {
         &self.observer
     }
-}
-
-/// The clock of a node, for the world's time.
-fn local_clock(network: &Network, node: NodeId, at: Instant) -> Instant {
-    let offset = CLOCK_BASE + network.nodes[node.0 as usize].clock_offset;
-    Instant::from_nanos(at.as_nanos().saturating_add_signed(offset))
-}
-
-/// The world's time, for the clock of a node.
-fn world_clock(network: &Network, node: NodeId, at: Instant) -> Instant {
-    let offset = CLOCK_BASE + network.nodes[node.0 as usize].clock_offset;
-    Instant::from_nanos(at.as_nanos().saturating_add_signed(-offset))
-}
-
-/// The world's time, for a reading of a clock that is `clock_offset` nanoseconds ahead.
-pub(crate) fn without_offset(at: Instant, clock_offset: i64) -> Instant {
-    Instant::from_nanos(at.as_nanos().saturating_add_signed(-(CLOCK_BASE + clock_offset)))
 }

@@ -4,7 +4,7 @@
 //! part of the path that repairs it, and nothing else. There is no window and no congestion control; the rate is
 //! given.
 
-use crate::engine::{Body, Host, Segment, UDP_HEADER};
+use crate::engine::{Body, Clock, Host, Segment, UDP_HEADER};
 use crate::record::SharedRecorder;
 use starhop_proto::name::{ByteRange, RangeSet};
 use starhop_proto::peer::Face;
@@ -187,16 +187,16 @@ impl Host for ArqRelay {
 #[derive(Debug)]
 pub struct ArqSink {
     recorder: SharedRecorder,
-    clock_offset: i64,
+    clock: Clock,
     length: Option<u64>,
     seen: RangeSet,
     acks: VecDeque<(SocketAddr, u32, u64)>,
 }
 
 impl ArqSink {
-    /// A sink on a node whose clock is `clock_offset` nanoseconds ahead.
-    pub fn new(recorder: SharedRecorder, clock_offset: i64, length: Option<u64>) -> Self {
-        Self { recorder, clock_offset, length, seen: RangeSet::default(), acks: VecDeque::new() }
+    /// A sink on a node whose clock is `clock`.
+    pub fn new(recorder: SharedRecorder, clock: Clock, length: Option<u64>) -> Self {
+        Self { recorder, clock, length, seen: RangeSet::default(), acks: VecDeque::new() }
     }
 }
 
@@ -209,7 +209,7 @@ impl Host for ArqSink {
             return;
         }
         self.seen.insert(range);
-        let now = crate::engine::without_offset(now, self.clock_offset);
+        let now = self.clock.world(now);
         let mut recorder = self.recorder.borrow_mut();
         recorder.on_received(now, segment.flow as usize, range);
         let end = self.seen.first().filter(|first| first.start == 0).map(|first| first.end);

@@ -1,6 +1,6 @@
 //! Traffic at a constant rate without answers: background load, and the probe of the engine's own tests.
 
-use crate::engine::{Body, Host, Segment};
+use crate::engine::{Body, Clock, Host, Segment};
 use crate::record::SharedRecorder;
 use starhop_proto::name::ByteRange;
 use starhop_proto::peer::Face;
@@ -58,21 +58,21 @@ impl Host for CbrSource {
 #[derive(Debug)]
 pub struct CbrSink {
     recorder: SharedRecorder,
-    clock_offset: i64,
+    clock: Clock,
     length: Option<u64>,
 }
 
 impl CbrSink {
-    /// A sink on a node whose clock is `clock_offset` nanoseconds ahead.
-    pub fn new(recorder: SharedRecorder, clock_offset: i64, length: Option<u64>) -> Self {
-        Self { recorder, clock_offset, length }
+    /// A sink on a node whose clock is `clock`.
+    pub fn new(recorder: SharedRecorder, clock: Clock, length: Option<u64>) -> Self {
+        Self { recorder, clock, length }
     }
 }
 
 impl Host for CbrSink {
     fn handle_packet(&mut self, now: Instant, _face: Face, body: &mut Body) {
         let Body::Segment(segment) = body else { return };
-        let now = crate::engine::without_offset(now, self.clock_offset);
+        let now = self.clock.world(now);
         let (flow, range) = (segment.flow as usize, ByteRange::at(segment.offset, u64::from(segment.len)));
         let mut recorder = self.recorder.borrow_mut();
         recorder.on_datagram(now, flow, range);

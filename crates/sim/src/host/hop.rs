@@ -1,6 +1,6 @@
 //! The protection of the protocol's packets between two simulated hosts.
 
-use crate::engine::{CLOCK_BASE, IP_HEADER, UDP_HEADER};
+use crate::engine::{Clock, IP_HEADER, UDP_HEADER};
 use starhop_proto::peer::{Addressee, Face, Opened, Peer, Refusal, Unsealable};
 use starhop_proto::security::{HEADER_LEN, Identity, Limits, Seal, SealHeader, TAG_LEN, WallClock};
 use starhop_proto::time::Instant;
@@ -59,12 +59,9 @@ pub struct Seals {
 }
 
 impl Seals {
-    /// The seals of a host on a node whose timers' clock is `clock_offset` nanoseconds ahead; the time of day is the same
-    /// everywhere. The host is put there when the world's time is `at`.
-    pub fn new(protection: Protection, clock_offset: i64, at: Instant) -> Self {
-        let local =
-            |at: Instant| Instant::from_nanos(at.as_nanos().saturating_add_signed(CLOCK_BASE + clock_offset));
-        Self { protection, wall: WallClock::new(local(Instant::ZERO), UNIX), start: local(at) }
+    /// The seals of a host on a node whose timers go by `clock`; the time of day is the same everywhere when a run begins. The host is put there when the world's time is `at`.
+    pub fn new(protection: Protection, clock: Clock, at: Instant) -> Self {
+        Self { protection, wall: WallClock::new(clock.at(Instant::ZERO), UNIX), start: clock.at(at) }
     }
 
     /// The suite of a host that has run for a while when the world begins.

@@ -2,7 +2,7 @@
 
 use super::content::Pattern;
 use super::hop::{Seals, SimSuite};
-use crate::engine::{Body, Host, HostReport};
+use crate::engine::{Body, Clock, Host, HostReport};
 use crate::record::SharedRecorder;
 use starhop_proto::config::Config;
 use starhop_proto::consumer::{Consumer, ConsumerEvent, Flow, FlowStats, Request, Sink};
@@ -36,12 +36,12 @@ pub(super) struct CheckedSink {
     record: usize,
     flow: FlowId,
     pattern: Pattern,
-    clock_offset: i64,
+    clock: Clock,
 }
 
 impl Sink for CheckedSink {
     fn write(&mut self, now: Instant, range: ByteRange, bytes: &[u8]) {
-        let now = crate::engine::without_offset(now, self.clock_offset);
+        let now = self.clock.world(now);
         let mut recorder = self.recorder.borrow_mut();
         if !self.pattern.matches(self.flow, range, bytes) {
             recorder.on_problem(format!("flow {}: wrong bytes in {range:?}", self.record));
@@ -86,8 +86,8 @@ pub struct ConsumerSpec {
     pub upstream: SocketAddr,
     /// The number of the flow in the recorder.
     pub record: usize,
-    /// The clock of the client's node minus the world's, nanoseconds.
-    pub clock_offset: i64,
+    /// The clock of the client's node.
+    pub clock: Clock,
 }
 
 impl ConsumerHost {
@@ -104,9 +104,9 @@ impl ConsumerHost {
 
     /// Adds a flow, which waits for [`Host::begin`].
     pub fn add(&mut self, spec: ConsumerSpec) {
-        let ConsumerSpec { flow, upstream, record, clock_offset } = spec;
+        let ConsumerSpec { flow, upstream, record, clock } = spec;
         let (recorder, pattern) = (self.recorder.clone(), self.pattern.clone());
-        let sink = CheckedSink { recorder, record, flow, pattern, clock_offset };
+        let sink = CheckedSink { recorder, record, flow, pattern, clock };
         let request = Request { flow, upstream, length: None, have: RangeSet::new() };
         self.flows.insert(record as u32, Fetch { flow, stage: Stage::Pending(request, sink) });
         self.numbers.insert(flow, record as u32);
@@ -119,7 +119,7 @@ impl ConsumerHost {
             | ConsumerEvent::PutOff { flow, .. }
             | ConsumerEvent::TimedOut { flow, .. }) = event;
             let Some(sink) = self.consumer.flow(flow).map(Flow::sink) else { continue };
-            let (at, record) = (crate::engine::without_offset(now, sink.clock_offset), sink.record);
+            let (at, record) = (sink.clock.world(now), sink.record);
             match event {
                 ConsumerEvent::Finished { .. } => self.recorder.borrow_mut().on_finished(at, record),
                 ConsumerEvent::NoSuchName { .. } => {

@@ -293,7 +293,7 @@ impl Builder {
 
     /// The seals of a host that is put on a node at the beginning.
     pub(super) fn seals(&self, protection: Protection, node: NodeId) -> Seals {
-        Seals::new(protection, self.world.network().clock_offset(node), self.world.now())
+        Seals::new(protection, self.world.network().clock(node), self.world.now())
     }
 
     fn add_producers(
@@ -364,7 +364,7 @@ impl Builder {
             flow: spec.content,
             upstream: producer.addr(),
             record,
-            clock_offset: self.world.network().clock_offset(spec.to),
+            clock: self.world.network().clock(spec.to),
         };
         let seals = self.seals(protection, spec.to);
         let consumer = self.add_program((config, seals, stack as u32), spec, record, consumer);
@@ -401,8 +401,8 @@ impl Builder {
     }
 
     fn add_cbr(&mut self, rate: Rate, payload: u32, spec: &FlowSpec, record: usize) -> Ends {
-        let clock_offset = self.world.network().clock_offset(spec.to);
-        let sink = CbrSink::new(self.recorder.clone(), clock_offset, spec.length);
+        let clock = self.world.network().clock(spec.to);
+        let sink = CbrSink::new(self.recorder.clone(), clock, spec.length);
         let sink = self.world.add_host(spec.to, Box::new(sink), false);
         let source = CbrSource::new(sink.addr(), record as u32, payload, rate, spec.length);
         Ends::new(self.world.add_host(spec.from, Box::new(source), true), sink)
@@ -436,8 +436,8 @@ impl Builder {
             senders.push(self.world.add_host(node, Box::new(splice), false));
         }
         let last = HostId(first + next + spec.splits.len() as u32).addr();
-        let clock_offset = self.world.network().clock_offset(spec.to);
-        let sink = TcpSink::new(config, flow, self.recorder.clone(), clock_offset).upstream(last);
+        let clock = self.world.network().clock(spec.to);
+        let sink = TcpSink::new(config, flow, self.recorder.clone(), clock).upstream(last);
         let sink = self.world.add_host(spec.to, Box::new(sink.asking(spec.exchange)), false);
         Ends { senders, ..Ends::new(sink, sink) }
     }
@@ -462,8 +462,8 @@ impl Ends {
 impl Builder {
     /// Source, relays where every hop repairs, and sink, along the path as it is now.
     fn add_arq(&mut self, arq: ArqSpec, every_hop: bool, spec: &FlowSpec) -> Ends {
-        let clock_offset = self.world.network().clock_offset(spec.to);
-        let sink = ArqSink::new(self.recorder.clone(), clock_offset, spec.length);
+        let clock = self.world.network().clock(spec.to);
+        let sink = ArqSink::new(self.recorder.clone(), clock, spec.length);
         let sink = self.world.add_host(spec.to, Box::new(sink), false);
         let path = self.world.network().path(spec.from, spec.to);
         let middle: Vec<NodeId> =

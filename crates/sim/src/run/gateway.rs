@@ -92,8 +92,8 @@ impl Builder {
         let number = record as u32;
         let carried = self.carried.get(&number).copied();
         let upstream = carried.map_or(HostId(0), |(_, gateways)| gateways[1]);
-        let clock_offset = self.world.network().clock_offset(spec.to);
-        let sink = TcpSink::new(&how.tcp, number, self.recorder.clone(), clock_offset);
+        let clock = self.world.network().clock(spec.to);
+        let sink = TcpSink::new(&how.tcp, number, self.recorder.clone(), clock);
         let sink = sink.upstream(upstream.addr()).asking(spec.exchange);
         let client = self.world.add_host(spec.to, Box::new(sink), false);
         let senders = carried.map(|(source, _)| source).into_iter().collect();

@@ -66,7 +66,7 @@ impl Overlay {
     ) {
         let stack = &mut self.stacks[index];
         let config = config_at(&self.controllers, node, config.unwrap_or(&stack.config));
-        let seals = Seals::new(stack.protection, world.network().clock_offset(node), world.now());
+        let seals = Seals::new(stack.protection, world.network().clock(node), world.now());
         let host = if self.is_transparent {
             let relay = InterceptorHost::new(config, seals, seed);
             world.add_interceptor(node, Box::new(relay), index as u32)

@@ -76,16 +76,16 @@ impl Builder {
         let gateway = served.map(|served| served.gateway);
         let upstream = gateway.unwrap_or(HostId(0));
         let mut senders: Vec<HostId> = served.map(|served| served.source).into_iter().collect();
-        let (recorder, clock_offset) = (self.recorder.clone(), self.world.network().clock_offset(spec.to));
+        let (recorder, clock) = (self.recorder.clone(), self.world.network().clock(spec.to));
         let client = match spec.splits.get(1) {
             None => {
-                let sink = SplitSink::new(&split.satellite, number, upstream.addr(), recorder, clock_offset);
+                let sink = SplitSink::new(&split.satellite, number, upstream.addr(), recorder, clock);
                 self.world.add_host(spec.to, Box::new(sink.asking(spec.exchange)), false)
             }
             Some(&node) => {
                 let terminal = self.add_terminal(split, number, upstream, node);
                 senders.push(terminal);
-                let sink = TcpSink::new(&split.terrestrial, number, recorder, clock_offset);
+                let sink = TcpSink::new(&split.terrestrial, number, recorder, clock);
                 let sink = sink.upstream(terminal.addr()).asking(spec.exchange);
                 self.world.add_host(spec.to, Box::new(sink), false)
             }

@@ -3,7 +3,7 @@
 use starhop_proto::name::FlowId;
 use starhop_proto::time::{Duration, Instant};
 use starhop_proto::units::Rate;
-use starhop_sim::engine::{Network, NodeId};
+use starhop_sim::engine::{Clock, Network, NodeId};
 use starhop_sim::host::tcp::congestion::Control;
 use starhop_sim::host::tcp::{TcpConfig, TcpSettings};
 use starhop_sim::link::{LinkConfig, LossModel, QueueLimit};
@@ -60,7 +60,7 @@ impl Chain {
     /// A simulation of `seconds` seconds in which nothing has happened.
     pub(crate) fn build(&self, settings: &TcpSettings, seconds: u64) -> Simulation {
         let mut network = Network::default();
-        let nodes: Vec<NodeId> = (0..=self.hops).map(|_| network.add_node(0)).collect();
+        let nodes: Vec<NodeId> = (0..=self.hops).map(|_| network.add_node(Clock::default())).collect();
         let back = self.link(self.mbit, self.delay_ms);
         let loss = if self.loss > 0.0 { LossModel::Bernoulli(self.loss) } else { LossModel::None };
         for (index, pair) in nodes.windows(2).enumerate() {

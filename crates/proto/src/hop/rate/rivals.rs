@@ -66,6 +66,9 @@ const STEADY_PACKETS: f64 = 3.0;
 /// A loss counts where the queue is this long, as a share of the longest lately: a queue that overflows is full.
 /// Losses elsewhere are the link's.
 const FULL: f64 = 0.7;
+/// A queue of packets detains no Interests, and a path that becomes longer does so both ways. Where the way back has become longer by
+/// this share of the queue, the way there has, too, and what grew by that was no queue.
+const BOTH_WAYS: f64 = 0.5;
 /// Decay of the longest queue per interval.
 const LONGEST_DECAY: f64 = 0.999;
 /// A grant reaches the sender up to this many base delays late.
@@ -99,6 +102,13 @@ pub(super) struct Sight {
     pub(super) is_longer: bool,
 }
 
+impl Sight {
+    /// The time by which Interests are detained, seconds.
+    fn detained(&self) -> f64 {
+        self.feedback - self.delay
+    }
+}
+
 /// A queue that does not go.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
@@ -107,6 +117,8 @@ struct Standing {
     carried: f64,
     /// The longest since then.
     longest: f64,
+    /// The least time by which Interests were detained since then, seconds.
+    detained: f64,
     /// Rises of the least delay and of the delay that counts since the feedback.
     rises: [Rise; 2],
     /// The link carries far less than when it began. What grew by that may be ours: it was sent for the link as it was. So it counts from
@@ -139,41 +151,63 @@ pub(super) struct Watch {
     carried: f64,
     /// When the path seemed to become longer, and the delay then.
     longer: Option<(Instant, f64)>,
-    least_now: f64,
-    least_before: f64,
+    /// The least delay of the last minute, and the least time by which Interests were detained.
+    delays: Least,
+    detained: Least,
     half_began: Instant,
 }
 
 impl Default for Watch {
     fn default() -> Self {
-        Self {
-            standing: None,
-            carried: 0.0,
-            longer: None,
-            least_now: f64::INFINITY,
-            least_before: f64::INFINITY,
-            half_began: Instant::ZERO,
-        }
+        let (delays, detained) = (Least::NONE, Least::NONE);
+        Self { standing: None, carried: 0.0, longer: None, delays, detained, half_began: Instant::ZERO }
+    }
+}
+
+/// The least of some times of this half of a minute and of the one before, seconds.
+#[derive(Clone, Copy, Debug)]
+struct Least {
+    now: f64,
+    before: f64,
+}
+
+impl Least {
+    const NONE: Self = Self { now: f64::INFINITY, before: f64::INFINITY };
+
+    fn add(&mut self, time: f64) {
+        self.now = self.now.min(time);
+    }
+
+    fn begin_half(&mut self) {
+        *self = Self { now: f64::INFINITY, before: self.now };
+    }
+
+    fn get(&self) -> f64 {
+        self.now.min(self.before)
     }
 }
 
 impl Watch {
     /// The least delay of the last minute, seconds.
     pub(super) fn least(&self) -> f64 {
-        self.least_now.min(self.least_before)
+        self.delays.get()
     }
 
-    /// Whether the path seems longer than it was in the last minute.
+    /// Whether the path seems longer than it was in the last minute, and may not be: others may fill the queue.
     pub(super) fn seems_longer(&self, sight: Sight) -> bool {
-        sight.base - self.least() > STANDS * sight.target
+        let longer = sight.base - self.least();
+        let is_longer_back = sight.detained() - self.detained.get() > BOTH_WAYS * longer;
+        longer > STANDS * sight.target && !is_longer_back
     }
 
-    fn remember(&mut self, now: Instant, delay: f64) {
-        if now.since(self.half_began) > HALF_MEMORY {
-            self.half_began = now;
-            self.least_before = core::mem::replace(&mut self.least_now, f64::INFINITY);
+    fn remember(&mut self, sight: Sight) {
+        if sight.now.since(self.half_began) > HALF_MEMORY {
+            self.half_began = sight.now;
+            self.delays.begin_half();
+            self.detained.begin_half();
         }
-        self.least_now = self.least_now.min(delay);
+        self.delays.add(sight.delay);
+        self.detained.add(sight.detained());
     }
 
     /// Tells that the path has seemed to become longer for the second time.
@@ -191,7 +225,7 @@ impl Watch {
     /// An interval has ended. Returns the rate before the others came, once they are there.
     pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
         let Sight { now, delay, level, feedback, target, carried, packet, patience, is_held, .. } = sight;
-        self.remember(now, delay);
+        self.remember(sight);
         let falls = carried < FALLEN * core::mem::replace(&mut self.carried, carried);
         // A queue that stands, and a longer path, delay every packet. After an outage, or behind a repair, single ones are
         // late.
@@ -210,9 +244,15 @@ impl Watch {
             since: now,
             carried,
             longest: queue,
+            detained: f64::INFINITY,
             rises: [Rise::NONE; 2],
             has_fallen: false,
         });
+        let detained = sight.detained();
+        standing.detained = standing.detained.min(detained);
+        if detained - standing.detained > BOTH_WAYS * queue {
+            *standing = Standing { since: now, detained, rises: [Rise::NONE; 2], ..*standing };
+        }
         if falls && !standing.has_fallen {
             *standing = Standing { since: now, rises: [Rise::NONE; 2], has_fallen: true, ..*standing };
         }
@@ -522,6 +562,43 @@ mod tests {
         }
         let longer = Sight { is_longer: true, ..link.step(0.9 * LINK) };
         assert_eq!(watch.on_interval(longer), None);
+    }
+
+    /// A queue stands when the path becomes 30 ms longer there, and by `back` seconds on the way of Interests. Half a second later the
+    /// delay looks like that of a longer path.
+    fn longer_behind_a_queue(back: f64) -> Option<f64> {
+        let (mut link, mut watch) = (Link::new(0.0), Watch::default());
+        watch.on_interval(link.step(LINK / 10.0));
+        (1..50).find_map(|step| {
+            let (longer, detained) = if step < 15 { (0.0, 0.0) } else { (0.030, back) };
+            let at = link.step(LINK / 10.0);
+            let delay = BASE + 0.010 + longer;
+            let queue = delay - BASE;
+            watch.on_interval(Sight {
+                delay,
+                level: delay,
+                queue,
+                feedback: delay + detained,
+                is_longer: step == 40,
+                ..at
+            })
+        })
+    }
+
+    #[test]
+    fn a_path_that_becomes_longer_both_ways_while_a_queue_stands_is_no_growth_of_it() {
+        assert_eq!(longer_behind_a_queue(0.030), None);
+        assert!(longer_behind_a_queue(0.0).is_some(), "it grew by 30 ms");
+    }
+
+    #[test]
+    fn a_path_that_is_longer_both_ways_does_not_seem_to_hide_others() {
+        let (mut link, mut watch) = (Link::new(0.0), Watch::default());
+        watch.on_interval(link.step(LINK / 10.0));
+        let longer =
+            |back| Sight { base: BASE + 0.030, feedback: BASE + back, delay: BASE, ..link.step(LINK / 10.0) };
+        let [one_way, both_ways] = [0.0, 0.030].map(longer);
+        assert!(watch.seems_longer(one_way) && !watch.seems_longer(both_ways));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The client behind a satellite.
 
-use crate::engine::{Body, Host};
+use crate::engine::{Body, Clock, Host};
 use crate::host::asker::{Asker, Exchange};
 use crate::record::SharedRecorder;
 use starhop_proto::name::ByteRange;
@@ -16,22 +16,22 @@ pub struct SplitSink {
     gateway: SocketAddr,
     recorder: SharedRecorder,
     record: u32,
-    clock_offset: i64,
+    clock: Clock,
     asker: Option<Asker>,
     is_done: bool,
 }
 
 impl SplitSink {
-    /// A client of flow `record` behind `gateway`, on a node whose clock is `clock_offset` nanoseconds ahead.
+    /// A client of flow `record` behind `gateway`, on a node whose clock is `clock`.
     pub fn new(
         config: &SplitConfig,
         record: u32,
         gateway: SocketAddr,
         recorder: SharedRecorder,
-        clock_offset: i64,
+        clock: Clock,
     ) -> Self {
         let receiver = Receiver::new(config);
-        Self { receiver, gateway, recorder, record, clock_offset, asker: None, is_done: false }
+        Self { receiver, gateway, recorder, record, clock, asker: None, is_done: false }
     }
 
     /// It asks for one thing after the other.
@@ -51,7 +51,7 @@ impl SplitSink {
 impl Host for SplitSink {
     fn handle_packet(&mut self, now: Instant, _face: Face, body: &mut Body) {
         let Body::Split(segment) = body else { return };
-        let at = crate::engine::without_offset(now, self.clock_offset);
+        let at = self.clock.world(now);
         let (recorder, record) = (&self.recorder, self.record as usize);
         let new = |range: ByteRange| recorder.borrow_mut().on_received(at, record, range);
         self.receiver.on_message(now, &segment.message, new);

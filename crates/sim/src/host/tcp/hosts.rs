@@ -3,7 +3,7 @@
 use super::config::TcpConfig;
 use super::receiver::Receiver;
 use super::sender::Sender;
-use crate::engine::{Backlog, Body, Host, HostReport, TcpSegment, WindowSample};
+use crate::engine::{Backlog, Body, Clock, Host, HostReport, TcpSegment, WindowSample};
 use crate::host::asker::{Asker, Exchange};
 use crate::record::SharedRecorder;
 use starhop_proto::name::ByteRange;
@@ -95,17 +95,17 @@ pub struct TcpSink {
     upstream: Option<SocketAddr>,
     recorder: SharedRecorder,
     record: u32,
-    clock_offset: i64,
+    clock: Clock,
     asker: Option<Asker>,
     is_done: bool,
 }
 
 impl TcpSink {
-    /// A client of flow `record`, on a node whose clock is `clock_offset` nanoseconds ahead. Without an upstream
+    /// A client of flow `record`, on a node whose clock is `clock`. Without an upstream
     /// it learns it from the first segment.
-    pub fn new(config: &TcpConfig, record: u32, recorder: SharedRecorder, clock_offset: i64) -> Self {
+    pub fn new(config: &TcpConfig, record: u32, recorder: SharedRecorder, clock: Clock) -> Self {
         let receiver = Receiver::new(config, record, config.receive_window);
-        Self { receiver, upstream: None, recorder, record, clock_offset, asker: None, is_done: false }
+        Self { receiver, upstream: None, recorder, record, clock, asker: None, is_done: false }
     }
 
     /// The neighbour to open the connection to.
@@ -133,7 +133,7 @@ impl Host for TcpSink {
     fn handle_packet(&mut self, now: Instant, face: Face, body: &mut Body) {
         let Body::Tcp(segment) = body else { return };
         self.upstream = Some(face.remote);
-        let at = crate::engine::without_offset(now, self.clock_offset);
+        let at = self.clock.world(now);
         let (recorder, record) = (&self.recorder, self.record as usize);
         let new = |range: ByteRange| recorder.borrow_mut().on_received(at, record, range);
         self.receiver.on_segment(now, segment, new);

@@ -19,7 +19,7 @@ pub(super) use deed::Stage;
 pub(super) use feed::Feed;
 
 use super::overlay::Overlay;
-use crate::engine::{LinkId, NodeId, World};
+use crate::engine::{Clock, LinkId, NodeId, World};
 use crate::link::LinkCounters;
 use crate::record::SharedRecorder;
 use account::PathAccount;
@@ -128,7 +128,7 @@ impl Sky {
         if let Some(node) = self.nodes.get(&body) {
             return *node;
         }
-        let node = stage.world.network_mut().add_node(0);
+        let node = stage.world.network_mut().add_node(Clock::default());
         self.nodes.insert(body, node);
         if self.plan.relays.get(body as usize).copied().unwrap_or(false) {
             overlay.add_relays(node, &mut self.rng, stage.world);

@@ -38,6 +38,25 @@ fn every_flow_of_a_crowd_gets_its_share_and_all_together_the_path() {
     }
 }
 
+/// A capacity of 10 and 20 Mbit/s in turn, a second each: a crowd follows it as well as one flow does, with noise and without.
+#[test]
+fn a_crowd_has_as_much_of_a_rate_that_moves_as_one_flow() {
+    let noise = ["topology.link.loss=0.5%", "topology.link.delay={mean='40ms', jitter='3ms'}"];
+    for more in [&noise[..0], &noise[..]] {
+        let [one, many] = [1, 300].map(|count| {
+            let result =
+                run("moving-rate.toml", &[&[format!("flow.a.count={count}").as_str()], more].concat());
+            let group = &result.groups[0];
+            println!(
+                "{count} flows, {more:?}: {:.3} of the ideal, Jain {:.4}",
+                group.efficiency, result.jain
+            );
+            (group.efficiency, result.jain)
+        });
+        assert!(many.0 >= 0.99 * one.0 && many.1 >= 0.95, "{more:?}: {one:?} {many:?}");
+    }
+}
+
 /// The relays have 437 bytes of cache for each flow, a third of a packet, and 64 blocks for all. A relay that asks for more than it
 /// has room for evicts what waits, is asked for it again, and carries a part of the path or nothing.
 #[test]

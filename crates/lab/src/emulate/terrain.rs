@@ -42,6 +42,12 @@ impl Terrain {
         if terrain.has_sky {
             terrain.add_sky(scenario, blueprint)?;
         }
+        if let Some((node, _)) = scenario.topology.clocks.iter().find(|(_, clock)| clock.gains_ppb != 0) {
+            let problem = format!(
+                "topology.clock_drift.{node}: the emulator has the one clock of the machine; leave that out, or use `starhop sim`"
+            );
+            return Err(LabError::Scenario(problem));
+        }
         let nodes = terrain.names.len();
         if nodes > MOST_NODES {
             let shorter =
@@ -104,4 +110,18 @@ pub(super) fn rehearse(
         None => Ok(()),
     }?;
     Ok((simulation, deeds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_gains_is_refused_by_name() {
+        let text = include_str!("../../../../scenarios/five-lossy-hops.toml")
+            .replace("[topology.link]", "[topology.clock_drift]\nr1 = \"50ppm\"\n\n[topology.link]");
+        let scenario = Scenario::parse(&text, &|_| Err("no files here".into())).expect("a scenario");
+        let refused = Terrain::new(&scenario, &mut blueprint(&scenario)).err().map(|e| e.to_string());
+        assert!(refused.is_some_and(|problem| problem.contains("topology.clock_drift.r1")));
+    }
 }

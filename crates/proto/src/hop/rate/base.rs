@@ -2,6 +2,7 @@
 
 use super::interval::{LEAST_GAIN, MIN_PACKETS};
 use super::longer::{Lasting, Longer, Sight};
+use super::lowest::Lowest;
 use crate::time::{Duration, Instant};
 
 /// Half of the span over which the base is remembered.
@@ -142,7 +143,7 @@ impl Base {
     pub(super) fn new() -> Self {
         Self {
             means: Means::default(),
-            mean: Lowest::default(),
+            mean: Lowest::new(HALF_WINDOW),
             carried: 0.0,
             excursions: Excursions::default(),
             peak: 0.0,
@@ -174,7 +175,7 @@ impl Base {
 
     /// Another path: nothing that was known of the delay holds.
     pub(super) fn forget(&mut self) {
-        (self.mean, self.means) = (Lowest::default(), Means::default());
+        (self.mean, self.means) = (Lowest::new(HALF_WINDOW), Means::default());
     }
 
     /// The delay of now is no queue, or one of `most` seconds less.
@@ -288,38 +289,6 @@ impl Means {
         });
         *self = Self { quick: Some(quick), slow: Some(slow) };
         quick
-    }
-}
-
-/// The lowest of the values of the last 5 to 10 s.
-#[derive(Debug)]
-struct Lowest {
-    now: f64,
-    before: f64,
-    half_began: Instant,
-}
-
-impl Default for Lowest {
-    fn default() -> Self {
-        Self { now: f64::INFINITY, before: f64::INFINITY, half_began: Instant::ZERO }
-    }
-}
-
-impl Lowest {
-    fn on_value(&mut self, now: Instant, value: f64) {
-        if now.since(self.half_began) > HALF_WINDOW {
-            self.half_began = now;
-            self.before = core::mem::replace(&mut self.now, f64::INFINITY);
-        }
-        self.now = self.now.min(value);
-    }
-
-    fn value(&self) -> f64 {
-        self.now.min(self.before)
-    }
-
-    fn reset(&mut self, value: f64) {
-        (self.now, self.before) = (value, f64::INFINITY);
     }
 }
 

@@ -13,6 +13,7 @@ mod intcp;
 mod interval;
 mod leotp;
 mod longer;
+mod lowest;
 mod policer;
 mod pulses;
 mod reno;

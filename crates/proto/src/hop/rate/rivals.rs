@@ -1,6 +1,7 @@
 //! Others that fill the queue of a shared link, such as TCP: whether they are there, and how to share with them.
 
 use super::cubic::Cubic;
+use super::lowest::Lowest;
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
@@ -152,62 +153,28 @@ pub(super) struct Watch {
     /// When the path seemed to become longer, and the delay then.
     longer: Option<(Instant, f64)>,
     /// The least delay of the last minute, and the least time by which Interests were detained.
-    delays: Least,
-    detained: Least,
-    half_began: Instant,
+    delays: Lowest,
+    detained: Lowest,
 }
 
 impl Default for Watch {
     fn default() -> Self {
-        let (delays, detained) = (Least::NONE, Least::NONE);
-        Self { standing: None, carried: 0.0, longer: None, delays, detained, half_began: Instant::ZERO }
-    }
-}
-
-/// The least of some times of this half of a minute and of the one before, seconds.
-#[derive(Clone, Copy, Debug)]
-struct Least {
-    now: f64,
-    before: f64,
-}
-
-impl Least {
-    const NONE: Self = Self { now: f64::INFINITY, before: f64::INFINITY };
-
-    fn add(&mut self, time: f64) {
-        self.now = self.now.min(time);
-    }
-
-    fn begin_half(&mut self) {
-        *self = Self { now: f64::INFINITY, before: self.now };
-    }
-
-    fn get(&self) -> f64 {
-        self.now.min(self.before)
+        let [delays, detained] = [Lowest::new(HALF_MEMORY); 2];
+        Self { standing: None, carried: 0.0, longer: None, delays, detained }
     }
 }
 
 impl Watch {
     /// The least delay of the last minute, seconds.
     pub(super) fn least(&self) -> f64 {
-        self.delays.get()
+        self.delays.value()
     }
 
-    /// Whether the path seems longer than it was in the last minute, and may not be: others may fill the queue.
+    /// The path seems longer than it was in the last minute, and may not be: others may fill the queue.
     pub(super) fn seems_longer(&self, sight: Sight) -> bool {
         let longer = sight.base - self.least();
-        let is_longer_back = sight.detained() - self.detained.get() > BOTH_WAYS * longer;
+        let is_longer_back = sight.detained() - self.detained.value() > BOTH_WAYS * longer;
         longer > STANDS * sight.target && !is_longer_back
-    }
-
-    fn remember(&mut self, sight: Sight) {
-        if sight.now.since(self.half_began) > HALF_MEMORY {
-            self.half_began = sight.now;
-            self.delays.begin_half();
-            self.detained.begin_half();
-        }
-        self.delays.add(sight.delay);
-        self.detained.add(sight.detained());
     }
 
     /// Tells that the path has seemed to become longer for the second time.
@@ -225,7 +192,9 @@ impl Watch {
     /// An interval has ended. Returns the rate before the others came, once they are there.
     pub(super) fn on_interval(&mut self, sight: Sight) -> Option<f64> {
         let Sight { now, delay, level, feedback, target, carried, packet, patience, is_held, .. } = sight;
-        self.remember(sight);
+        let detained = sight.detained();
+        self.delays.on_value(now, delay);
+        self.detained.on_value(now, detained);
         let falls = carried < FALLEN * core::mem::replace(&mut self.carried, carried);
         // A queue that stands, and a longer path, delay every packet. After an outage, or behind a repair, single ones are
         // late.
@@ -244,11 +213,10 @@ impl Watch {
             since: now,
             carried,
             longest: queue,
-            detained: f64::INFINITY,
+            detained,
             rises: [Rise::NONE; 2],
             has_fallen: false,
         });
-        let detained = sight.detained();
         standing.detained = standing.detained.min(detained);
         if detained - standing.detained > BOTH_WAYS * queue {
             *standing = Standing { since: now, detained, rises: [Rise::NONE; 2], ..*standing };

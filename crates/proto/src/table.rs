@@ -2,6 +2,7 @@
 
 use crate::rng::Rng;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::hash::Hash;
 use core::hash::{BuildHasher, Hasher};
 use foldhash::fast::{FixedState, FoldHasher};
@@ -18,6 +19,8 @@ pub struct Table<K, V> {
     slots: HashMap<K, Slot, Keyed>,
     entries: Vec<Option<(K, V)>>,
     free: Vec<Slot>,
+    /// The entry that was found last. Packets come in runs: mostly the next look-up is for it, and needs no hash.
+    last: Cell<Slot>,
 }
 
 /// foldhash, behind a mask that is drawn from the seed.
@@ -97,7 +100,12 @@ impl Hasher for Masked {
 impl<K: Hash + Eq + Copy, V> Table<K, V> {
     /// An empty table whose hash is keyed by `seed`.
     pub fn new(seed: u64) -> Self {
-        Self { slots: HashMap::with_hasher(Keyed::new(seed)), entries: Vec::new(), free: Vec::new() }
+        Self {
+            slots: HashMap::with_hasher(Keyed::new(seed)),
+            entries: Vec::new(),
+            free: Vec::new(),
+            last: Cell::new(Slot(0)),
+        }
     }
 
     /// The number of entries.
@@ -111,8 +119,13 @@ impl<K: Hash + Eq + Copy, V> Table<K, V> {
     }
 
     /// The handle of `key`.
+    #[inline]
     pub fn find(&self, key: &K) -> Option<Slot> {
-        self.slots.get(key).copied()
+        if self.key(self.last.get()) == Some(key) {
+            return Some(self.last.get());
+        }
+        let slot = self.slots.get(key).copied();
+        slot.inspect(|slot| self.last.set(*slot))
     }
 
     /// The handle of `key`, whose value is made if there is none.

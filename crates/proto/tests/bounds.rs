@@ -468,6 +468,27 @@ fn who_comes_back_at_the_time_it_was_told_is_served() {
     assert_eq!((requested(&sent[0].1), told(&sent).len()), (1024, 0));
 }
 
+/// A request is taken as far as there is room, in whole packets: if the front of a request waited while its end was served, the end would make
+/// it look lost.
+#[test]
+fn a_request_that_is_too_large_is_taken_as_far_as_there_is_room() {
+    let (limit, payload) = (64 * 1024, Config::default().payload as u64);
+    let (whole, beyond) = (ByteRange::new(0, limit + 10_000), ByteRange::at(limit + 10_000, 5_000));
+    let room = ByteRange::new(0, limit - limit % payload);
+    let bounded = || {
+        config(|s| (s.credit_per_neighbour, s.request_limit, s.receive_window) = (limit, 2 * limit, 1 << 20))
+    };
+    let mut relay = relay(bounded());
+    let sent = give(&mut relay, START, 1, |out| interest(FLOW, &[whole]).emit(out));
+    let is_refused = |sent: &[(SocketAddr, Vec<u8>)]| told(sent).len() == 1;
+    assert_eq!((requested(&sent[0].1), is_refused(&sent)), (room.len(), true), "{sent:?}");
+    let sent = give(&mut relay, START, 1, |out| interest(FLOW, &[beyond]).emit(out));
+    assert!(is_refused(&sent) && sent.len() == 1, "nothing behind it overtakes the rest: {sent:?}");
+    let mut producer = producer(bounded());
+    let sent = give(&mut producer, START, 1, |out| interest(FLOW, &[whole]).emit(out));
+    assert!(is_refused(&sent) && producer.stats().over_credit == whole.len() - room.len(), "{sent:?}");
+}
+
 /// A relay that is put off as a whole has no room either: it tells the neighbours that asked, and keeps nothing.
 #[test]
 fn a_relay_passes_on_that_its_upstream_has_no_room() {

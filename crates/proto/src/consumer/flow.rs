@@ -37,8 +37,6 @@ pub struct Flow<S> {
     sink: S,
     progress: Progress,
     ahead: Ahead,
-    /// Whether nothing has arrived yet.
-    is_opening: bool,
     /// The Consumer's own control, where the hops have none.
     congestion: Option<Congestion>,
     rto: Rto,
@@ -113,13 +111,6 @@ impl<S> Flow<S> {
         &mut self.sink
     }
 
-    /// Something has arrived, or nothing will.
-    pub(super) fn end_opening(&mut self, shared: &mut Shared) {
-        if core::mem::take(&mut self.is_opening) {
-            shared.opening.end();
-        }
-    }
-
     /// Ends the flow.
     pub(super) fn into_sink(self) -> S {
         self.sink
@@ -182,13 +173,12 @@ impl<S: Sink> Flow<S> {
                 uplink,
                 intake: match live {
                     Some(_) => Intake::live(now, config),
-                    None => Intake::new(Instant::ZERO, config, 0),
+                    None => Intake::new(now, config, 0),
                 },
             },
             sink,
             progress,
             ahead: Ahead::new(config, beginning),
-            is_opening: live.is_none(),
             congestion: config.end_to_end_control.then(|| Congestion::new(config)),
             rto: Rto::new(config.initial_rto, config.min_rto, config.max_rto),
             silence: Silence::default(),
@@ -397,12 +387,14 @@ impl<S: Sink> Flow<S> {
     /// much later, so that nodes that were put off together do not come back together.
     pub(super) fn on_not_now(&mut self, now: Instant, not_now: NotNow, shared: &mut Shared) {
         let spread = not_now.after.scaled(shared.rng.below(SPREAD), 2 * SPREAD);
+        let is_first = self.waits_until.is_none();
         self.waits_until = self.waits_until.max(Some(now + not_now.after + spread));
         self.stats.put_off += 1;
         shared.events.push_back(ConsumerEvent::PutOff { flow: self.fetch.id, not_now });
         // A range that is asked for twice times no path (Karn's rule).
         self.progress.timed.clear();
-        if !not_now.limit.is_whole() {
+        // Interests that left together are refused one by one, for the same want of room.
+        if is_first && !not_now.limit.is_whole() {
             self.ahead.on_refused();
         }
     }

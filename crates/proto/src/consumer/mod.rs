@@ -33,7 +33,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 pub use flow::Flow;
 use neighbours::Neighbours;
-use opening::{Beginning, Opening};
+use opening::Beginning;
 use share::Offer;
 pub use stats::{ConsumerStats, FlowStats};
 
@@ -105,7 +105,6 @@ struct Shared {
     uplinks: Uplinks,
     neighbours: Neighbours,
     outbox: Outbox,
-    opening: Opening,
     events: VecDeque<ConsumerEvent>,
     rng: Rng,
 }
@@ -116,6 +115,13 @@ impl Shared {
         let flows = self.neighbours.flows(link).max(1);
         let rate = self.uplinks.get(link).map_or(Rate::ZERO, Requester::rate);
         Offer { rate: Rate::from_bps(rate.as_bps() / u64::from(flows)), hop_rtt: self.uplinks.hop_rtt(link) }
+    }
+
+    /// The first requests of the newest flow of a hop.
+    fn beginning(&self, now: Instant, link: Slot) -> Beginning {
+        let hop = self.uplinks.get(link).filter(|hop| hop.is_measured());
+        let carries = hop.map(|hop| (hop.rate(), hop.hop_rtt()));
+        Beginning::new(self.neighbours.flows(link), self.neighbours.first(now, link), carries)
     }
 
     /// The rate that a hop offers to one of its flows, where its link has just shown that it has room for it.
@@ -148,7 +154,6 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
                 uplinks: Uplinks::new(&config, rng),
                 neighbours: Neighbours::default(),
                 outbox: Outbox::new(&config),
-                opening: Opening::default(),
                 events: VecDeque::new(),
                 config,
             },
@@ -170,10 +175,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let Self { flows, shared, .. } = self;
         let uplink = shared.uplinks.link(request.upstream.into(), id);
         shared.neighbours.add_flow(uplink);
-        let carries = shared.uplinks.get(uplink).filter(|hop| hop.is_measured()).map(Requester::rate);
-        let alone = shared.neighbours.first(now, uplink);
-        let bytes = if live.is_some() { 0 } else { shared.opening.begin(carries, alone) };
-        let beginning = Beginning { bytes, alone };
+        let beginning = if live.is_some() { Beginning::live() } else { shared.beginning(now, uplink) };
         let flow = || Flow::new(now, &shared.config, uplink, (request, live), beginning, sink);
         let slot = flows.find_or_insert(id, flow);
         self.with_flow(now, slot, |flow, shared| flow.advance(now, shared));
@@ -228,7 +230,6 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         let slot = self.flows.find(&flow)?;
         let mut closed = self.flows.remove(slot)?;
         self.agenda.remove(slot);
-        closed.end_opening(&mut self.shared);
         self.closed.add(closed.stats());
         let link = closed.fetch.uplink;
         self.shared.neighbours.remove_flow(link);
@@ -395,7 +396,6 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     ) {
         let slot = self.still_open(slot);
         if let Some(flow) = slot.and_then(|slot| self.flows.get_mut(slot)) {
-            flow.end_opening(&mut self.shared);
             match header.flags.no_such_name {
                 true => flow.on_no_such_name(&mut self.shared),
                 false => {

@@ -39,27 +39,20 @@ impl Habit {
     }
 }
 
-/// The first requests of flows that have received nothing yet and so do not know their share. A lone flow begins
-/// with the bytes that fill a usual path, and the n-th concurrent flow with an n-th of that, but at least a packet.
-/// So n flows at once ask for no more than 1 + ln n times as much as one, and a packet each. A hop that was measured has
-/// room for as much as it carries in that time: who arrives while others do is not to ask in ten steps.
-#[derive(Debug, Default)]
-pub(super) struct Opening {
-    flows: u64,
-}
-
-impl Opening {
-    /// One more flow begins, on a hop that was measured to carry `carries`; alone it would ask for `first`. Returns the
-    /// bytes that it may ask for; less than a packet means one packet.
-    pub(super) fn begin(&mut self, carries: Option<Rate>, first: u64) -> u64 {
-        self.flows += 1;
-        let room = carries.map_or(0, |rate| rate.bytes_in(FILLED)).max(first);
-        (room / self.flows).min(first)
+impl Beginning {
+    /// For one of `flows` flows of a hop, which does not know its share before its first answer. A lone flow begins with
+    /// `first`, and one of many with its part of that, but at least a packet: so n flows that begin together ask for no more
+    /// than 1 + ln n times as much as one, and a packet each. A hop that was measured has room for as much as it `carries` until
+    /// an answer comes: who arrives among sixty on a gigabit is not to ask in ten steps, and who arrives among thousands that
+    /// stay has little to come.
+    pub(super) fn new(flows: u32, first: u64, carries: Option<(Rate, Duration)>) -> Self {
+        let room = carries.map_or(0, |(rate, hop_rtt)| rate.bytes_in(FILLED.max(hop_rtt))).max(first);
+        Self { bytes: (room / u64::from(flows.max(1))).min(first), alone: first }
     }
 
-    /// A flow got its first answer, or ends without one.
-    pub(super) fn end(&mut self) {
-        self.flows = self.flows.saturating_sub(1);
+    /// For a live flow, which always asks for as much as its application says.
+    pub(super) fn live() -> Self {
+        Self { bytes: 0, alone: 0 }
     }
 }
 
@@ -67,28 +60,30 @@ impl Opening {
 mod tests {
     use super::*;
 
+    const GIGABIT: Option<(Rate, Duration)> = Some((Rate::from_mbps(1000), Duration::from_millis(20)));
+
+    fn begin(flows: u32, first: u64, carries: Option<(Rate, Duration)>) -> u64 {
+        Beginning::new(flows, first, carries).bytes
+    }
+
     #[test]
     fn a_thousand_flows_at_once_ask_for_eight_times_as_much_as_one() {
-        let mut opening = Opening::default();
-        let asked: u64 = (0..1_000).map(|_| opening.begin(None, FIRST)).sum();
+        let asked: u64 = (1..=1_000).map(|flows| begin(flows, FIRST, None)).sum();
         assert!(asked < 8 * FIRST, "{asked}");
     }
 
     #[test]
-    fn sixty_arrivals_on_a_gigabit_ask_for_a_small_file_at_once() {
-        let mut opening = Opening::default();
-        let asked = (0..60).map(|_| opening.begin(Some(Rate::from_mbps(1000)), FIRST)).min();
-        assert!(asked >= Some(200_000), "{asked:?}");
-        assert_eq!(Opening::default().begin(Some(Rate::from_mbps(1000)), FIRST), FIRST);
-        assert_eq!(Opening::default().begin(Some(Rate::from_mbps(1)), FIRST), FIRST);
+    fn one_of_sixty_on_a_gigabit_asks_for_a_small_file_at_once_and_one_of_thousands_for_its_share() {
+        assert!(begin(60, FIRST, GIGABIT) >= 200_000);
+        assert_eq!(begin(1, FIRST, GIGABIT), FIRST);
+        assert_eq!(begin(3_000, FIRST, GIGABIT), 12_500_000 / 3_000);
+        assert_eq!(begin(1, FIRST, Some((Rate::from_mbps(1), Duration::from_millis(20)))), FIRST);
     }
 
     #[test]
-    fn who_comes_after_the_others_were_answered_begins_as_one_that_is_alone() {
-        let mut opening = Opening::default();
-        (0..10).for_each(|_| _ = opening.begin(None, FIRST));
-        (0..10).for_each(|_| opening.end());
-        assert_eq!(opening.begin(None, FIRST), FIRST);
+    fn one_of_ten_on_a_long_hop_asks_for_its_share_of_a_round_trip() {
+        let hop = Some((Rate::from_mbps(20), Duration::from_millis(600)));
+        assert_eq!(begin(10, FIRST, hop), 150_000);
     }
 
     #[test]
@@ -99,9 +94,7 @@ mod tests {
         let (soon, late) = (habit.first(at(699), 1), habit.first(at(700), 1));
         assert_eq!((soon, late), (5 * FIRST, FIRST));
         assert_eq!([2, 1000].map(|flows| habit.first(at(699), flows)), [5 * FIRST / 2, FIRST]);
-        let mut opening = Opening::default();
-        let both = [opening.begin(None, soon), opening.begin(None, soon)];
-        assert_eq!(both, [5 * FIRST, 5 * FIRST / 2]);
+        assert_eq!([1, 2].map(|flows| begin(flows, soon, None)), [5 * FIRST, 5 * FIRST / 2]);
         habit.note(at(800), 1, 1);
         assert_eq!(habit.first(at(800), 1), FIRST);
     }

@@ -35,6 +35,8 @@ pub struct Intake {
     /// Number of the hop's packet that last carried bytes beyond those seen.
     last_in_order: Option<u64>,
     last_arrival: Instant,
+    /// Something of the flow has arrived. No silence ends before: the path may be longer than the hop.
+    has_begun: bool,
     /// Longest recent waiting time of bytes for their turn.
     waited: Duration,
     /// Packets in order that told how long they had waited; and, for a flow that has received few, the longest recent
@@ -62,6 +64,7 @@ impl Intake {
             loss: LossDetector::new(rules, next),
             last_in_order: None,
             last_arrival: now,
+            has_begun: false,
             waited: Duration::ZERO,
             told: 0,
             hop_waited: Duration::ZERO,
@@ -86,11 +89,6 @@ impl Intake {
     /// Offset after the highest byte that arrived.
     pub fn seen_end(&self) -> u64 {
         self.loss.next()
-    }
-
-    /// Time of the last arrival in this flow.
-    pub fn last_arrival(&self) -> Instant {
-        self.last_arrival
     }
 
     /// Whether `range` needs no repair: it is in order and still to come, or its loss is being repaired.
@@ -163,7 +161,7 @@ impl Intake {
     /// Whether the present arrival ends a silence of the path, as far as can be known.
     fn wakes(&self, seen: &Seen) -> bool {
         let silence = seen.now.since(self.last_arrival).saturating_sub(self.patience_for_turn());
-        self.mechanisms.wake_up && silence > seen.hop_rtt.scaled(3, 1).max(MIN_SILENCE)
+        self.mechanisms.wake_up && self.has_begun && silence > seen.hop_rtt.scaled(3, 1).max(MIN_SILENCE)
     }
 
     /// A packet or mark of this flow arrived as number `number` of the hop; `missing` counts the hop's missing
@@ -198,7 +196,7 @@ impl Intake {
             self.has_woken |= seen.missing_on_hop > 0;
             self.suspect(&seen);
         }
-        self.last_arrival = seen.now;
+        (self.last_arrival, self.has_begun) = (seen.now, true);
         self.loss.on_seen(seen, &self.expected, self.payload, missing, repairs)
     }
 
@@ -382,6 +380,18 @@ mod tests {
         assert!(
             intake.is_tracking(ByteRange::new(1350, 2 * 1350)) && !intake.is_tracking(ByteRange::new(0, 1))
         );
+    }
+
+    /// A path of four hops answers after four times the hop's round trip, and nothing is lost: all that had just been asked for was
+    /// asked for again, and came before its turn.
+    #[test]
+    fn the_first_answer_ends_no_silence_and_a_later_one_does() {
+        let (mut intake, mut repairs, rtt) = (intake(), Vec::new(), Duration::from_millis(20));
+        intake.ask(ByteRange::new(0, 10 * STEP));
+        intake.on_seen(seen(900, ByteRange::new(0, 1350)), 1, |_| 0, &mut repairs);
+        assert_eq!((intake.next_timeout(rtt), intake.has_holes()), (None, false));
+        intake.on_seen(seen(1_900, ByteRange::new(1350, 2700)), 22, |_| 20, &mut repairs);
+        assert!(intake.has_holes(), "twenty packets were lost in a second of silence");
     }
 
     fn intake() -> Intake {

@@ -119,14 +119,20 @@ impl Subscriber {
         true
     }
 
-    /// Whether `part` of its request may be taken: its bytes and ranges are within their bounds. It may ask again
-    /// for a part that is not taken.
-    pub fn admit(&mut self, downlinks: &mut Downlinks, part: ByteRange, limit: usize) -> bool {
-        let is_within = part.len() <= downlinks.credit(self.link) && self.may_scatter(downlinks, limit);
-        if !is_within {
-            self.asked.remove(part);
-        }
-        is_within
+    /// The front of `part` of its request that may be taken: whole packets of `payload` bytes, within the bounds of its bytes and
+    /// ranges. It may ask again for the rest.
+    pub fn admit(
+        &mut self,
+        downlinks: &mut Downlinks,
+        part: ByteRange,
+        (limit, payload): (usize, u64),
+    ) -> ByteRange {
+        let credit = downlinks.credit(self.link);
+        let fitting = if part.len() <= credit { part } else { part.prefix(credit - credit % payload) };
+        let is_within = !fitting.is_empty() && self.may_scatter(downlinks, limit);
+        let taken = if is_within { fitting } else { part.prefix(0) };
+        self.asked.remove(ByteRange::new(taken.end, part.end));
+        taken
     }
 
     /// `range`, and the bytes before it since the last request, if these are no more than `limit`. A live flow is asked for in

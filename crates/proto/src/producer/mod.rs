@@ -318,13 +318,12 @@ impl<S: Source, C: Suite> Producer<S, C> {
             subscriber.take_request(range, interest.reason, &mut self.parts);
             is_beyond_end |= length.is_some_and(|length| !range.is_empty() && range.start >= length);
         }
-        for part in self.parts.drain(..) {
-            let part = part.intersect(ByteRange::new(forgotten, length.unwrap_or(u64::MAX)));
+        let bounds = (self.config.max_ranges_per_flow, self.config.payload as u64);
+        for asked in self.parts.drain(..) {
+            let asked = asked.intersect(ByteRange::new(forgotten, length.unwrap_or(u64::MAX)));
+            let part = subscriber.admit(&mut self.downlinks, asked, bounds);
+            refused += asked.len() - part.len();
             if part.is_empty() {
-                continue;
-            }
-            if !subscriber.admit(&mut self.downlinks, part, self.config.max_ranges_per_flow) {
-                refused += part.len();
                 continue;
             }
             self.stats.repairs += u64::from(interest.reason == Reason::Lost);

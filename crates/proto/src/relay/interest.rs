@@ -35,10 +35,10 @@ impl<C: Suite> Relay<C> {
         let mut parts = core::mem::take(&mut self.scratch.parts);
         let mut refused = 0;
         for part in parts.drain(..) {
-            if self.admit(flow_slot, link, part) {
-                self.serve(now, flow_slot, link, part, interest);
-            } else {
-                refused += part.len();
+            let taken = self.admit(flow_slot, link, part);
+            refused += part.len() - taken.len();
+            if !taken.is_empty() {
+                self.serve(now, flow_slot, link, taken, interest);
             }
         }
         self.scratch.parts = parts;
@@ -95,12 +95,12 @@ impl<C: Suite> Relay<C> {
         Taken::No
     }
 
-    /// Whether a neighbour may wait for `part`, too.
-    fn admit(&mut self, flow_slot: Slot, link: Slot, part: ByteRange) -> bool {
+    /// The front of `part` that a neighbour may wait for, too.
+    fn admit(&mut self, flow_slot: Slot, link: Slot, part: ByteRange) -> ByteRange {
         let flow = self.flows.get_mut(flow_slot);
         let subscriber = flow.and_then(|flow| flow.subscribers.iter_mut().find(|s| s.link == link));
-        let limit = self.config.max_ranges_per_flow;
-        subscriber.is_some_and(|subscriber| subscriber.admit(&mut self.downlinks, part, limit))
+        let bounds = (self.config.max_ranges_per_flow, self.config.payload as u64);
+        subscriber.map_or(part.prefix(0), |subscriber| subscriber.admit(&mut self.downlinks, part, bounds))
     }
 
     /// It is known now whether the name that a neighbour asked for first exists.

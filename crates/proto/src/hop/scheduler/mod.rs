@@ -278,8 +278,7 @@ impl Scheduler {
             is_again: reason == Reason::Again && self.repairs_first,
         };
         if !goes_first {
-            let order =
-                if self.repairs_first && reason != Reason::Lost { Order::Bytes } else { Order::Arrival };
+            let order = if self.repairs_first { Order::Bytes } else { Order::Arrival };
             if queue.push_fresh(piece, self.payload, order) {
                 self.admit(now, slot, true);
             }
@@ -464,6 +463,22 @@ mod tests {
         let sent = chunks(&mut scheduler, NOW);
         let of_b = sent[..10].iter().filter(|chunk| chunk.queue == b).count();
         assert!((5..=6).contains(&of_b), "{of_b} of the first ten");
+    }
+
+    /// A neighbour refused the front of a request, and took what is behind it: among ten thousand flows the front waited for 17 s.
+    #[test]
+    fn repairs_that_may_not_leave_first_leave_before_the_new_data_of_their_own_flow() {
+        let (mut scheduler, a, b) = two_flows();
+        scheduler.push(NOW, b, ByteRange::new(9_000, 10_000), Reason::New, Waited::default());
+        chunks(&mut scheduler, NOW);
+        scheduler.push(NOW, a, ByteRange::new(0, 2_000), Reason::New, Waited::default());
+        scheduler.push(NOW, b, ByteRange::new(10_000, 12_000), Reason::New, Waited::default());
+        scheduler.push(NOW, b, ByteRange::new(5_000, 7_000), Reason::Lost, Waited::default());
+        let sent = chunks(&mut scheduler, NOW);
+        let of_b: Vec<u64> =
+            sent.iter().filter(|chunk| chunk.queue == b).map(|chunk| chunk.range.start).collect();
+        assert_eq!(of_b, [5_000, 6_000, 10_000, 11_000]);
+        assert!(sent[..2].iter().any(|chunk| chunk.queue == a), "and the other flow has its turn: {sent:?}");
     }
 
     #[test]

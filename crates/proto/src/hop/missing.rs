@@ -30,8 +30,8 @@ pub(super) struct Missing {
     reorder_time: Duration,
     /// `None` where the configuration says how late packets may be.
     lateness: Option<Lateness>,
-    /// Packets that came, or count as lost, since [`Missing::take_sent`] was called last.
-    accounted: u32,
+    /// Packets that count as lost since [`Missing::take_sent`] was called last.
+    lost: u32,
     last_arrival: Instant,
     /// After this long without a packet the neighbour has forgotten the hop, and counts from anywhere.
     forgotten_after: Duration,
@@ -46,7 +46,7 @@ impl Missing {
             gap: None,
             reorder_time: config.reorder_time,
             lateness: (config.reorder_limit > config.reorder_packets).then(Lateness::default),
-            accounted: 0,
+            lost: 0,
             last_arrival: Instant::ZERO,
             forgotten_after: config.flow_idle,
         }
@@ -64,16 +64,18 @@ impl Missing {
     pub(super) fn on_arrival(&mut self, now: Instant, counter: u16) -> Arrival {
         let arrival = self.arrivals.on_arrival(counter);
         self.last_arrival = now;
-        self.accounted += u32::from(!arrival.is_duplicate) + arrival.lost;
+        self.lost += arrival.lost;
         arrival
     }
 
-    /// Packets that left the neighbour, as far as is known since the call before. Its counter says so at once; but where
-    /// packets overtake each other it jumps, and what came and what counts as lost says so later and more evenly.
+    /// Packets that left the neighbour with this arrival, one of those that are measured: it, and those that are missing before it. The
+    /// counter tells of these at once; but where packets overtake each other it jumps, and what counts as lost since the call
+    /// before tells of them later and more evenly. Short packets between two that are measured are none: taken for full ones, the
+    /// marks of 300 flows made a link carry half as much again as it could, and its queue was never drained.
     #[inline]
     pub(super) fn take_sent(&mut self, now: Instant, arrival: &Arrival) -> u32 {
-        let accounted = core::mem::take(&mut self.accounted);
-        if self.is_reordered(now) { accounted } else { arrival.advance }
+        let lost = core::mem::take(&mut self.lost);
+        if self.is_reordered(now) { u32::from(!arrival.is_duplicate) + lost } else { arrival.advance }
     }
 
     /// Learns from an arrival how late packets come, and gives those that are missing their time.
@@ -141,14 +143,14 @@ impl Missing {
         let gap = self.gap.filter(|gap| gap.deadline <= now)?;
         let lost = self.arrivals.condemn_below(gap.end);
         self.gap = self.open_gap(now, hop_rtt);
-        self.accounted += lost;
+        self.lost += lost;
         Some(Overdue { lost, unexplained: self.take_unexplained(lost) })
     }
 
     /// Packet `number` was repaired by other means. True if it had not counted as lost: it counts now.
     pub(super) fn fill(&mut self, number: u64) -> bool {
         let is_loss = self.arrivals.fill(number);
-        self.accounted += u32::from(is_loss);
+        self.lost += u32::from(is_loss);
         is_loss
     }
 
@@ -229,6 +231,18 @@ mod tests {
         [2, 3].into_iter().for_each(|counter| _ = arrive(&mut missing, 2, counter));
         assert_eq!(missing.settle(0, 0), 0);
         assert_eq!(missing.settle(0, 1), 1);
+    }
+
+    /// Marks are short: as full packets, they made a link carry more than it could.
+    #[test]
+    fn short_packets_between_two_that_are_measured_tell_of_no_bytes() {
+        let mut missing = missing();
+        [1, 3, 2].into_iter().for_each(|counter| _ = arrive(&mut missing, 0, counter));
+        let before = missing.on_arrival(at(1), 4);
+        missing.take_sent(at(1), &before);
+        [5, 6, 7].into_iter().for_each(|counter| _ = arrive(&mut missing, 2, counter));
+        let full = missing.on_arrival(at(3), 8);
+        assert_eq!(missing.take_sent(at(3), &full), 1);
     }
 
     #[test]

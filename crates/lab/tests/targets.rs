@@ -246,19 +246,23 @@ fn a_path_that_becomes_longer_is_used_as_the_one_before() {
 }
 
 /// With a faster link and a crowd, intervals whose packets come seldom vary by more than the noise that was known: the hop took that for
-/// somebody else's queue, competed with nobody, and had 2.5 %.
+/// somebody else's queue, competed with nobody, and had 2.5 %. And what had been the least delay before the path became longer was that for a
+/// minute: with two of eight seeds a little noise was a second change, as of a queue that grows.
 #[test]
 fn a_crowd_on_a_path_that_becomes_longer_is_not_taken_for_rivals() {
-    let result = run(
-        "longer-path.toml",
-        &[
-            "flow.a.count=300",
-            "topology.link={rate='200Mbit',delay={mean='5ms',jitter='3ms'},loss='1%',queue='10000p'}",
-            "topology.override.0.rate=1Gbit",
-        ],
-    );
-    let efficiency = result.groups[0].efficiency;
-    assert!(efficiency >= 0.9, "{efficiency}");
+    for seed in [1, 4, 5, 6] {
+        let result = run(
+            "longer-path.toml",
+            &[
+                "flow.a.count=300",
+                "topology.link={rate='200Mbit',delay={mean='5ms',jitter='3ms'},loss='1%',queue='10000p'}",
+                "topology.override.0.rate=1Gbit",
+                &format!("seed={seed}"),
+            ],
+        );
+        let efficiency = result.groups[0].efficiency;
+        assert!(efficiency >= 0.9, "seed {seed}: {efficiency}");
+    }
 }
 
 /// Packets that overtake each other are late, and not lost: of 50,000 a few dozen are asked for again, those of the first moments.
@@ -298,14 +302,15 @@ fn jitter_of_6_ms_does_not_stop_a_start() {
 
 /// The first rate is 14 Mbit/s. Before two packets told the time of one on the link, a link of 200 kbit/s was sent at it for a
 /// round trip and more: 16 s of queue on average, 29 s at the 99th percentile. The packets that are sent before anything is known
-/// take 1.8 s there, and 0.4 s at 1 Mbit/s.
+/// take 1.8 s there, and 0.4 s at 1 Mbit/s. All of them are new data: where the first answer made them repairs, the mean was 165 ms, and
+/// the link carried 94 % of new data at 200 kbit/s (90 with 250 ms).
 #[test]
 fn a_slow_link_is_not_flooded_at_the_start() {
-    for (rate, delay, mean, p99) in [
-        ("200kbit", "50ms", 200.0, 1_850.0),
-        ("200kbit", "250ms", 200.0, 1_850.0),
-        ("1Mbit", "50ms", 60.0, 400.0),
-        ("1Mbit", "250ms", 60.0, 1_000.0),
+    for (rate, delay, mean, p99, efficiency) in [
+        ("200kbit", "50ms", 270.0, 1_850.0, 0.985),
+        ("200kbit", "250ms", 220.0, 1_850.0, 0.955),
+        ("1Mbit", "50ms", 60.0, 400.0, 0.985),
+        ("1Mbit", "250ms", 60.0, 1_000.0, 0.955),
     ] {
         let changes = [
             "topology.hops=1",
@@ -319,7 +324,7 @@ fn a_slow_link_is_not_flooded_at_the_start() {
         show(&format!("{rate}, {delay}"), &result.flows[0]);
         let queueing = result.flows[0].queueing_ms;
         assert!(queueing.mean <= mean && queueing.p99 <= p99, "{rate}, {delay}: {queueing:?}");
-        assert!(result.flows[0].efficiency >= 0.89, "{rate}, {delay}: {}", result.flows[0].efficiency);
+        assert!(result.flows[0].efficiency >= efficiency, "{rate}, {delay}: {}", result.flows[0].efficiency);
     }
 }
 
@@ -358,11 +363,12 @@ fn a_link_that_delivers_in_bursts_gets_a_queue_as_long_as_its_pauses() {
 
 /// Something drops what is above 12 Mbit/s and queues nothing. A hop that did not keep to the rate that it knew lost a fifth of
 /// what it sent on 10 ms (12,431 packets, 164 ms for the last of a hundred), and had 85 % of the rate on 100 ms. The moment at which
-/// it tries for more moves with each delay, and one run has 96 to 99 %: the mean of five counts.
+/// it tries for more moves with each delay, and one run has 95 to 99 %: the mean of four or five counts.
 #[test]
 fn a_hop_keeps_to_the_rate_of_a_policer() {
     let near = [("8ms", 45.0), ("9ms", 40.0), ("10ms", 40.0), ("11ms", 40.0), ("12ms", 45.0)];
-    for (runs, efficiency, dropped) in [(&near[..], 0.975, 150), (&[("100ms", 400.0)], 0.965, 50)] {
+    let far = [("70ms", 400.0), ("80ms", 400.0), ("90ms", 400.0), ("100ms", 400.0)];
+    for (runs, efficiency, dropped) in [(&near[..], 0.975, 150), (&far[..], 0.96, 50)] {
         let count = runs.len();
         let (mut mean, mut drops) = (0.0, 0);
         for (delay, p99) in runs {

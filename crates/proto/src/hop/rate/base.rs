@@ -28,7 +28,7 @@ const BRIDGE: f64 = 0.9;
 /// Noise, in usual targets, up to which the least delay of an interval shows the queue, and noise from which on its
 /// mean does.
 const QUIET: f64 = 0.5;
-const NOISY: f64 = 1.5;
+const NOISY: f64 = 1.0;
 /// From this patience on, delays vary by themselves by a large part of the target of the queue.
 const VARIES: f64 = 1.1;
 /// Noise, in usual targets, in which a Requester is twice as patient.
@@ -245,7 +245,7 @@ impl Base {
 
     /// An interval with these delays has ended: the delay that counts, where the queue aimed at without noise is `usual_target`.
     pub(super) fn level(&mut self, delays: Delays, usual_target: f64) -> Level {
-        let by_mean = ((self.noisiness(usual_target) - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
+        let by_mean = ((self.excursions.height / usual_target - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
         let filtered = self.means.on_interval(delays);
         Level { delay: (1.0 - by_mean) * delays.least + by_mean * filtered, by_mean }
     }
@@ -292,6 +292,13 @@ impl Means {
     }
 }
 
+/// The height of a window's delays above their trend, seconds: without the time of one burst on the wire, and without what machines do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    height: f64,
+    noise: f64,
+}
+
 /// Finds how far delays rise above their own trend.
 #[derive(Debug, Default)]
 struct Excursions {
@@ -306,9 +313,11 @@ struct Excursions {
     last: Instant,
     gap: f64,
     /// The last windows' results, in a ring.
-    windows: [f64; WINDOWS],
+    windows: [Window; WINDOWS],
     next: usize,
-    /// The noise of delays by them, seconds.
+    /// The height of delays above their own trend, by them, seconds.
+    height: f64,
+    /// The noise of delays: what is left without what machines do.
     noise: f64,
 }
 
@@ -326,20 +335,24 @@ impl Excursions {
         (self.slot_began, self.packets, self.sum, self.most) = (now, 0, 0.0, 0.0);
         self.filled = (self.filled + 1) % SLOTS;
         if self.filled == 0 {
-            self.learn(self.height() - (NOISE_FREE_PACKETS * self.gap).max(MACHINES));
+            let (height, burst) = (self.rise(), NOISE_FREE_PACKETS * self.gap);
+            self.learn(Window { height: height - burst, noise: height - burst.max(MACHINES) });
         }
     }
 
-    /// A window was this high, seconds, without what is no noise.
-    fn learn(&mut self, height: f64) {
-        self.windows[self.next % WINDOWS] = height.clamp(0.0, NOISE_CEILING);
+    /// A window was so high.
+    fn learn(&mut self, window: Window) {
+        let within = |height: f64| height.clamp(0.0, NOISE_CEILING);
+        self.windows[self.next % WINDOWS] =
+            Window { height: within(window.height), noise: within(window.noise) };
         self.next += 1;
-        self.noise = SPREAD * self.median();
+        self.height = SPREAD * self.median(|window| window.height);
+        self.noise = SPREAD * self.median(|window| window.noise);
     }
 
     /// Height of the window above the straight line from its first slot to its last: the greatest delay of a slot on that line is half a
     /// step above the mean.
-    fn height(&self) -> f64 {
+    fn rise(&self) -> f64 {
         let (first, last) = (self.slots[0].0, self.slots[SLOTS - 1].0);
         let slope = (last - first) / (SLOTS - 1) as f64;
         let above = self.slots.iter().enumerate().map(|(at, (_, most))| most - first - slope * at as f64);
@@ -347,8 +360,8 @@ impl Excursions {
     }
 
     /// The median of the windows so far, once there are a few.
-    fn median(&self) -> f64 {
-        let mut sorted = self.windows;
+    fn median(&self, of: impl Fn(&Window) -> f64) -> f64 {
+        let mut sorted = self.windows.each_ref().map(of);
         let seen = &mut sorted[..self.next.min(WINDOWS)];
         seen.sort_unstable_by(f64::total_cmp);
         if seen.len() < FEWEST_WINDOWS {
@@ -421,6 +434,27 @@ mod tests {
         let verdict = link.after(3, 1.5e-3);
         assert!((verdict.queue - 1.5e-3).abs() < 1e-6, "{verdict:?}");
         assert!((verdict.target - USUAL).abs() < 1e-6 && verdict.patience == 1.0, "{verdict:?}");
+    }
+
+    /// On a gigabit the usual queue is 0.3 ms, as much as machines make delays vary: that is no reason to aim at more, and one not to go by
+    /// the least delay of a few hundred packets.
+    #[test]
+    fn delays_that_vary_as_those_of_machines_raise_no_target_and_the_mean_counts() {
+        let mut excursions = Excursions::default();
+        let (mut rng, mut now) = (Rng::new(1), Instant::ZERO);
+        for _ in 0..20_000 {
+            now += Duration::from_micros(50);
+            excursions.on_packet(now, PROPAGATION + 0.28e-3 * (2.0 * rng.unit() - 1.0));
+        }
+        assert_eq!(excursions.noise, 0.0);
+        let mut base = Base { excursions, ..Base::new() };
+        let delays = Delays { least: PROPAGATION - 0.28e-3, mean: PROPAGATION, gain: 1.0 };
+        assert!(base.level(delays, 0.2e-3).by_mean > 0.2, "{:?}", base.excursions.height);
+        assert_eq!(
+            base.level(delays, 1.0e-3).by_mean,
+            0.0,
+            "where the usual queue is longer the least counts"
+        );
     }
 
     #[test]

@@ -177,6 +177,12 @@ impl Watch {
         longer > STANDS * sight.target && !is_longer_back
     }
 
+    /// The path has become longer there and back since its least delay, which is no queue.
+    fn is_longer_both_ways(&self, sight: Sight) -> bool {
+        let longer = sight.delay - self.least();
+        longer > STANDS * sight.target && sight.detained() - self.detained.value() > BOTH_WAYS * longer
+    }
+
     /// Tells that the path has seemed to become longer for the second time.
     fn is_longer_again(&mut self, sight: Sight, is_longer: bool) -> bool {
         let Sight { now, delay, feedback, target, .. } = sight;
@@ -195,6 +201,10 @@ impl Watch {
         let detained = sight.detained();
         self.delays.on_value(now, delay);
         self.detained.on_value(now, detained);
+        if self.is_longer_both_ways(sight) {
+            self.delays.reset(delay);
+            self.detained.reset(detained);
+        }
         let falls = carried < FALLEN * core::mem::replace(&mut self.carried, carried);
         // A queue that stands, and a longer path, delay every packet. After an outage, or behind a repair, single ones are
         // late.
@@ -557,6 +567,28 @@ mod tests {
     fn a_path_that_becomes_longer_both_ways_while_a_queue_stands_is_no_growth_of_it() {
         assert_eq!(longer_behind_a_queue(0.030), None);
         assert!(longer_behind_a_queue(0.0).is_some(), "it grew by 30 ms");
+    }
+
+    /// A minute long the least delay before the change made each longer delay of noise one of the path.
+    #[test]
+    fn a_path_that_is_longer_both_ways_has_another_least_delay() {
+        let (mut link, mut watch) = (Link::new(0.0), Watch::default());
+        let seen = |link: &mut Link, longer: f64, detained: f64| {
+            let delay = BASE + longer;
+            Sight { delay, level: delay, feedback: delay + detained, ..link.step(LINK / 10.0) }
+        };
+        watch.on_interval(seen(&mut link, 0.0, 0.0));
+        watch.on_interval(seen(&mut link, 0.030, 0.0));
+        assert_eq!(watch.least(), BASE, "this may be a queue");
+        watch.on_interval(seen(&mut link, 0.030, 0.030));
+        assert_eq!(watch.least(), BASE + 0.030);
+        // Once more a second later, by more than two targets: it is no queue that grows.
+        let again = (0..60).filter_map(|step| {
+            let longer = if step < 50 { 0.030 } else { 0.080 };
+            let sight = Sight { is_longer: step % 50 == 0, ..seen(&mut link, longer, longer) };
+            watch.on_interval(sight)
+        });
+        assert_eq!(again.count(), 0);
     }
 
     #[test]

@@ -25,8 +25,8 @@ const MACHINES: f64 = 0.3e-3;
 const NOISE_CEILING: f64 = 30.0e-3;
 /// The queue that bridges the pauses of a link, as a share of the excursions that they make.
 const BRIDGE: f64 = 0.9;
-/// Noise, in usual targets, up to which the least delay of an interval shows the queue, and noise from which on its
-/// mean does.
+/// Height of delays above their trend, in usual targets, up to which the least delay of an interval shows the queue, and height from
+/// which on its mean does. What machines do counts here: where the usual target is no longer, the least lies above that of seconds.
 const QUIET: f64 = 0.5;
 const NOISY: f64 = 1.0;
 /// From this patience on, delays vary by themselves by a large part of the target of the queue.

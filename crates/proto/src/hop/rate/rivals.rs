@@ -173,14 +173,18 @@ impl Watch {
     /// The path seems longer than it was in the last minute, and may not be: others may fill the queue.
     pub(super) fn seems_longer(&self, sight: Sight) -> bool {
         let longer = sight.base - self.least();
-        let is_longer_back = sight.detained() - self.detained.value() > BOTH_WAYS * longer;
-        longer > STANDS * sight.target && !is_longer_back
+        longer > STANDS * sight.target && !self.is_longer_back(sight, longer)
     }
 
     /// The path has become longer there and back since its least delay, which is no queue.
     fn is_longer_both_ways(&self, sight: Sight) -> bool {
         let longer = sight.delay - self.least();
-        longer > STANDS * sight.target && sight.detained() - self.detained.value() > BOTH_WAYS * longer
+        longer > STANDS * sight.target && self.is_longer_back(sight, longer)
+    }
+
+    /// The way back has become longer since the last minute by so much that the way there, which is `longer`, has, too.
+    fn is_longer_back(&self, sight: Sight, longer: f64) -> bool {
+        sight.detained() - self.detained.value() > BOTH_WAYS * longer
     }
 
     /// Tells that the path has seemed to become longer for the second time.

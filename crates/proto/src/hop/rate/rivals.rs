@@ -68,7 +68,7 @@ const STEADY_PACKETS: f64 = 3.0;
 /// Losses elsewhere are the link's.
 const FULL: f64 = 0.7;
 /// A queue of packets detains no Interests, and a path that becomes longer does so both ways. Where the way back has become longer by
-/// this share of the queue, the way there has, too, and what grew by that was no queue.
+/// this share of the delay that came, the way there has, too, and what grew by that was no queue.
 const BOTH_WAYS: f64 = 0.5;
 /// Decay of the longest queue per interval.
 const LONGEST_DECAY: f64 = 0.999;
@@ -118,8 +118,6 @@ struct Standing {
     carried: f64,
     /// The longest since then.
     longest: f64,
-    /// The least time by which Interests were detained since then, seconds.
-    detained: f64,
     /// Rises of the least delay and of the delay that counts since the feedback.
     rises: [Rise; 2],
     /// The link carries far less than when it began. What grew by that may be ours: it was sent for the link as it was. So it counts from
@@ -227,14 +225,9 @@ impl Watch {
             since: now,
             carried,
             longest: queue,
-            detained,
             rises: [Rise::NONE; 2],
             has_fallen: false,
         });
-        standing.detained = standing.detained.min(detained);
-        if detained - standing.detained > BOTH_WAYS * queue {
-            *standing = Standing { since: now, detained, rises: [Rise::NONE; 2], ..*standing };
-        }
         if falls && !standing.has_fallen {
             *standing = Standing { since: now, rises: [Rise::NONE; 2], has_fallen: true, ..*standing };
         }

@@ -122,12 +122,16 @@ impl Verdict {
 ///   slowly. A queue as long as these excursions bridges the pauses of a link that delivers in bursts.
 /// - **Queue**: the delay less the least of the last 5 to 10 s. Without noise the least delay of an interval counts,
 ///   because packets of one burst delay each other. In noise the filtered mean counts, because the least of an
-///   interval rises as its packets get fewer.
+///   interval rises as its packets get fewer. A mean above the least one is no queue where the crests of the delays are not
+///   above the least crest: noise that keeps the order of packets has each as late as the latest before it, so their
+///   mean rises with the rate, and their height falls by as much.
 /// - **Longer path**: every lowered grant is an experiment, see [`Longer`].
 #[derive(Debug)]
 pub(super) struct Base {
     means: Means,
+    /// The least mean and the least crest lately, seconds.
     mean: Lowest,
+    crest: Lowest,
     carried: f64,
     excursions: Excursions,
     /// The greatest rate lately, bit/s.
@@ -144,6 +148,7 @@ impl Base {
         Self {
             means: Means::default(),
             mean: Lowest::new(HALF_WINDOW),
+            crest: Lowest::new(HALF_WINDOW),
             carried: 0.0,
             excursions: Excursions::default(),
             peak: 0.0,
@@ -175,27 +180,47 @@ impl Base {
 
     /// Another path: nothing that was known of the delay holds.
     pub(super) fn forget(&mut self) {
-        (self.mean, self.means) = (Lowest::new(HALF_WINDOW), Means::default());
+        (self.mean, self.crest) = (Lowest::new(HALF_WINDOW), Lowest::new(HALF_WINDOW));
+        self.means = Means::default();
     }
 
     /// The delay of now is no queue, or one of `most` seconds less.
     pub(super) fn rebase(&mut self, most: f64) {
         if let Some(slow) = self.means.slow {
-            self.mean.reset(slow.min(self.mean.value() + most));
+            self.reset(slow.min(self.least_mean() + most));
         }
+    }
+
+    /// The least mean is this one, seconds.
+    fn reset(&mut self, mean: f64) {
+        self.mean.reset(mean);
+        self.crest.reset(self.crest_of(mean));
+    }
+
+    /// The least mean that delays would have without a queue now, seconds.
+    fn least_mean(&self) -> f64 {
+        self.mean.value().max(self.crest.value() - self.excursions.rise)
     }
 
     /// An interval has ended in which less was offered on purpose than the `carried` bit/s of the link, with delays of `mean` seconds:
     /// it shows no rate, and no queue.
     pub(super) fn skip(&mut self, carried: f64, mean: f64) {
         (self.carried, self.means) = (carried, Means::default());
-        self.mean.reset(mean);
+        self.reset(mean);
+    }
+
+    /// The delay that noise rises to where its mean is this, seconds.
+    fn crest_of(&self, mean: f64) -> f64 {
+        mean + self.excursions.rise
     }
 
     /// A full packet came after `hop_rtt`.
     #[inline]
     pub(super) fn on_packet(&mut self, now: Instant, hop_rtt: Duration) {
-        self.excursions.on_packet(now, hop_rtt.as_secs_f64());
+        let is_first = self.excursions.on_packet(now, hop_rtt.as_secs_f64());
+        if is_first {
+            self.crest = Lowest::new(HALF_WINDOW);
+        }
     }
 
     /// An interval has ended.
@@ -206,8 +231,10 @@ impl Base {
         }
         self.peak = carried.max(self.peak * PEAK_DECAY);
         let Level { delay: level, by_mean } = self.level(delays, seen.usual_target);
-        self.mean.on_value(now, self.means.slow.unwrap_or(delays.mean));
-        let lowest = (1.0 - by_mean) * seen.floor + by_mean * self.mean.value();
+        let mean = self.means.slow.unwrap_or(delays.mean);
+        self.mean.on_value(now, mean);
+        self.crest.on_value(now, self.crest_of(mean));
+        let lowest = (1.0 - by_mean) * seen.floor + by_mean * self.least_mean();
         // The least delay was measured when a packet took as long as it does at the peak rate.
         let slower = packet_bits / carried - packet_bits / self.peak;
         let queue = (level - lowest - slower).max(0.0);
@@ -221,7 +248,7 @@ impl Base {
         }
         let longer = if let Lasting::Longer(before) = lasting { Some(before) } else { None };
         if longer.is_some() {
-            self.mean.reset(delays.mean);
+            self.reset(delays.mean);
             self.means = Means::at(delays.mean);
         }
         let patience = 1.0 + (self.noisiness(seen.usual_target) / PATIENCE_AT).min(1.0);
@@ -315,21 +342,22 @@ struct Excursions {
     /// The last windows' results, in a ring.
     windows: [Window; WINDOWS],
     next: usize,
-    /// The height of delays above their own trend, by them, seconds.
+    /// The median height of delays above their own trend, seconds, and the height in which half of the windows are higher.
+    rise: f64,
     height: f64,
     /// The noise of delays: what is left without what machines do.
     noise: f64,
 }
 
 impl Excursions {
-    /// A packet came this late, seconds.
+    /// A packet came this late, seconds. True if the height is known for the first time.
     #[inline]
-    fn on_packet(&mut self, now: Instant, delay: f64) {
+    fn on_packet(&mut self, now: Instant, delay: f64) -> bool {
         let gap = now.since(core::mem::replace(&mut self.last, now)).as_secs_f64();
         self.gap = if self.filled == 0 && self.packets == 0 { gap } else { self.gap.min(gap) };
         (self.packets, self.sum, self.most) = (self.packets + 1, self.sum + delay, self.most.max(delay));
         if self.packets < MIN_PACKETS || now.since(self.slot_began) < SLOT {
-            return;
+            return false;
         }
         self.slots[self.filled] = (self.sum / f64::from(self.packets), self.most);
         (self.slot_began, self.packets, self.sum, self.most) = (now, 0, 0.0, 0.0);
@@ -338,6 +366,7 @@ impl Excursions {
             let (height, burst) = (self.rise(), NOISE_FREE_PACKETS * self.gap);
             self.learn(Window { height: height - burst, noise: height - burst.max(MACHINES) });
         }
+        self.filled == 0 && self.next == 1
     }
 
     /// A window was so high.
@@ -346,7 +375,8 @@ impl Excursions {
         self.windows[self.next % WINDOWS] =
             Window { height: within(window.height), noise: within(window.noise) };
         self.next += 1;
-        self.height = SPREAD * self.median(|window| window.height);
+        self.rise = self.median(|window| window.height);
+        self.height = SPREAD * self.rise;
         self.noise = SPREAD * self.median(|window| window.noise);
     }
 
@@ -468,6 +498,45 @@ mod tests {
             assert!((least..1.2 * jitter).contains(&(verdict.target - USUAL)), "{jitter}: {verdict:?}");
             assert!(!verdict.is_standing, "{jitter}: {verdict:?}");
         }
+    }
+
+    /// An interval of packets one each `gap`, without a queue, that jitter delays by up to 6 ms and in which none overtakes another.
+    fn ordered_interval(link: &mut Link, last: &mut Instant, gap: Duration) -> Verdict {
+        let (mut least, mut sum, mut count) = (f64::MAX, 0.0, 0.0);
+        let ends = link.now + Duration::from_secs_f64(SPAN);
+        while link.now < ends {
+            link.now += gap;
+            let jitter = Duration::from_secs_f64(PROPAGATION + 6e-3 * link.rng.unit());
+            *last = (*last).max(link.now + jitter);
+            let delay = last.since(link.now);
+            link.base.on_packet(*last, delay);
+            least = delay.as_secs_f64().min(least);
+            (sum, count) = (sum + delay.as_secs_f64(), count + 1.0);
+        }
+        link.floor = link.floor.min(least);
+        link.base.on_interval(Seen {
+            now: *last,
+            span: SPAN,
+            carried: PACKET_BITS / gap.as_secs_f64(),
+            granted: None,
+            floor: link.floor,
+            detained: 0.0,
+            delays: Delays { least, mean: sum / count, gain: LEAST_GAIN },
+            usual_target: USUAL,
+            packet_bits: PACKET_BITS,
+        })
+    }
+
+    /// Their mean is 3.4 ms above the least possible at 8 Mbit/s, and 5.6 at 220: each is as late as the latest before it.
+    #[test]
+    fn delays_in_order_that_rise_with_the_rate_are_no_queue() {
+        let (mut link, mut last) = (Link::new(0.0), Instant::ZERO);
+        let mut run = |gap| (0..300).map(|_| ordered_interval(&mut link, &mut last, gap)).last();
+        let slow = run(Duration::from_micros(1_400)).expect("an interval");
+        let fast = run(Duration::from_micros(50)).expect("an interval");
+        assert!(slow.target > USUAL + 1e-3, "{slow:?}");
+        assert!(fast.level > slow.level + 1e-3, "{:?}, {:?}", fast.level, slow.level);
+        assert!(fast.queue < fast.target, "{fast:?}");
     }
 
     #[test]

@@ -37,9 +37,10 @@ impl Blocks {
         Self { usual_loss: 0.0, sent: 0, lost: 0, bytes: 0, from: Instant::ZERO, last_at: Instant::ZERO }
     }
 
-    /// A packet arrived; after a time of `silent` without one the path was gone. Returns the block that ends with it.
+    /// A packet arrived; after a time of `silent` without one the path was gone. Losses that are `doubted` may come from the rate, and none
+    /// of them is usual. Returns the block that ends with it.
     #[inline]
-    pub(super) fn add(&mut self, delivery: &Delivery, silent: Duration) -> Option<Block> {
+    pub(super) fn add(&mut self, delivery: &Delivery, silent: Duration, doubted: bool) -> Option<Block> {
         let silence = delivery.now.since(core::mem::replace(&mut self.last_at, delivery.now));
         if delivery.lost > 0 && silence >= silent {
             return None;
@@ -47,18 +48,19 @@ impl Blocks {
         self.sent += delivery.sent;
         self.lost += delivery.lost;
         self.bytes += delivery.bytes;
-        (self.sent >= PACKETS).then(|| self.end(delivery.now))
+        (self.sent >= PACKETS).then(|| self.end(delivery.now, doubted))
     }
 
-    fn end(&mut self, now: Instant) -> Block {
+    fn end(&mut self, now: Instant, doubted: bool) -> Block {
         let loss = f64::from(self.lost) / f64::from(self.sent);
         (self.sent, self.lost) = (0, 0);
         let from = core::mem::replace(&mut self.from, now);
         let bits = core::mem::take(&mut self.bytes) as f64 * 8.0;
         let span = now.since(from).as_secs_f64();
         let came = (from != Instant::ZERO && span != 0.0).then(|| bits / span);
-        let is_alarm = loss > ALARM + 1.5 * self.usual_loss;
-        if !is_alarm {
+        let usual = if doubted { 0.0 } else { self.usual_loss };
+        let is_alarm = loss > ALARM + 1.5 * usual;
+        if !is_alarm && !doubted {
             self.usual_loss += (loss - self.usual_loss) / 8.0;
         }
         Block { loss, came, is_alarm }
@@ -73,6 +75,10 @@ mod tests {
 
     /// A block of packets, one each millisecond, of which every `nth` is lost.
     fn block(blocks: &mut Blocks, now: &mut Instant, nth: u32) -> Block {
+        doubted_block(blocks, now, nth, false)
+    }
+
+    fn doubted_block(blocks: &mut Blocks, now: &mut Instant, nth: u32, doubted: bool) -> Block {
         loop {
             *now += Duration::from_millis(u64::from(nth));
             let delivery = Delivery {
@@ -83,7 +89,7 @@ mod tests {
                 hop_rtt: Duration::from_millis(40),
                 backlog: true,
             };
-            if let Some(block) = blocks.add(&delivery, SILENT) {
+            if let Some(block) = blocks.add(&delivery, SILENT, doubted) {
                 return block;
             }
         }
@@ -111,12 +117,33 @@ mod tests {
     }
 
     #[test]
+    fn losses_that_are_doubted_do_not_become_usual() {
+        let (mut blocks, mut now) = (Blocks::new(), Instant::from_nanos(1_000_000_000));
+        for _ in 0..30 {
+            doubted_block(&mut blocks, &mut now, 8, true);
+        }
+        assert!(block(&mut blocks, &mut now, 4).is_alarm, "an eighth is not usual");
+        for _ in 0..30 {
+            block(&mut blocks, &mut now, 8);
+        }
+        assert!(!block(&mut blocks, &mut now, 4).is_alarm);
+        assert!(
+            doubted_block(&mut blocks, &mut now, 4, true).is_alarm,
+            "what was usual may come from the rate, too"
+        );
+    }
+
+    #[test]
     fn losses_after_a_silence_count_in_no_block() {
         let mut blocks = Blocks::new();
         let mut add = |millis: u64, lost| {
             let now = Instant::ZERO + Duration::from_millis(1000 + millis);
             let hop_rtt = Duration::from_millis(40);
-            blocks.add(&Delivery { now, bytes: 1000, lost, sent: 1 + lost, hop_rtt, backlog: true }, SILENT)
+            blocks.add(
+                &Delivery { now, bytes: 1000, lost, sent: 1 + lost, hop_rtt, backlog: true },
+                SILENT,
+                false,
+            )
         };
         assert_eq!(add(0, 0), None);
         assert_eq!(add(50, 500), None);

@@ -1,11 +1,17 @@
 use super::Delivery;
 use super::rivals::{Alone, Rivalry, Sight, Watch};
-use super::trial::{Found, Trial};
+use super::trial::{Found, LOSS, Trial};
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
 
 /// Others that are back this soon had not gone: we go on with the rate that we had beside them.
 const BACK: Duration = Duration::from_secs(10);
+
+/// A hop that never had a queue of its own may have begun in front of one of others, which it takes for the path. It doubts losses from this
+/// share on: those of links are lower.
+const MUCH: f64 = 0.3;
+/// A queue of this many targets is one of our own.
+const OWN_TARGETS: f64 = 4.0;
 
 /// The link with others or without: watches for them while the queue is held low, and competes with them while they fill it. What was
 /// learnt before the others came, or of their queue, counts no more once they have gone.
@@ -18,6 +24,10 @@ pub(super) struct Contest {
     rivalry: Option<Rivalry>,
     /// Time at which the others seemed to have gone, and our rate beside them, bit/s.
     left: Option<(Instant, f64)>,
+    /// There was a queue of our own.
+    has_queued: bool,
+    /// Losses may come from the rate.
+    doubts_losses: bool,
 }
 
 impl Contest {
@@ -32,8 +42,11 @@ impl Contest {
         if sight.is_longer {
             self.trial.wait(sight.now);
         }
-        if sight.is_held && self.watch.seems_longer(sight) {
-            self.trial.begin(sight.now, sight.carried, packet, sight.feedback);
+        self.has_queued |= sight.queue > OWN_TARGETS * sight.target;
+        let doubted_from = self.doubted_from(sight);
+        self.doubts_losses = doubted_from.is_some_and(|share| self.trial.doubts(share));
+        if let Some(share) = doubted_from.filter(|_| sight.is_held) {
+            self.trial.begin(sight.now, sight.carried, packet, sight.feedback, share);
         }
         let before = self.watch.on_interval(sight)?;
         Some(self.compete(sight.now, before, packet, rtt))
@@ -46,6 +59,21 @@ impl Contest {
             Found::Elastic(before) => Some(self.compete(delivery.now, before, packet, rtt)),
             Found::OfTheLink(before) => Some(before),
         }
+    }
+
+    /// The share from which on losses may come from the rate.
+    fn doubted_from(&self, sight: Sight) -> Option<f64> {
+        match (self.watch.seems_longer(sight), self.has_queued) {
+            (true, _) => Some(LOSS),
+            (false, true) => None,
+            (false, false) => Some(MUCH),
+        }
+    }
+
+    /// Whether losses may come from the rate, for all that is known.
+    #[inline]
+    pub(super) fn doubts_losses(&self) -> bool {
+        self.doubts_losses
     }
 
     /// A block of packets has ended; this share of it was lost.
@@ -122,6 +150,39 @@ mod tests {
         let rate = watch(&mut contest, 1, 2).expect("they are there");
         assert!((5e6..15e6).contains(&rate), "{rate}");
         assert_eq!(contest.rivalry().map(|rivalry| rivalry.rate()), Some(rate));
+    }
+
+    /// Whether losses of this share are doubted on a path whose base delay has been 40 ms and is `base` now, where the longest queue was
+    /// `queue`, both in ms.
+    fn are_doubted(loss: f64, base: f64, queue: f64) -> bool {
+        let mut contest = Contest::default();
+        (0..8).for_each(|_| contest.on_block(loss));
+        for (millis, base, queue) in [(0, 40.0, queue), (500, base, 0.0)] {
+            let delay = (base + queue) * MS;
+            let sight = Sight {
+                now: Instant::ZERO + Duration::from_millis(1000 + millis),
+                delay,
+                level: delay,
+                feedback: delay,
+                base: base * MS,
+                queue: queue * MS,
+                target: MS,
+                carried: 10e6,
+                packet: MS,
+                patience: 1.0,
+                is_held: true,
+                is_longer: false,
+            };
+            contest.watch(sight, 1400, &HopRtt::new(Duration::from_millis(40)));
+        }
+        contest.doubts_losses()
+    }
+
+    #[test]
+    fn losses_on_a_path_that_seems_longer_are_doubted_and_on_an_unknown_one_from_a_third_on() {
+        assert!(are_doubted(0.06, 59.0, 0.0) && !are_doubted(0.04, 59.0, 0.0));
+        assert!(!are_doubted(0.25, 40.0, 0.0) && are_doubted(0.35, 40.0, 0.0));
+        assert!(!are_doubted(0.35, 40.0, 10.0), "its own queue has shown how long the path is");
     }
 
     #[test]

@@ -457,7 +457,7 @@ impl RateController for Starhop {
             self.watch_startup(&delivery, rtt, interval.sent_rate(now));
         }
         let length = interval_of(rtt);
-        if let Some(block) = self.blocks.add(&delivery, length) {
+        if let Some(block) = self.blocks.add(&delivery, length, self.contest.doubts_losses()) {
             self.on_block(&delivery, block, &interval, rtt);
         }
         if let Some(rivalry) = self.contest.rivalry() {

@@ -3,12 +3,15 @@
 //! Where several senders overfill a queue that drops what it cannot hold, the delay is that of the full queue all the time. It looks
 //! like a longer path, and its losses like those of a lossy link. But who sends less for a moment loses a smaller share; on a lossy
 //! link the share stays. Chance makes it smaller, too, in one of twenty trials, so two in a row have to agree.
+//!
+//! Until trials have found losses to be the link's, a hop does not get used to them. A lossy link is sent what it loses on top; hops that
+//! take each other's losses for the link's would send ever more.
 
 use crate::time::{Duration, Instant};
 
-/// The mean share of lost packets from which on it is worth to know, and the least of every block: a queue that overflows once
+/// The mean share of lost packets from which on it is worth to know, where the path seems longer, and the least of every block: a queue that overflows once
 /// loses much in one or two.
-const LOSS: f64 = 0.05;
+pub(super) const LOSS: f64 = 0.05;
 const LEAST_LOSS: f64 = 0.025;
 /// So many blocks in a row, of 128 packets each.
 const BLOCKS: u32 = 8;
@@ -22,6 +25,11 @@ const ELASTIC: f64 = 0.7;
 /// … but among four senders that lose a share of p together, one that offers less lowers p by a share of 0.21 (1 - p) / p only: by a
 /// seventh of 60 %. So that much less than this part of (1 - p) / p will do where it is less than the above, from 25 % on.
 const ELASTIC_AMONG_OTHERS: f64 = 0.1;
+/// From this share of the expected losses on they are the link's, if two trials in a row agree. Two in a row that have fewer take that back.
+const OF_LINK: f64 = 0.93;
+/// … and so are those of no more than this multiple of that share, or so much more. The mean of blocks varies by half of that.
+const AS_MUCH: f64 = 1.25;
+const VARIES: f64 = 0.03;
 /// The losses that it takes to see that, as a multiple of p^2 / (1 - p): the square of the share is twice the variance then, of
 /// the packets of a trial and of as many before.
 const EXPECTED_AMONG_OTHERS: f64 = 800.0;
@@ -34,9 +42,10 @@ const FEEDBACK: f64 = 1.5;
 const MOST: Duration = Duration::from_secs(4);
 /// Time between two trials at first. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The least time after a trial that found nothing, as a multiple of its own: a lossy link loses a fifteenth of its time at most, but
-/// for trials that repeat one of which chance made something.
-const PAUSES: u64 = 10;
+/// The least time between a trial that found nothing and the next, as a multiple of that one's: a lossy link loses a fifteenth of its time
+/// at most, but for trials that repeat one of which chance made something. Where more is sent, or lost, than in the trial before, the next
+/// one is short, and comes soon: then losses may well come from the rate.
+const PAUSES: f64 = 10.0;
 
 /// Looks, from time to time, whether losses come from the rate. See the module.
 #[derive(Debug)]
@@ -46,15 +55,20 @@ pub(super) struct Trial {
     blocks: u32,
     next_at: Instant,
     pause: Duration,
+    /// End of the last trial that did not find losses to come from the rate.
+    in_vain_at: Option<Instant>,
     running: Option<Running>,
     /// The last trial found the losses to come from the rate.
     was_elastic: bool,
+    /// The last trial had as many losses as a link of its own has.
+    had_all: bool,
+    /// The share of losses that two of those in a row found to be the link's, or none.
+    of_link: f64,
 }
 
 /// Less is offered.
 #[derive(Clone, Copy, Debug)]
 struct Running {
-    began: Instant,
     /// Time from which on packets come that were sent at the lower rate.
     from: Instant,
     /// The rate before, bit/s.
@@ -87,8 +101,11 @@ impl Default for Trial {
             blocks: 0,
             next_at: Instant::ZERO,
             pause: FIRST_PAUSE,
+            in_vain_at: None,
             running: None,
             was_elastic: false,
+            had_all: false,
+            of_link: 0.0,
         }
     }
 }
@@ -99,25 +116,43 @@ impl Trial {
         self.running.map(|running| OFFER * running.rate)
     }
 
+    /// Whether the losses, a share of `least` or more, may come from the rate, for all that trials have found.
+    pub(super) fn doubts(&self, least: f64) -> bool {
+        let of_link = (AS_MUCH * self.of_link).max(self.of_link + VARIES);
+        self.are_worth_it(least) && (self.of_link == 0.0 || self.loss > of_link)
+    }
+
+    /// Whether a share of `least` or more is lost.
+    fn are_worth_it(&self, least: f64) -> bool {
+        self.blocks >= BLOCKS && self.loss >= least
+    }
+
+    /// Seconds until the packets of a trial come, and seconds until enough of them are lost. `None` if that takes too long.
+    fn lasts(&self, rate: f64, packet: u64, delay: f64) -> Option<(f64, f64)> {
+        let losses_a_second = self.loss * OFFER * rate / (8.0 * packet as f64);
+        let (feedback, shows) = (FEEDBACK * delay, measure(self.loss).0 / losses_a_second);
+        (shows <= MOST.as_secs_f64()).then_some((feedback, shows))
+    }
+
     /// The path seems to have become longer just now: how much it carries has to show first.
     pub(super) fn wait(&mut self, now: Instant) {
         (self.loss, self.blocks) = (0.0, 0);
         self.next_at = self.next_at.max(now + FIRST_PAUSE);
     }
 
-    /// Begins a trial if packets are lost and it is time. The rate is `rate`, bit/s, in packets of `packet` bytes, the hopRTT `delay`,
-    /// seconds.
-    pub(super) fn begin(&mut self, now: Instant, rate: f64, packet: u64, delay: f64) {
-        let is_worth_it = self.blocks >= BLOCKS && self.loss >= LOSS;
-        if self.running.is_some() || !is_worth_it || now < self.next_at {
+    /// Begins a trial if a share of `least` or more is lost and it is time. The rate is `rate`, bit/s, in packets of `packet` bytes, the
+    /// hopRTT `delay`, seconds.
+    pub(super) fn begin(&mut self, now: Instant, rate: f64, packet: u64, delay: f64, least: f64) {
+        if self.running.is_some() || !self.are_worth_it(least) || now < self.next_at {
             return;
         }
-        let losses_a_second = self.loss * OFFER * rate / (8.0 * packet as f64);
-        if measure(self.loss).0 / losses_a_second > MOST.as_secs_f64() {
+        let Some((feedback, shows)) = self.lasts(rate, packet, delay) else { return };
+        let rest = Duration::from_secs_f64(PAUSES * (feedback + shows));
+        if self.in_vain_at.is_some_and(|at| now.since(at) < rest) {
             return;
         }
-        let from = now + Duration::from_secs_f64(FEEDBACK * delay);
-        self.running = Some(Running { began: now, from, rate, sent: 0.0, lost: 0.0 });
+        let from = now + Duration::from_secs_f64(feedback);
+        self.running = Some(Running { from, rate, sent: 0.0, lost: 0.0 });
     }
 
     /// A packet arrived; `sent` left the sender since the one before, of which `lost` are lost. Returns what a trial has found out.
@@ -125,19 +160,29 @@ impl Trial {
         let running = self.running.as_mut().filter(|running| now >= running.from)?;
         running.sent += f64::from(sent);
         running.lost += f64::from(lost);
-        let Running { began, from, rate, sent, lost } = *running;
+        let Running { from, rate, sent, lost } = *running;
         let (expected, elastic) = measure(self.loss);
-        let is_inelastic = lost >= elastic * expected || now.since(from) > MOST;
+        let is_late = now.since(from) > MOST;
+        let is_inelastic = lost >= elastic * expected || is_late;
         if !is_inelastic && self.loss * sent < expected {
             return None;
         }
         self.running = None;
         let is_second = core::mem::replace(&mut self.was_elastic, !is_inelastic);
         if is_inelastic {
-            self.next_at = now + self.pause.max(now.since(began).scaled(PAUSES, 1));
+            let has_all = !is_late && lost >= OF_LINK * self.loss * sent;
+            self.of_link = match (has_all, core::mem::replace(&mut self.had_all, has_all)) {
+                (true, true) => self.loss,
+                (false, false) => 0.0,
+                _ => self.of_link,
+            };
+            // Nothing is known of the next one where packets did not come.
+            let pause = if is_late { self.pause.max(MOST.scaled(PAUSES as u64, 1)) } else { self.pause };
+            (self.in_vain_at, self.next_at) = (Some(now), now + pause);
             self.pause = self.pause.scaled(2, 1);
             return Some(Found::OfTheLink(rate));
         }
+        (self.had_all, self.of_link) = (false, 0.0);
         // The next trial compares with other losses.
         (self.loss, self.blocks) = (0.0, 0);
         Some(if is_second { Found::Elastic(rate) } else { Found::OfTheLink(rate) })
@@ -197,7 +242,7 @@ mod tests {
                 assert_eq!(before, RATE);
                 return (true, offers_less);
             }
-            trial.begin(now, RATE, PACKET, DELAY);
+            trial.begin(now, RATE, PACKET, DELAY, LOSS);
         }
         (false, offers_less)
     }
@@ -226,14 +271,71 @@ mod tests {
         }
     }
 
+    /// Whether trials of a minute leave the losses of `link` in doubt.
+    fn are_doubted(link: &Link, seed: u64) -> bool {
+        let (mut trial, mut rng, mut lost_of_block) = (Trial::default(), Rng::new(seed), 0);
+        for tenths in 0..600_000u64 {
+            let now = Instant::ZERO + Duration::from_micros(100 * tenths);
+            let lost = u32::from(rng.unit() < link.loss(trial.offer().unwrap_or(RATE)));
+            lost_of_block += lost;
+            if tenths % 128 == 127 {
+                trial.on_block(f64::from(core::mem::take(&mut lost_of_block)) / 128.0);
+            }
+            let found = trial.on_delivery(now, 1, lost);
+            if matches!(found, Some(Found::Elastic(_))) {
+                return true;
+            }
+            trial.begin(now, RATE, PACKET, DELAY, LOSS);
+        }
+        trial.doubts(LOSS)
+    }
+
+    #[test]
+    fn a_hop_gets_used_to_the_losses_of_a_link_and_not_to_its_own() {
+        let doubted = |capacity, others, random| {
+            let link = Link { capacity, others, random };
+            (1..=9).filter(|&seed| are_doubted(&link, seed)).count()
+        };
+        for random in [0.1, 0.2, 0.3] {
+            let count = doubted(2.0 * RATE, 0.0, random);
+            assert!(count <= 3, "{random} of a link: {count} of 9");
+        }
+        for (capacity, others) in [(36e6, 0.0), (140e6, 120e6), (64e6, 120e6)] {
+            let count = doubted(capacity, others, 0.0);
+            assert!(count >= 8, "{capacity} beside {others}: {count} of 9");
+        }
+    }
+
+    #[test]
+    fn losses_that_grow_are_in_doubt_again() {
+        let mut trial = Trial { of_link: 0.2, ..Trial::default() };
+        (0..20).for_each(|_| trial.on_block(0.23));
+        assert!(!trial.doubts(LOSS));
+        (0..40).for_each(|_| trial.on_block(0.3));
+        assert!(trial.doubts(LOSS) && !trial.doubts(0.35));
+    }
+
+    #[test]
+    fn a_trial_comes_sooner_where_it_is_shorter() {
+        let mut trial = Trial::default();
+        (0..20).for_each(|_| trial.on_block(0.1));
+        let ended = Instant::ZERO + Duration::from_secs(1);
+        trial.in_vain_at = Some(ended);
+        // 60 losses take 0.56 s at 40 Mbit/s, and the first of them comes after 90 ms: 6.5 s in all with the rest.
+        trial.begin(ended + Duration::from_secs(3), RATE, PACKET, DELAY, LOSS);
+        assert_eq!(trial.offer(), None);
+        trial.begin(ended + Duration::from_secs(3), 4.0 * RATE, PACKET, DELAY, LOSS);
+        assert!(trial.offer().is_some());
+    }
+
     #[test]
     fn a_slow_link_is_not_tried() {
         let mut trial = Trial::default();
         (0..20).for_each(|_| trial.on_block(0.06));
         let now = Instant::ZERO + Duration::from_secs(1);
-        trial.begin(now, RATE / 10.0, PACKET, DELAY);
+        trial.begin(now, RATE / 10.0, PACKET, DELAY, LOSS);
         assert_eq!(trial.offer(), None, "60 losses would take 9 s");
-        trial.begin(now, RATE, PACKET, DELAY);
+        trial.begin(now, RATE, PACKET, DELAY, LOSS);
         assert_eq!(trial.offer(), Some(OFFER * RATE));
     }
 
@@ -242,7 +344,7 @@ mod tests {
         let mut trial = Trial::default();
         (0..20).for_each(|_| trial.on_block(0.1));
         let began = Instant::ZERO + Duration::from_secs(1);
-        trial.begin(began, RATE, PACKET, DELAY);
+        trial.begin(began, RATE, PACKET, DELAY, LOSS);
         let found = (0..100u64).find_map(|tenths| {
             let now = began + Duration::from_millis(100 * tenths);
             trial.on_delivery(now, 1, 0).map(|found| (found, now.since(began)))
@@ -251,9 +353,9 @@ mod tests {
         assert_eq!((found, trial.offer()), (Found::OfTheLink(RATE), None));
         assert!(after <= MOST + Duration::from_millis(200), "{after:?}");
         // The next one waits for ten times as long.
-        trial.begin(began + MOST.scaled(9, 1), RATE, PACKET, DELAY);
+        trial.begin(began + MOST.scaled(9, 1), RATE, PACKET, DELAY, LOSS);
         assert_eq!(trial.offer(), None);
-        trial.begin(began + MOST.scaled(12, 1), RATE, PACKET, DELAY);
+        trial.begin(began + MOST.scaled(12, 1), RATE, PACKET, DELAY, LOSS);
         assert!(trial.offer().is_some());
     }
 
@@ -269,7 +371,7 @@ mod tests {
         let mut trial = Trial::default();
         for loss in [0.0, 0.4, 0.3, 0.1, 0.0, 0.4, 0.4, 0.0] {
             trial.on_block(loss);
-            trial.begin(Instant::ZERO + Duration::from_secs(1), RATE, PACKET, DELAY);
+            trial.begin(Instant::ZERO + Duration::from_secs(1), RATE, PACKET, DELAY, LOSS);
             assert_eq!(trial.offer(), None);
         }
     }
@@ -286,12 +388,12 @@ mod tests {
         (0..20).for_each(|_| trial.on_block(0.2));
         let now = Instant::ZERO + Duration::from_secs(1);
         trial.wait(now);
-        trial.begin(now + FIRST_PAUSE, RATE, PACKET, DELAY);
+        trial.begin(now + FIRST_PAUSE, RATE, PACKET, DELAY, LOSS);
         assert_eq!(trial.offer(), None, "its losses are not known");
         (0..20).for_each(|_| trial.on_block(0.2));
-        trial.begin(now + FIRST_PAUSE.scaled(9, 10), RATE, PACKET, DELAY);
+        trial.begin(now + FIRST_PAUSE.scaled(9, 10), RATE, PACKET, DELAY, LOSS);
         assert_eq!(trial.offer(), None, "it is too early");
-        trial.begin(now + FIRST_PAUSE, RATE, PACKET, DELAY);
+        trial.begin(now + FIRST_PAUSE, RATE, PACKET, DELAY, LOSS);
         assert!(trial.offer().is_some());
     }
 
@@ -305,7 +407,7 @@ mod tests {
         for millis in 0..20_000u64 {
             let now = Instant::ZERO + Duration::from_millis(millis);
             let was_running = trial.offer().is_some();
-            trial.begin(now, RATE, PACKET, delay);
+            trial.begin(now, 10.0 * RATE, PACKET, delay, LOSS);
             if trial.offer().is_some() && !was_running {
                 began.push(now);
             }

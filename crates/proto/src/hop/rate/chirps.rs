@@ -75,6 +75,8 @@ pub(super) struct Chirps {
     before: Option<(Instant, Duration)>,
     /// The rooms that the last two clear chirps in a row have shown, the latest one last.
     rooms: [Option<Room>; 2],
+    /// The last one that was judged showed noise.
+    is_noisy: bool,
     is_on: bool,
     is_long: bool,
     shown_until: Instant,
@@ -88,6 +90,7 @@ impl Chirps {
             longest: 0.0,
             before: None,
             rooms: [None; 2],
+            is_noisy: false,
             is_on,
             is_long: false,
             shown_until: Instant::ZERO,
@@ -106,7 +109,11 @@ impl Chirps {
         let gap = delivery.now.since(at).as_secs_f64() - (delay - before.as_secs_f64());
         let is_pause = self.steps.len() > 1 && gap > PAUSE * self.longest;
         if is_pause {
-            match self.judge() {
+            let judgement = self.judge();
+            if let Some(judgement) = &judgement {
+                self.is_noisy = matches!(judgement, Judgement::Noise);
+            }
+            match judgement {
                 Some(Judgement::Room(room)) => {
                     self.rooms = [self.rooms[1], Some(room)];
                     self.shown_until = delivery.now + rtt.smoothed().scaled(SHOWN_RTTS, 1);
@@ -135,6 +142,11 @@ impl Chirps {
     fn shown(&self) -> Option<Room> {
         let [Some(a), Some(b)] = self.rooms else { return None };
         Some(Room { least: a.least.min(b.least), most: a.most.min(b.most) })
+    }
+
+    /// Whether the delays of the last one varied too much to tell the room.
+    pub(super) fn have_found_noise(&self) -> bool {
+        self.is_noisy
     }
 
     /// True on a hop that is long enough for chirps.
@@ -171,6 +183,10 @@ impl Chirps {
         let first = slow.iter().map(|step| step.delay).fold(f64::INFINITY, f64::min);
         let queue = steps.last()?.delay - first;
         let doubt = GRAIN + SURE * variation;
+        // What falls by more than that came together in noise.
+        if queue < -doubt {
+            return Some(Judgement::Noise);
+        }
         let least = room_of(steps, queue + doubt, pace);
         let most = if queue > doubt { room_of(steps, queue - doubt, pace) } else { f64::INFINITY };
         if most > CLEAR * least && least < FAR * pace {
@@ -263,6 +279,20 @@ mod tests {
             (0..chirps).for_each(|_| self.chirp());
             self.chirps.room(self.now())
         }
+    }
+
+    /// Packets that jitter has made come together are the earlier the later they left. As chirps they would show 64 times their rate.
+    #[test]
+    fn delays_that_fall_during_a_chirp_are_noise() {
+        let mut rig = Rig::new(1e9);
+        for _ in 0..4 {
+            rig.delay = 0.306;
+            for packet in 0..CHIRP {
+                rig.delay -= 0.1e-3;
+                rig.send(if packet == 0 { 5e-3 } else { 0.4e-3 });
+            }
+        }
+        assert_eq!(rig.chirps.room(rig.now()), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod grants;
 mod growth;
 mod intcp;
 mod interval;
+mod leaps;
 mod leotp;
 mod longer;
 mod lowest;

@@ -6,6 +6,7 @@ use super::contest::Contest;
 use super::grants::Grants;
 use super::growth::{Growth, HEADROOM, Spare};
 use super::interval::{Interval, Intervals, LEAST_GAIN};
+use super::leaps::{self, Leaps};
 use super::policer::{Alarm, Bound, Policer};
 use super::pulses::{self, Pulses, Step};
 use super::rivals::{Alone, Sight};
@@ -55,6 +56,9 @@ const SETTLES: (u64, u64) = (5, 4);
 /// Noise of more packets' times at the rate hides the delays within a chirp.
 const CHIRP_NOISE: f64 = 2.0;
 
+/// The spread of delays, as a multiple of the mean above the least.
+const SPREAD: f64 = 2.0;
+
 /// Up to this share of loss a block has passed; up to this many targets no queue stands.
 const LOSS_PASSED: f64 = 0.01;
 const NO_QUEUE: f64 = 2.0;
@@ -92,6 +96,7 @@ pub struct Starhop {
     policer: Policer,
     train: Train,
     chirps: Chirps,
+    leaps: Leaps,
     pulses: Pulses,
 }
 
@@ -121,6 +126,7 @@ impl Starhop {
             policer: Policer::default(),
             train: Train::new(initial.time_for(packet)),
             chirps: Chirps::new(chirps),
+            leaps: Leaps::default(),
             pulses: Pulses::default(),
         }
     }
@@ -142,6 +148,7 @@ impl Starhop {
         let has_queue = queue > limit;
         if let Some(rate) = self.growth.watch_startup((has_queue, delivery.backlog), self.rate, carried) {
             self.rate = rate;
+            self.leaps.forget();
         }
     }
 
@@ -244,6 +251,10 @@ impl Starhop {
             is_longer: verdict.longer.is_some(),
             ..sight
         };
+        if let Some(rate) = self.leap(now, interval, &verdict, rtt) {
+            self.grant(now, rate);
+            return None;
+        }
         let step = self.pulse(now, interval, &verdict, rtt);
         match step {
             Step::Hold(rate) => {
@@ -344,6 +355,38 @@ impl Starhop {
         let seen_from = if is_startup || (verdict.is_noisy() && !is_held) { 1.0 } else { QUEUE_SEEN };
         let least = if is_startup { STARTUP_QUEUE * rtt.min().as_secs_f64() } else { 0.0 };
         verdict.queue >= least.max(seen_from * verdict.target)
+    }
+
+    /// Noise hides what chirps show.
+    fn hides_chirps(&self) -> bool {
+        self.base.noise() > CHIRP_NOISE * self.packet_bits / self.rate
+    }
+
+    /// In noise a long hop that was never full is offered far more for a moment. Returns the grant while that goes on, and what it has
+    /// shown.
+    fn leap(&mut self, now: Instant, interval: &Interval, verdict: &Verdict, rtt: &HopRtt) -> Option<f64> {
+        let step = self.leaps.on_interval(leaps::Seen {
+            now,
+            hop_rtt: rtt.smoothed(),
+            spread: self.base.noise().max(SPREAD * (interval.mean() - interval.least.as_secs_f64())),
+            granted: self.rate,
+            carried: verdict.carried.max(self.initial),
+            is_wanted: self.growth.is_startup()
+                && self.chirps.are_worth_it()
+                && self.chirps.room(now).is_none()
+                && (self.chirps.have_found_noise() || self.leaps.have_begun())
+                && verdict.queue <= verdict.target
+                && interval.held() >= HELD,
+        });
+        match step {
+            leaps::Step::None => None,
+            leaps::Step::Hold(rate) | leaps::Step::Carried(rate) => Some(rate),
+            leaps::Step::Full(rate) => {
+                self.growth.leave_startup();
+                self.was_noisy = true;
+                Some(rate)
+            }
+        }
     }
 
     /// In noise a link that seems to be full is offered more for a moment.
@@ -453,7 +496,10 @@ impl RateController for Starhop {
         if self.growth.is_looking() {
             self.chirps.on_packet(&delivery, rtt);
         }
-        if self.growth.is_startup() {
+        if let Some(rate) = self.leaps.rate(now).filter(|&rate| rate < self.rate) {
+            self.grant(now, rate);
+        }
+        if self.growth.is_startup() && !self.leaps.on_packet(&delivery) {
             self.watch_startup(&delivery, rtt, interval.sent_rate(now));
         }
         let length = interval_of(rtt);
@@ -481,6 +527,7 @@ impl RateController for Starhop {
         self.base.forget();
         self.growth.forget();
         self.chirps.forget();
+        self.leaps.forget();
         self.pulses.forget();
     }
 
@@ -497,12 +544,14 @@ impl RateController for Starhop {
     }
 
     fn has_shown_room(&self, now: Instant) -> bool {
-        self.chirps.have_shown(now, self.rate)
+        self.chirps.have_shown(now, self.rate) || self.leaps.have_shown(now)
     }
 
     fn wants_chirps(&self) -> bool {
-        let hides_chirps = self.base.noise() > CHIRP_NOISE * self.packet_bits / self.rate;
-        self.growth.is_looking() && self.chirps.are_worth_it() && !hides_chirps && self.rate >= self.initial
+        self.growth.is_looking()
+            && self.chirps.are_worth_it()
+            && !self.hides_chirps()
+            && self.rate >= self.initial
     }
 
     fn rate(&self) -> Rate {

@@ -183,7 +183,7 @@ impl Chirps {
         let first = slow.iter().map(|step| step.delay).fold(f64::INFINITY, f64::min);
         let queue = steps.last()?.delay - first;
         let doubt = GRAIN + SURE * variation;
-        // What falls by more than that came together in noise.
+        // Packets whose delays fall by more than that came together in noise.
         if queue < -doubt {
             return Some(Judgement::Noise);
         }

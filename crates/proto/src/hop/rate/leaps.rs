@@ -23,7 +23,7 @@ const SAFE: f64 = 0.97;
 const PARTS: usize = 4;
 /// A leap of less than this multiple of the grant is one whose sender had no more to send: it shows nothing.
 const DRY: f64 = 1.5;
-/// What was shown counts for so many hopRTTs.
+/// The number of hopRTTs for which counts what was shown.
 const SHOWN_RTTS: u64 = 3;
 /// A grant shows in what comes after so many hopRTTs: numerator and denominator.
 const SETTLES: (u64, u64) = (5, 4);
@@ -119,7 +119,7 @@ impl Leap {
         part.last = delivery.now;
     }
 
-    /// What the packets show; `None` if too few came for it.
+    /// The meaning of the packets; `None` if too few came for one.
     fn judge(&self) -> Option<Step> {
         let [first, .., last] = self.parts;
         let rise = last.delay()? - first.delay()?;

@@ -199,7 +199,7 @@ impl Base {
 
     /// The least mean that delays would have without a queue now, seconds.
     fn least_mean(&self) -> f64 {
-        self.mean.value().max(self.crest.value() - self.excursions.rise)
+        self.mean.value().max(self.crest.value() - self.excursions.height)
     }
 
     /// An interval has ended in which less was offered on purpose than the `carried` bit/s of the link, with delays of `mean` seconds:
@@ -211,7 +211,7 @@ impl Base {
 
     /// The delay that noise rises to where its mean is this, seconds.
     fn crest_of(&self, mean: f64) -> f64 {
-        mean + self.excursions.rise
+        mean + self.excursions.height
     }
 
     /// A full packet came after `hop_rtt`.
@@ -272,7 +272,8 @@ impl Base {
 
     /// An interval with these delays has ended: the delay that counts, where the queue aimed at without noise is `usual_target`.
     pub(super) fn level(&mut self, delays: Delays, usual_target: f64) -> Level {
-        let by_mean = ((self.excursions.height / usual_target - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
+        let height = SPREAD * self.excursions.height;
+        let by_mean = ((height / usual_target - QUIET) / (NOISY - QUIET)).clamp(0.0, 1.0);
         let filtered = self.means.on_interval(delays);
         Level { delay: (1.0 - by_mean) * delays.least + by_mean * filtered, by_mean }
     }
@@ -342,8 +343,7 @@ struct Excursions {
     /// The last windows' results, in a ring.
     windows: [Window; WINDOWS],
     next: usize,
-    /// The median height of delays above their own trend, seconds, and the height in which half of the windows are higher.
-    rise: f64,
+    /// The median height of delays above their own trend, seconds.
     height: f64,
     /// The noise of delays: what is left without what machines do.
     noise: f64,
@@ -375,8 +375,7 @@ impl Excursions {
         self.windows[self.next % WINDOWS] =
             Window { height: within(window.height), noise: within(window.noise) };
         self.next += 1;
-        self.rise = self.median(|window| window.height);
-        self.height = SPREAD * self.rise;
+        self.height = self.median(|window| window.height);
         self.noise = SPREAD * self.median(|window| window.noise);
     }
 

@@ -109,17 +109,17 @@ impl Chirps {
         let gap = delivery.now.since(at).as_secs_f64() - (delay - before.as_secs_f64());
         let is_pause = self.steps.len() > 1 && gap > PAUSE * self.longest;
         if is_pause {
-            let judgement = self.judge();
-            if let Some(judgement) = &judgement {
-                self.is_noisy = matches!(judgement, Judgement::Noise);
-            }
-            match judgement {
+            match self.judge() {
                 Some(Judgement::Room(room)) => {
+                    self.is_noisy = false;
                     self.rooms = [self.rooms[1], Some(room)];
                     self.shown_until = delivery.now + rtt.smoothed().scaled(SHOWN_RTTS, 1);
                 }
-                Some(Judgement::Noise) if self.shown().is_none() => self.rooms = [None; 2],
-                Some(Judgement::Noise) | None => {}
+                Some(Judgement::Noise) => {
+                    self.is_noisy = true;
+                    self.rooms = if self.shown().is_none() { [None; 2] } else { self.rooms };
+                }
+                None => {}
             }
         }
         // The gaps of packets that left evenly are no measure of the pauses between chirps after them.
@@ -144,7 +144,7 @@ impl Chirps {
         Some(Room { least: a.least.min(b.least), most: a.most.min(b.most) })
     }
 
-    /// Whether the delays of the last one varied too much to tell the room.
+    /// True if the delays of the last one varied too much to tell the room.
     pub(super) fn have_found_noise(&self) -> bool {
         self.is_noisy
     }

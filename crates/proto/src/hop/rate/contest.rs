@@ -70,7 +70,7 @@ impl Contest {
         }
     }
 
-    /// Whether losses may come from the rate, for all that is known.
+    /// True if losses may come from the rate, for all that is known.
     #[inline]
     pub(super) fn doubts_losses(&self) -> bool {
         self.doubts_losses
@@ -117,24 +117,29 @@ mod tests {
 
     const MS: f64 = 1e-3;
 
-    /// A link of 10 Mbit/s whose delay seems to become longer each 500 ms, by 20 ms from 20 ms on: others queue more and more. They
-    /// have begun to after `seconds`.
-    fn watch(contest: &mut Contest, seconds: u64, number: u64) -> Option<f64> {
-        let delay = 20.0 * MS * (number + 1) as f64;
-        let sight = Sight {
-            now: Instant::ZERO + Duration::from_millis(1000 * seconds + 500 * number),
+    /// An interval of a link of 10 Mbit/s whose path takes `base` seconds, with this delay.
+    fn sight(millis: u64, base: f64, delay: f64) -> Sight {
+        Sight {
+            now: Instant::ZERO + Duration::from_millis(millis),
             delay,
             level: delay,
             feedback: delay,
-            base: 20.0 * MS,
-            queue: delay - 20.0 * MS,
+            base,
+            queue: delay - base,
             target: MS,
             carried: 10e6,
             packet: MS,
             patience: 1.0,
             is_held: true,
-            is_longer: number > 0,
-        };
+            is_longer: false,
+        }
+    }
+
+    /// A link of 10 Mbit/s whose delay seems to become longer each 500 ms, by 20 ms from 20 ms on: others queue more and more. They
+    /// have begun to after `seconds`.
+    fn watch(contest: &mut Contest, seconds: u64, number: u64) -> Option<f64> {
+        let delay = 20.0 * MS * (number + 1) as f64;
+        let sight = Sight { is_longer: number > 0, ..sight(1000 * seconds + 500 * number, 20.0 * MS, delay) };
         contest.watch(sight, 1400, &HopRtt::new(Duration::from_millis(20)))
     }
 
@@ -152,27 +157,13 @@ mod tests {
         assert_eq!(contest.rivalry().map(|rivalry| rivalry.rate()), Some(rate));
     }
 
-    /// Whether losses of this share are doubted on a path whose base delay has been 40 ms and is `base` now, where the longest queue was
+    /// True if losses of this share are doubted on a path whose base delay has been 40 ms and is `base` now, where the longest queue was
     /// `queue`, both in ms.
     fn are_doubted(loss: f64, base: f64, queue: f64) -> bool {
         let mut contest = Contest::default();
         (0..8).for_each(|_| contest.on_block(loss));
         for (millis, base, queue) in [(0, 40.0, queue), (500, base, 0.0)] {
-            let delay = (base + queue) * MS;
-            let sight = Sight {
-                now: Instant::ZERO + Duration::from_millis(1000 + millis),
-                delay,
-                level: delay,
-                feedback: delay,
-                base: base * MS,
-                queue: queue * MS,
-                target: MS,
-                carried: 10e6,
-                packet: MS,
-                patience: 1.0,
-                is_held: true,
-                is_longer: false,
-            };
+            let sight = sight(1000 + millis, base * MS, (base + queue) * MS);
             contest.watch(sight, 1400, &HopRtt::new(Duration::from_millis(40)));
         }
         contest.doubts_losses()

@@ -5,6 +5,7 @@
 //! noise, and they come as fast as the link carries them.
 
 use super::Delivery;
+use super::starhop::SETTLES;
 use crate::time::{Duration, Instant};
 
 /// The grant of a leap, as a multiple of the one before.
@@ -25,8 +26,6 @@ const PARTS: usize = 4;
 const DRY: f64 = 1.5;
 /// The number of hopRTTs for which counts what was shown.
 const SHOWN_RTTS: u64 = 3;
-/// A grant shows in what comes after so many hopRTTs: numerator and denominator.
-const SETTLES: (u64, u64) = (5, 4);
 /// Packets of a leap that do not come within so many hopRTTs do not come.
 const LATE: u64 = 3;
 
@@ -156,7 +155,7 @@ impl Leaps {
     /// The grant, bit/s, while a leap goes on, or its packets are still to come.
     #[inline]
     pub(super) fn rate(&self, now: Instant) -> Option<f64> {
-        self.leap.map(|leap| leap.rate(now))
+        self.leap.as_ref().map(|leap| leap.rate(now))
     }
 
     /// An interval has ended.
@@ -200,7 +199,7 @@ impl Leaps {
         Step::Hold(LEAP * leap.granted)
     }
 
-    /// Whether there was one.
+    /// True once there was one.
     pub(super) fn have_begun(&self) -> bool {
         self.have_begun
     }

@@ -51,7 +51,7 @@ const HELD_IN_NOISE: f64 = 0.9;
 const DRAIN: f64 = 0.9;
 
 /// A grant shows in what comes after so many hopRTTs: numerator and denominator.
-const SETTLES: (u64, u64) = (5, 4);
+pub(super) const SETTLES: (u64, u64) = (5, 4);
 
 /// Noise of more packets' times at the rate hides the delays within a chirp.
 const CHIRP_NOISE: f64 = 2.0;
@@ -383,6 +383,7 @@ impl Starhop {
             leaps::Step::Hold(rate) | leaps::Step::Carried(rate) => Some(rate),
             leaps::Step::Full(rate) => {
                 self.growth.leave_startup();
+                // Its noise is no reason to hurry.
                 self.was_noisy = true;
                 Some(rate)
             }

@@ -9,8 +9,8 @@
 
 use crate::time::{Duration, Instant};
 
-/// The mean share of lost packets from which on it is worth to know, where the path seems longer, and the least of every block: a queue that overflows once
-/// loses much in one or two.
+/// The mean share of lost packets from which on it is worth to know, where the path seems longer, and the least of every block: a queue
+/// that overflows once loses much in one or two.
 pub(super) const LOSS: f64 = 0.05;
 const LEAST_LOSS: f64 = 0.025;
 /// So many blocks in a row, of 128 packets each.
@@ -45,7 +45,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The least time between a trial that found nothing and the next, as a multiple of that one's: a lossy link loses a fifteenth of its time
 /// at most, but for trials that repeat one of which chance made something. Where more is sent, or lost, than in the trial before, the next
 /// one is short, and comes soon: then losses may well come from the rate.
-const PAUSES: f64 = 10.0;
+const PAUSES: u64 = 10;
 
 /// Looks, from time to time, whether losses come from the rate. See the module.
 #[derive(Debug)]
@@ -116,13 +116,13 @@ impl Trial {
         self.running.map(|running| OFFER * running.rate)
     }
 
-    /// Whether the losses, a share of `least` or more, may come from the rate, for all that trials have found.
+    /// True if the losses, a share of `least` or more, may come from the rate, for all that trials have found.
     pub(super) fn doubts(&self, least: f64) -> bool {
         let of_link = (AS_MUCH * self.of_link).max(self.of_link + VARIES);
         self.are_worth_it(least) && (self.of_link == 0.0 || self.loss > of_link)
     }
 
-    /// Whether a share of `least` or more is lost.
+    /// True if a share of `least` or more is lost.
     fn are_worth_it(&self, least: f64) -> bool {
         self.blocks >= BLOCKS && self.loss >= least
     }
@@ -147,7 +147,7 @@ impl Trial {
             return;
         }
         let Some((feedback, shows)) = self.lasts(rate, packet, delay) else { return };
-        let rest = Duration::from_secs_f64(PAUSES * (feedback + shows));
+        let rest = Duration::from_secs_f64(feedback + shows).scaled(PAUSES, 1);
         if self.in_vain_at.is_some_and(|at| now.since(at) < rest) {
             return;
         }
@@ -177,7 +177,7 @@ impl Trial {
                 _ => self.of_link,
             };
             // Nothing is known of the next one where packets did not come.
-            let pause = if is_late { self.pause.max(MOST.scaled(PAUSES as u64, 1)) } else { self.pause };
+            let pause = if is_late { self.pause.max(MOST.scaled(PAUSES, 1)) } else { self.pause };
             (self.in_vain_at, self.next_at) = (Some(now), now + pause);
             self.pause = self.pause.scaled(2, 1);
             return Some(Found::OfTheLink(rate));
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Whether trials of a minute leave the losses of `link` in doubt.
+    /// True if trials of a minute leave the losses of `link` in doubt.
     fn are_doubted(link: &Link, seed: u64) -> bool {
         let (mut trial, mut rng, mut lost_of_block) = (Trial::default(), Rng::new(seed), 0);
         for tenths in 0..600_000u64 {

@@ -1,5 +1,5 @@
 use super::factor;
-use super::field::{add_product, inverse, times};
+use super::field::{Planes, add_product, inverse, times};
 use super::plan::MOST_REACH;
 use crate::wire::{DataHeader, SUM_PREFIX};
 use alloc::collections::VecDeque;
@@ -102,6 +102,7 @@ pub struct Decoder {
     restored: VecDeque<Restored>,
     /// Buffers to use again.
     spare: Vec<Vec<u8>>,
+    planes: Planes,
 }
 
 impl Decoder {
@@ -163,11 +164,13 @@ impl Decoder {
             return;
         }
         let mut row = Row { unknown: Vec::new(), bytes: bytes.to_vec() };
+        let mut known = core::mem::take(&mut self.planes);
+        known.begin(bytes.len());
         for number in numbers {
             let factor = factor(seed, number as u16);
             match self.at(number) {
                 Some(Kept::Part(part)) if part.len() <= bytes.len() => {
-                    add_product(&mut row.bytes, part, factor);
+                    known.add(part, factor);
                 }
                 // A packet longer than the sum was not in it: the sum is invalid.
                 Some(Kept::Part(_)) => return,
@@ -175,6 +178,8 @@ impl Decoder {
                 Some(Kept::Missing) | None => row.unknown.push((number, factor)),
             }
         }
+        known.add_to(&mut row.bytes);
+        self.planes = known;
         self.insert(row);
         self.solve();
     }

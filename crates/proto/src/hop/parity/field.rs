@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 
 /// The polynomial without its highest power.
 const POLYNOMIAL: u64 = 0x1d;
+/// The bits of an element: [`Powers`] and [`Planes`] hold as many packets.
+pub(super) const BITS: usize = 8;
 const LOW_BIT_OF_EACH_BYTE: u64 = 0x0101_0101_0101_0101;
 
 /// Each byte of a word times x.
@@ -13,7 +15,7 @@ fn times_x(word: u64) -> u64 {
 }
 
 /// Each byte of a word times `factor`, given as masks of its bits.
-fn product(mut word: u64, masks: &[u64; 8]) -> u64 {
+fn product(mut word: u64, masks: &[u64; BITS]) -> u64 {
     let mut sum = 0;
     for mask in masks {
         sum ^= word & mask;
@@ -22,7 +24,7 @@ fn product(mut word: u64, masks: &[u64; 8]) -> u64 {
     sum
 }
 
-fn masks(factor: u8) -> [u64; 8] {
+fn masks(factor: u8) -> [u64; BITS] {
     core::array::from_fn(|bit| 0_u64.wrapping_sub(u64::from(factor >> bit) & 1))
 }
 
@@ -45,22 +47,14 @@ pub(super) fn inverse(a: u8) -> u8 {
 /// Adds `bytes` times `factor` to `sum`, which is at least as long.
 pub(super) fn add_product(sum: &mut [u8], bytes: &[u8], factor: u8) {
     let masks = masks(factor);
-    let (words, rest) = bytes.as_chunks::<8>();
-    let (sums, sum_rest) = sum[..bytes.len()].as_chunks_mut::<8>();
-    for (sum, word) in sums.iter_mut().zip(words) {
-        let added = u64::from_ne_bytes(*sum) ^ product(u64::from_ne_bytes(*word), &masks);
-        *sum = added.to_ne_bytes();
-    }
-    for (sum, byte) in sum_rest.iter_mut().zip(rest) {
-        *sum ^= product(u64::from(*byte), &masks) as u8;
-    }
+    each_word(&mut sum[..bytes.len()], bytes, |sum, word| sum ^ product(word, &masks));
 }
 
 /// The products of some bytes with every power of x: to add the bytes to many sums, each times a factor of its own, takes
 /// four additions per sum on average, and no multiplication.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Powers {
-    /// Eight times as long as the bytes.
+    /// [`BITS`] times as long as the bytes.
     products: Vec<u8>,
     length: usize,
 }
@@ -71,29 +65,74 @@ impl Powers {
         self.products.clear();
         parts.iter().for_each(|part| self.products.extend_from_slice(part));
         self.length = self.products.len();
-        self.products.resize(8 * self.length, 0);
-        for power in 1..8 {
+        self.products.resize(BITS * self.length, 0);
+        for power in 1..BITS {
             let (before, after) = self.products.split_at_mut(power * self.length);
-            add_product(&mut after[..self.length], &before[(power - 1) * self.length..], 2);
+            let before = &before[(power - 1) * self.length..];
+            each_word(&mut after[..self.length], before, |_, word| times_x(word));
         }
     }
 
     /// Adds the bytes times `factor` to `sum`, which is at least as long.
     pub(super) fn add_to(&self, sum: &mut [u8], factor: u8) {
-        for bit in (0..8).filter(|bit| factor >> bit & 1 == 1) {
+        for bit in (0..BITS).filter(|bit| factor >> bit & 1 == 1) {
             add(&mut sum[..self.length], &self.products[bit * self.length..][..self.length]);
         }
     }
 }
 
+/// The sum of many parts of different lengths, each times a factor. A factor has eight bits: each part is added to one sum
+/// per bit that is set, four additions on average, and the eight sums are multiplied by their powers of x once, at the end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Planes {
+    /// One sum per bit, the lowest first.
+    sums: Vec<u8>,
+    length: usize,
+}
+
+impl Planes {
+    /// Begins a sum of parts of at most `length` bytes.
+    pub(super) fn begin(&mut self, length: usize) {
+        self.length = length;
+        self.sums.clear();
+        self.sums.resize(BITS * length, 0);
+    }
+
+    /// Adds `part` times `factor`.
+    pub(super) fn add(&mut self, part: &[u8], factor: u8) {
+        for bit in (0..BITS).filter(|bit| factor >> bit & 1 == 1) {
+            add(&mut self.sums[bit * self.length..][..part.len()], part);
+        }
+    }
+
+    /// Adds the sum to `to`, which has its length: by Horner's rule.
+    pub(super) fn add_to(&mut self, to: &mut [u8]) {
+        for power in (1..BITS).rev() {
+            let (lower, higher) = self.sums.split_at_mut(power * self.length);
+            let lower = &mut lower[(power - 1) * self.length..];
+            each_word(lower, &higher[..self.length], |sum, word| sum ^ times_x(word));
+        }
+        add(to, &self.sums[..self.length]);
+    }
+}
+
 /// Adds bytes to a sum of the same length.
 fn add(sum: &mut [u8], bytes: &[u8]) {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let (sums, sum_rest) = sum.as_chunks_mut::<8>();
-    for (sum, word) in sums.iter_mut().zip(words) {
-        *sum = (u64::from_ne_bytes(*sum) ^ u64::from_ne_bytes(*word)).to_ne_bytes();
+    each_word(sum, bytes, |sum, word| sum ^ word);
+}
+
+/// Replaces each word of `to` by a function of it and of the word of `from`, which is as long. The function treats each
+/// byte of a word by itself.
+#[inline]
+fn each_word(to: &mut [u8], from: &[u8], change: impl Fn(u64, u64) -> u64) {
+    let (words, rest) = from.as_chunks::<8>();
+    let (changed, rest_changed) = to.as_chunks_mut::<8>();
+    for (to, word) in changed.iter_mut().zip(words) {
+        *to = change(u64::from_ne_bytes(*to), u64::from_ne_bytes(*word)).to_ne_bytes();
     }
-    sum_rest.iter_mut().zip(rest).for_each(|(sum, byte)| *sum ^= byte);
+    for (to, byte) in rest_changed.iter_mut().zip(rest) {
+        *to = change(u64::from(*to), u64::from(*byte)) as u8;
+    }
 }
 
 #[cfg(test)]
@@ -131,6 +170,23 @@ mod tests {
             powers.add_to(&mut sum, factor);
             add_product(&mut expected, &bytes, factor);
             assert_eq!(sum, expected, "{factor}");
+        }
+    }
+
+    #[test]
+    fn planes_add_the_same_products() {
+        let parts: Vec<Vec<u8>> =
+            (0..=255_usize).map(|n| (0..n % 41).map(|at| (at * 11 + n) as u8).collect()).collect();
+        let mut planes = Planes::default();
+        for _ in 0..2 {
+            let (mut sum, mut expected) = ([0x5a; 40], [0x5a; 40]);
+            planes.begin(sum.len());
+            for (factor, part) in (0..=255).zip(&parts) {
+                planes.add(part, factor);
+                add_product(&mut expected, part, factor);
+            }
+            planes.add_to(&mut sum);
+            assert_eq!(sum, expected, "also where the memory was used before");
         }
     }
 

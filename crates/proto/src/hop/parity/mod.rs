@@ -27,8 +27,9 @@ pub(super) const MOST_ENCODERS: usize = 64;
 
 /// Bytes of memory that the codes of a node can take, with packets of `packet` bytes.
 pub(crate) const fn memory_bound(packet: u64) -> u64 {
-    (MOST_DECODERS * decoder::MOST_PACKETS + MOST_ENCODERS * crate::wire::MAX_OVERLAP as usize) as u64
-        * packet
+    let decoder = decoder::MOST_PACKETS + field::BITS;
+    let encoder = crate::wire::MAX_OVERLAP as usize + field::BITS;
+    (MOST_DECODERS * decoder + MOST_ENCODERS * encoder) as u64 * packet
 }
 
 /// The factor of the packet with `counter` in a sum with `seed`: from the 255 that are not zero, one that looks drawn. The

@@ -284,3 +284,20 @@ fn fast_and_long_hops_whose_delays_vary_are_full_soon() {
         assert!(share >= 0.90 && queue <= 25.0, "{count}: {share}, {queue} ms");
     }
 }
+
+/// Losses of a round trip make hundreds of holes. Beyond 256 of them, and 512 ranges, nothing was repaired any more, what a relay
+/// waited for took all its room, and repairs were refused for want of room: nothing at all came after the second second.
+#[test]
+fn a_gigabit_that_loses_much_goes_on() {
+    for (hops, delay, loss, least) in
+        [(2, "23ms", "5%", 0.93), (2, "23ms", "10%", 0.85), (1, "300ms", "0.5%", 0.97)]
+    {
+        let (hops_are, delay_is) = (format!("topology.hops={hops}"), format!("topology.link.delay={delay}"));
+        let loss_is = format!("topology.link.loss={loss}");
+        let rest = ["topology.link.queue=60000p", "flow.a.count=1", "duration=9s", "warmup=6s"];
+        let flow =
+            &run("crowd.toml", &[&[hops_are.as_str(), &delay_is, &loss_is], &rest[..]].concat()).flows[0];
+        println!("{hops} hops of {delay}, {loss}: {:.4}, {:.1} ms", flow.efficiency, flow.queueing_ms.mean);
+        assert!(flow.efficiency >= least, "{hops} hops, {loss}: {}", flow.efficiency);
+    }
+}

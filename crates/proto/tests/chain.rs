@@ -2,7 +2,7 @@
 
 mod support;
 
-use starhop_proto::config::{Config, Profile};
+use starhop_proto::config::{Config, Profile, Settings};
 use starhop_proto::consumer::ConsumerEvent;
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::node::Node;
@@ -47,6 +47,27 @@ fn a_file_crosses_five_lossy_hops_without_an_end_to_end_timeout() {
     assert!(took < ms(9_200), "{took:?}");
     assert_eq!(stats.timeouts, 0);
     assert!(rig.backward.1 * 100 <= rig.forward.1, "return bytes");
+}
+
+/// Every limit that a request may meet, on a path whose losses meet it all the time. The bytes that a neighbour waited for took all its
+/// room, and repairs of them were refused for want of room: nothing came any more.
+#[test]
+fn limits_slow_a_lossy_flow_and_never_stop_it() {
+    let path = Path { loss: 0.05, ..Path::default() };
+    let usual = || Profile::Starhop.settings();
+    for (what, settings) in [
+        ("none", usual()),
+        ("ranges", Settings { max_ranges_per_flow: 4, ..usual() }),
+        ("credit", Settings { credit_per_neighbour: 64 * 1024, ..usual() }),
+        ("memory", Settings { state_bytes: 64 * 1024, ..usual() }),
+    ] {
+        let mut rig = Rig::chain(3, Config::new(settings).expect("valid"), Some(5 * MB), path);
+        rig.start();
+        let took = rig.finish(ms(60_000));
+        println!("{what}: {took:?} {:?}", rig.fetched().stats());
+        assert!(took.is_some_and(|took| took < ms(6_000)), "{what}: {took:?}");
+        assert_whole(&mut rig, 5 * MB);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ const SEAL: u64 = 4;
 /// The least memory for neighbours and their flows: it holds some hundred of each.
 const LEAST_STATE: u64 = 4 << 20;
 /// Outstanding bytes of one neighbour: one part in this many of the cache, whose room they take in transit, or of
-/// the memory if there is no cache. They are at least the bytes that one flow may ask for ahead.
+/// the memory if there is no cache. They are at least the bytes that one flow may ask for ahead, as far as there is room for these.
 const CREDIT: u64 = 4;
 
 /// The memory of a node.
@@ -79,7 +79,7 @@ impl Division {
             settings.cache_bytes = self.cache;
         }
         let room = if self.cache > 0 { self.cache } else { self.all };
-        settings.credit_per_neighbour = (room / CREDIT).max(settings.receive_window);
+        settings.credit_per_neighbour = (room / CREDIT).max(settings.receive_window.min(room));
     }
 
     /// Gives the suite its part.

@@ -51,10 +51,16 @@ pub struct Flow<S> {
     asks_at: Option<Instant>,
     /// No look at how long others wait before.
     looks_at: Instant,
-    /// Time at which to ask again after a refusal for want of room. Until then there are no requests and no
-    /// timeouts.
-    waits_until: Option<Instant>,
+    put_off: Option<PutOff>,
     stats: FlowStats,
+}
+
+/// A refusal for want of room. Until it is over there are no new requests and no timeouts.
+#[derive(Clone, Copy, Debug)]
+struct PutOff {
+    until: Instant,
+    /// Nothing of the flow was taken. Otherwise what was taken is on its way, and its losses are made good.
+    is_whole: bool,
 }
 
 /// Progress of the transfer.
@@ -188,7 +194,7 @@ impl<S: Sink> Flow<S> {
             repeats_from: None,
             asks_at: None,
             looks_at: now,
-            waits_until: None,
+            put_off: None,
             stats: FlowStats::default(),
         }
     }
@@ -223,7 +229,7 @@ impl<S: Sink> Flow<S> {
             }
         };
         self.asks_at = None;
-        while !self.progress.is_over && self.waits_until.is_none() {
+        while !self.progress.is_over && self.put_off.is_none() {
             if left == 0 {
                 self.asks_at = Some(now + PAUSE);
                 return;
@@ -387,14 +393,15 @@ impl<S: Sink> Flow<S> {
     /// much later, so that nodes that were put off together do not come back together.
     pub(super) fn on_not_now(&mut self, now: Instant, not_now: NotNow, shared: &mut Shared) {
         let spread = not_now.after.scaled(shared.rng.below(SPREAD), 2 * SPREAD);
-        let is_first = self.waits_until.is_none();
-        self.waits_until = self.waits_until.max(Some(now + not_now.after + spread));
+        let (before, is_whole) = (self.put_off, not_now.limit.is_whole());
+        let until = (now + not_now.after + spread).max(before.map_or(Instant::ZERO, |before| before.until));
+        self.put_off = Some(PutOff { until, is_whole });
         self.stats.put_off += 1;
         shared.events.push_back(ConsumerEvent::PutOff { flow: self.fetch.id, not_now });
         // A range that is asked for twice times no path (Karn's rule).
         self.progress.timed.clear();
         // Interests that left together are refused one by one, for the same want of room.
-        if is_first && !not_now.limit.is_whole() {
+        if before.is_none() && !is_whole {
             self.ahead.on_refused();
         }
     }
@@ -402,8 +409,8 @@ impl<S: Sink> Flow<S> {
     /// Repeats the requests after a refusal: nodes do not answer twice the parts that they had accepted. Nothing
     /// was lost meanwhile.
     fn resume(&mut self, now: Instant, shared: &mut Shared) {
-        self.waits_until = None;
-        self.fetch.intake.on_resumed(now);
+        let is_whole = self.put_off.take().is_some_and(|put_off| put_off.is_whole);
+        self.fetch.intake.on_resumed(now, is_whole);
         self.timeouts.on_notice(now, ByteRange::new(0, u64::MAX));
         self.silence.on_probe();
         self.progress.last = now;
@@ -432,7 +439,7 @@ impl<S: Sink> Flow<S> {
     /// Asks the neighbour, another than before, for all that has not arrived.
     pub(super) fn ask_anew(&mut self, now: Instant, shared: &mut Shared) {
         self.ahead.on_new_path();
-        self.waits_until = None;
+        self.put_off = None;
         self.progress.timed.clear();
         self.fetch.ask_anew(now, &mut shared.outbox);
     }
@@ -470,10 +477,10 @@ impl<S: Sink> Flow<S> {
         if self.progress.is_over {
             return None;
         }
-        if self.waits_until.is_some() {
-            return self.waits_until;
-        }
         let holes = self.fetch.intake.next_timeout(hop_rtt);
+        if let Some(PutOff { until, is_whole }) = self.put_off {
+            return holes.filter(|_| !is_whole).into_iter().chain([until]).min();
+        }
         let timeouts = [self.timeout_due(), self.look_due(), self.probe_due(), holes, self.asks_at];
         timeouts.into_iter().flatten().min()
     }
@@ -510,13 +517,15 @@ impl<S: Sink> Flow<S> {
         if self.progress.is_over {
             return;
         }
-        if let Some(at) = self.waits_until {
-            if at <= now {
+        if self.put_off.is_none_or(|put_off| !put_off.is_whole) {
+            self.stats.repairs += self.fetch.on_timeout(now, &shared.uplinks, &mut shared.outbox);
+        }
+        if let Some(put_off) = self.put_off {
+            if put_off.until <= now {
                 self.resume(now, shared);
             }
             return;
         }
-        self.stats.repairs += self.fetch.on_timeout(now, &shared.uplinks, &mut shared.outbox);
         if self.asks_at.is_some_and(|at| at <= now) {
             self.refill(now, shared);
         }

@@ -238,9 +238,13 @@ impl Intake {
         self.expected.remove(range);
     }
 
-    /// Refused requests are sent again: the absence of their bytes means nothing.
-    pub fn on_resumed(&mut self, now: Instant) {
+    /// Refused requests are sent again: the absence of their bytes means nothing. Where a part of them was taken, missing bytes below
+    /// the newest arrival were lost, whether or not their repair was refused, too.
+    pub fn on_resumed(&mut self, now: Instant, was_whole: bool) {
         self.last_arrival = now;
+        if !was_whole {
+            self.suspect_missing(now);
+        }
     }
 
     /// The upstream says that `range` is on its way.

@@ -7,67 +7,11 @@
 //! time begins anew. Second, if the hop's counter has no gap, a hole is not this hop's loss: a node upstream is
 //! repairing it, and no Void Packet Header is needed to say so.
 
+pub use super::holes::Between;
+use super::holes::{Hole, Holes, Kind, Place, State, UPSTREAM_DOUBLINGS};
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
 use alloc::vec::Vec;
-
-/// Two packets of the hop, by their numbers, both excluded from what lies between.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Between {
-    /// The earlier one.
-    pub after: u64,
-    /// The later one.
-    pub before: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    /// Perhaps only late: `later` packets have passed it. Before `until` parity may repair it. If it was lost, it was lost
-    /// `between` two packets, as far as is known.
-    Suspected { later: u32, until: Instant, between: Option<Between> },
-    /// Asked for again, `tries` times. Until `in_line` repairs came that were asked for before.
-    Asked { later: u32, tries: u32, in_line: Instant },
-    /// Not lost on this hop: it is on its way from further upstream, which was asked about it `asks` times.
-    Upstream { asks: u32 },
-}
-
-impl State {
-    fn tries(self) -> u32 {
-        match self {
-            Self::Suspected { .. } => 0,
-            Self::Asked { tries, .. } => tries,
-            Self::Upstream { asks } => asks,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Hole {
-    range: ByteRange,
-    state: State,
-    /// Time at which the state was entered.
-    since: Instant,
-}
-
-impl Hole {
-    /// A hole that is asked for at `now`, for the `tries`th time.
-    fn asked(range: ByteRange, now: Instant, tries: u32) -> Self {
-        Self { range, state: State::Asked { later: 0, tries, in_line: now }, since: now }
-    }
-
-    /// The rest of the hole behind bytes that came at `now`. A repair keeps its place in line.
-    fn rest(self, range: ByteRange, now: Instant) -> Self {
-        match self.state {
-            State::Asked { later, tries, .. } => {
-                Self { range, state: State::Asked { later, tries, in_line: now }, ..self }
-            }
-            _ => Self { range, since: self.since.max(now), ..self },
-        }
-    }
-}
-
-/// The place of a repair among the others of its flow: when it was asked for, and its first byte.
-type Place = (Instant, u64);
 
 /// The conditions under which a hole is a loss, and the number of requests for it.
 #[derive(Clone, Copy, Debug)]
@@ -105,14 +49,14 @@ pub struct Seen {
     pub hop_waited: Duration,
 }
 
-/// The most holes kept; beyond it the oldest are left to the Consumer's timeout.
-const MAX_HOLES: usize = 256;
+/// Repairs that are asked for again, without a packet in between, at most: those of a second of silence on a gigabit that loses a
+/// hundredth.
+const MOST_REPEATS: u32 = 1_024;
 /// A hole that is repaired upstream is asked about after this many hopRTTs, at least [`UPSTREAM_MIN`]. The
 /// upstream's hop may be much longer than ours, so the time doubles each time that upstream answers that the bytes
 /// are on their way.
 const UPSTREAM_RTTS: u64 = 3;
 const UPSTREAM_MIN: Duration = Duration::from_millis(50);
-const UPSTREAM_DOUBLINGS: u32 = 4;
 
 /// Finds the losses of one flow on one hop.
 #[derive(Debug)]
@@ -120,13 +64,16 @@ pub struct LossDetector {
     rules: LossRules,
     /// Offset after the highest byte seen (LEOTP's lastByte).
     next: u64,
-    holes: Vec<Hole>,
+    holes: Holes,
+    /// So many repairs may be asked for again: one for each packet that comes. A neighbour that lies about times, or a hop that is
+    /// nearly gone, is not sent more requests than it answers.
+    repeats: u32,
 }
 
 impl LossDetector {
     /// A detector that expects the flow from `next` on.
     pub fn new(rules: LossRules, next: u64) -> Self {
-        Self { rules, next, holes: Vec::new() }
+        Self { rules, next, holes: Holes::default(), repeats: MOST_REPEATS }
     }
 
     /// Offset after the highest byte seen.
@@ -136,7 +83,7 @@ impl LossDetector {
 
     /// Whether some of `range` is known to be missing and is being repaired.
     pub fn is_tracking(&self, range: ByteRange) -> bool {
-        self.holes.iter().any(|hole| hole.range.overlaps(range))
+        self.holes.overlapping(range).next().is_some()
     }
 
     /// A packet or a mark arrived. `expected` has the requested bytes that have not arrived, without this packet;
@@ -152,7 +99,10 @@ impl LossDetector {
     ) -> u64 {
         let is_in_order = seen.range.start >= self.next;
         self.rules.reorder_time = seen.reorder_time;
-        let repaired = self.fill(seen.now, seen.range).filter(|(since, _)| seen.answers_until > *since);
+        let repaired = self.holes.fill(seen.now, seen.range).filter(|(since, _)| seen.answers_until > *since);
+        if !seen.range.is_empty() {
+            self.repeats = (self.repeats + 1).min(MOST_REPEATS);
+        }
         let mut explained = 0;
         if seen.range.start > self.next {
             let skipped = ByteRange::new(self.next, seen.range.start);
@@ -175,13 +125,12 @@ impl LossDetector {
 
     /// The upstream says that `range` is on its way (a Notice).
     pub fn on_notice(&mut self, now: Instant, range: ByteRange, expected: &RangeSet) {
-        let asks =
-            self.holes.iter().filter(|hole| hole.range.overlaps(range)).map(|hole| hole.state.tries()).max();
+        let asks = self.holes.overlapping(range).map(|hole| hole.state.tries()).max();
         // A question that is answered is no try in vain: a slow upstream may be asked more often than a silent one.
         let asks = asks.unwrap_or(0).min(UPSTREAM_DOUBLINGS);
-        self.fill(now, range);
+        self.holes.fill(now, range);
         for range in expected.intersect(range) {
-            self.track(Hole { range, state: State::Upstream { asks }, since: now });
+            self.holes.insert(Hole { range, state: State::Upstream { asks }, since: now });
         }
         self.next = self.next.max(range.end);
     }
@@ -189,16 +138,18 @@ impl LossDetector {
     /// Packets were lost on this hop that no hole explains. They may have been late arrivals from further upstream,
     /// so this asks for all holes that are older than the flight of a packet.
     pub fn on_unexplained_loss(&mut self, now: Instant, repairs: &mut Vec<ByteRange>) {
-        for hole in self.holes.iter_mut().filter(|hole| matches!(hole.state, State::Upstream { .. })) {
-            repairs.push(hole.range);
-            *hole = Hole::asked(hole.range, now, hole.state.tries() + 1);
+        for kind in Holes::kinds_of_upstream() {
+            self.holes.replace(kind, |hole| {
+                repairs.push(hole.range);
+                Hole::asked(hole.range, now, hole.state.tries() + 1)
+            });
         }
     }
 
     /// `range` has been asked for by other means: watch it as a repair.
     pub fn on_asked(&mut self, now: Instant, range: ByteRange) {
-        self.fill(now, range);
-        self.track(Hole::asked(range, now, 1));
+        self.holes.fill(now, range);
+        self.holes.insert(Hole::asked(range, now, 1));
     }
 
     /// Holes whose time has come. As [`LossDetector::on_seen`].
@@ -209,15 +160,19 @@ impl LossDetector {
         missing: impl Fn(Between) -> u64,
         repairs: &mut Vec<ByteRange>,
     ) {
-        let rules = self.rules;
-        self.holes.retain_mut(|hole| {
-            deadline(hole, &rules, hop_rtt) > now || judge(hole, now, &rules, &missing, repairs)
-        });
+        let is_due = |hole: &&Hole| self.deadline(hole, hop_rtt) <= now;
+        let suspected = self.holes.of(Kind::Suspected).filter(is_due);
+        let in_order = core::iter::once(Kind::Asked).chain(Holes::kinds_of_upstream());
+        let others = in_order.flat_map(|kind| self.holes.of(kind).take_while(is_due));
+        let due: Vec<u64> = suspected.chain(others).map(|hole| hole.range.start).collect();
+        due.into_iter().for_each(|start| self.judge(start, now, &missing, repairs));
     }
 
     /// Deadline of the next hole.
     pub fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
-        self.holes.iter().map(|hole| deadline(hole, &self.rules, hop_rtt)).min()
+        let in_order = core::iter::once(Kind::Asked).chain(Holes::kinds_of_upstream());
+        let firsts = in_order.filter_map(|kind| self.holes.of(kind).next());
+        self.holes.of(Kind::Suspected).chain(firsts).map(|hole| self.deadline(hole, hop_rtt)).min()
     }
 
     /// Suspects the parts of `missing` that are not tracked yet.
@@ -228,16 +183,15 @@ impl LossDetector {
 
     /// The path was silent: repeated requests were lost too, and their bytes are asked for anew.
     pub fn forgive(&mut self, now: Instant) {
-        for hole in self.holes.iter_mut().filter(|hole| matches!(hole.state, State::Asked { .. })) {
-            (hole.state, hole.since) = (State::Suspected { later: 0, until: now, between: None }, now);
-        }
+        let state = State::Suspected { later: 0, until: now, between: None };
+        self.holes.replace(Kind::Asked, |hole| Hole { state, since: now, ..hole });
     }
 
     /// Tracks the parts of `range` that are not tracked yet; returns their number of packets of `payload` bytes.
     fn track_rest(&mut self, range: ByteRange, state: State, since: Instant, payload: u64) -> u64 {
         let (mut at, mut packets) = (range.start, 0);
-        while let Some(piece) = self.untracked(ByteRange::new(at, range.end)) {
-            self.track(Hole { range: piece, state, since });
+        while let Some(piece) = self.holes.first_gap(ByteRange::new(at, range.end)) {
+            self.holes.insert(Hole { range: piece, state, since });
             packets += piece.len().div_ceil(payload);
             at = piece.end;
         }
@@ -257,64 +211,16 @@ impl LossDetector {
 
     /// Nothing below `end` is waited for any more.
     pub fn skip(&mut self, now: Instant, end: u64) {
-        self.fill(now, ByteRange::new(0, end));
+        self.holes.fill(now, ByteRange::new(0, end));
         self.next = self.next.max(end);
     }
 
     /// The flow ends at `length`.
     pub fn forget_beyond(&mut self, length: u64) {
-        self.fill(Instant::ZERO, ByteRange::new(length, u64::MAX));
+        self.holes.fill(Instant::ZERO, ByteRange::new(length, u64::MAX));
     }
 
-    /// Bytes arrived. The bytes behind them in the same hole are next: their time starts anew. Returns the place of the repair
-    /// that they are, if they were asked for again.
-    fn fill(&mut self, now: Instant, range: ByteRange) -> Option<Place> {
-        let (mut at, mut place) = (0, None);
-        while at < self.holes.len() {
-            let hole = self.holes[at];
-            if !hole.range.overlaps(range) {
-                at += 1;
-                continue;
-            }
-            self.holes.swap_remove(at);
-            if let State::Asked { .. } = hole.state {
-                place = place.max(Some((hole.since, range.start.max(hole.range.start))));
-            }
-            let before = ByteRange::new(hole.range.start, range.start);
-            let after = ByteRange::new(range.end.min(hole.range.end), hole.range.end);
-            if !before.is_empty() {
-                self.holes.push(Hole { range: before, ..hole });
-            }
-            if !after.is_empty() {
-                self.holes.push(hole.rest(after, now));
-            }
-        }
-        place
-    }
-
-    /// The first piece of `range` that is not taken care of.
-    fn untracked(&self, range: ByteRange) -> Option<ByteRange> {
-        let mut start = range.start;
-        while let Some(hole) =
-            self.holes.iter().find(|hole| hole.range.start <= start && start < hole.range.end)
-        {
-            start = hole.range.end;
-        }
-        let behind = self.holes.iter().map(|hole| hole.range.start).filter(|at| *at > start);
-        let piece = ByteRange::new(start, behind.min().map_or(range.end, |at| at.min(range.end)));
-        (!piece.is_empty()).then_some(piece)
-    }
-
-    fn track(&mut self, hole: Hole) {
-        if self.holes.len() == MAX_HOLES {
-            let oldest = self.holes.iter().enumerate().min_by_key(|(_, hole)| hole.since);
-            if let Some((index, _)) = oldest {
-                self.holes.swap_remove(index);
-            }
-        }
-        self.holes.push(hole);
-    }
-
+    /// Counts an arrival for the holes that it shows to be losses, and asks for those that enough have shown.
     fn count_later(
         &mut self,
         seen: &Seen,
@@ -323,70 +229,84 @@ impl LossDetector {
         missing: impl Fn(Between) -> u64,
         repairs: &mut Vec<ByteRange>,
     ) {
-        let rules = self.rules;
-        self.holes.retain_mut(|hole| {
-            let condemned = match &mut hole.state {
-                State::Suspected { later, until, .. } => {
-                    *later += u32::from(seen.range.start >= hole.range.end && !seen.range.is_empty());
-                    *later >= seen.reorder && *until <= seen.now
-                }
-                State::Asked { later, in_line, .. } => {
-                    let place = (hole.since, hole.range.start);
-                    if repaired.is_some_and(|repaired| repaired < place) {
-                        *in_line = seen.now;
-                    }
-                    let is_new = is_in_order && seen.range.start > hole.range.start;
-                    let is_behind = (is_new && seen.answers_until > hole.since)
-                        || repaired.is_some_and(|repaired| repaired > place);
-                    *later += u32::from(is_behind);
-                    *later >= seen.reorder
-                }
-                State::Upstream { .. } => false,
-            };
-            !condemned || judge(hole, seen.now, &rules, &missing, repairs)
+        let mut condemned = Vec::new();
+        let all = (Instant::ZERO, 0)..(Instant::NEVER, 0);
+        self.holes.change(Kind::Suspected, all, |hole| {
+            let State::Suspected { later, until, .. } = &mut hole.state else { return };
+            *later += u32::from(seen.range.start >= hole.range.end && !seen.range.is_empty());
+            if *later >= seen.reorder && *until <= seen.now {
+                condemned.push(hole.range.start);
+            }
         });
+        // The neighbour sent this after what it repaired before, and, if it is new, after all that it had heard of.
+        let heard = is_in_order.then_some((seen.answers_until, 0));
+        let behind = repaired.max(heard).unwrap_or_default();
+        self.holes.change(Kind::Asked, (Instant::ZERO, 0)..behind, |hole| {
+            let (place, start) = (hole.place(), hole.range.start);
+            let State::Asked { later, .. } = &mut hole.state else { return };
+            let is_behind = repaired.is_some_and(|repaired| repaired > place) || seen.range.start > start;
+            *later += u32::from(is_behind);
+            if *later >= seen.reorder {
+                condemned.push(start);
+            }
+        });
+        if let Some(repaired) = repaired {
+            self.holes.change(Kind::Asked, repaired..(Instant::NEVER, 0), |hole| {
+                if let State::Asked { in_line, .. } = &mut hole.state {
+                    *in_line = seen.now;
+                }
+            });
+        }
+        condemned.into_iter().for_each(|start| self.judge(start, seen.now, &missing, repairs));
     }
-}
 
-fn deadline(hole: &Hole, rules: &LossRules, hop_rtt: Duration) -> Instant {
-    match hole.state {
-        State::Suspected { until, .. } => until.max(hole.since + rules.reorder_time),
-        // The answer, and as much again as packets may be late.
-        State::Asked { in_line, .. } => in_line + hop_rtt.scaled(3, 2) + rules.reorder_time,
-        State::Upstream { asks } => {
-            hole.since + hop_rtt.scaled(UPSTREAM_RTTS << asks.min(UPSTREAM_DOUBLINGS), 1).max(UPSTREAM_MIN)
+    /// The time at which a hole is looked at. Those of repairs, and those of holes upstream that were asked about as often, are in the
+    /// order of their places: whatever shows that a repair waits in line shows it of all behind it.
+    fn deadline(&self, hole: &Hole, hop_rtt: Duration) -> Instant {
+        match hole.state {
+            State::Suspected { until, .. } => until.max(hole.since + self.rules.reorder_time),
+            // The answer, and as much again as packets may be late.
+            State::Asked { in_line, .. } => in_line + hop_rtt.scaled(3, 2) + self.rules.reorder_time,
+            State::Upstream { asks } => {
+                let rtts = UPSTREAM_RTTS << asks.min(UPSTREAM_DOUBLINGS);
+                hole.since + hop_rtt.scaled(rtts, 1).max(UPSTREAM_MIN)
+            }
         }
     }
-}
 
-/// Asks for a hole that is taken for lost, unless all packets of the hop that were missing then have come: they were late, the
-/// hole is not of this hop, and its bytes are on their way.
-fn judge(
-    hole: &mut Hole,
-    now: Instant,
-    rules: &LossRules,
-    missing: impl Fn(Between) -> u64,
-    repairs: &mut Vec<ByteRange>,
-) -> bool {
-    if let State::Suspected { between: Some(between), .. } = hole.state
-        && missing(between) == 0
-    {
-        (hole.state, hole.since) = (State::Upstream { asks: 0 }, now);
-        return true;
+    /// Asks (again) for the hole at `start`, which is taken for lost, unless its tries are used up. If all packets of the hop that
+    /// were missing then have come, they were late, the hole is not of this hop, and its bytes are on their way.
+    fn judge(
+        &mut self,
+        start: u64,
+        now: Instant,
+        missing: impl Fn(Between) -> u64,
+        repairs: &mut Vec<ByteRange>,
+    ) {
+        let Some(hole) = self.holes.take(start) else { return };
+        if let State::Suspected { between: Some(between), .. } = hole.state
+            && missing(between) == 0
+        {
+            self.holes.insert(Hole { state: State::Upstream { asks: 0 }, since: now, ..hole });
+            return;
+        }
+        let tries = hole.state.tries();
+        if tries >= self.rules.tries {
+            return;
+        }
+        if tries > 0 {
+            let Some(left) = self.repeats.checked_sub(1) else {
+                self.holes.insert(Hole::asked(hole.range, now, tries));
+                return;
+            };
+            self.repeats = left;
+        }
+        repairs.push(hole.range);
+        // With a single try (the papers) nothing is watched after it.
+        if self.rules.tries > 1 {
+            self.holes.insert(Hole::asked(hole.range, now, tries + 1));
+        }
     }
-    ask(hole, now, rules, repairs)
-}
-
-/// Asks (again) for a hole; false when its tries are used up.
-fn ask(hole: &mut Hole, now: Instant, rules: &LossRules, repairs: &mut Vec<ByteRange>) -> bool {
-    let tries = hole.state.tries();
-    if tries >= rules.tries {
-        return false;
-    }
-    repairs.push(hole.range);
-    *hole = Hole::asked(hole.range, now, tries + 1);
-    // With a single try (the papers) nothing is watched after it.
-    rules.tries > 1
 }
 
 #[cfg(test)]
@@ -549,6 +469,27 @@ mod tests {
         assert_eq!(asked, 3);
     }
 
+    /// A neighbour that says that requests take no time was asked for each repair eight times in a tenth of a second.
+    #[test]
+    fn a_repair_is_asked_for_again_as_often_as_packets_come() {
+        let mut rig = Rig::new(8);
+        rig.packet(0, 0, 0, 0);
+        for n in 1..=2_000 {
+            rig.packet(1, n * 2, 1, 0);
+        }
+        let asked = |rig: &mut Rig, until: u64| {
+            while let Some(due) = rig.detector.next_timeout(RTT).filter(|due| *due < at(until)) {
+                rig.detector.on_timeout(due, RTT, |_| 1, &mut rig.repairs);
+            }
+            core::mem::take(&mut rig.repairs).len()
+        };
+        let of_last = asked(&mut rig, 20);
+        assert!(of_last < 5, "all others were asked for by packets: {of_last}");
+        assert_eq!(asked(&mut rig, 2_000), MOST_REPEATS as usize);
+        rig.packet(2_000, 4_001, 0, 0);
+        assert_eq!(asked(&mut rig, 4_000), 1);
+    }
+
     #[test]
     fn as_published_a_hole_is_asked_for_once_and_forgotten() {
         let mut rig = Rig::new(1);
@@ -599,14 +540,5 @@ mod tests {
         }
         let without_answer = core::iter::from_fn(|| ask(&mut rig)).filter(|(_, repairs)| !repairs.is_empty());
         assert_eq!(without_answer.count(), 4, "the answers took half of its tries");
-    }
-
-    #[test]
-    fn the_number_of_holes_is_bounded() {
-        let mut rig = Rig::new(8);
-        for n in 0..2_000 {
-            rig.packet(0, n * 2, 0, 0);
-        }
-        assert_eq!(rig.detector.holes.len(), MAX_HOLES);
     }
 }

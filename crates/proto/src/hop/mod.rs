@@ -18,6 +18,7 @@ mod gauge;
 mod grant;
 mod granted;
 mod hello;
+mod holes;
 mod intake;
 mod lateness;
 mod ledger;

@@ -120,13 +120,17 @@ impl Subscriber {
     }
 
     /// The front of `part` of its request that may be taken: whole packets of `payload` bytes, within the bounds of its bytes and
-    /// ranges. It may ask again for the rest.
+    /// ranges. It may ask again for the rest. What it waits for already takes no room: refused, bytes that were lost for want of
+    /// room would be waited for without end.
     pub fn admit(
         &mut self,
         downlinks: &mut Downlinks,
         part: ByteRange,
         (limit, payload): (usize, u64),
     ) -> ByteRange {
+        if self.wanted.contains(part) || self.has_queued(downlinks, part) {
+            return part;
+        }
         let credit = downlinks.credit(self.link);
         let fitting = if part.len() <= credit { part } else { part.prefix(credit - credit % payload) };
         let is_within = !fitting.is_empty() && self.may_scatter(downlinks, limit);

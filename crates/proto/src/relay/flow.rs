@@ -188,7 +188,7 @@ impl<C: Suite> Relay<C> {
         if flow.asks_at.is_some_and(|at| at <= now) {
             // The upstream had no room for all that was asked of it, and may have room now.
             flow.asks_at = None;
-            flow.fetch.intake.on_resumed(now);
+            flow.fetch.intake.on_resumed(now, false);
             flow.fetch.ask_on(&mut self.outbox);
         }
         self.reschedule(flow_slot);

@@ -17,6 +17,22 @@ fn show(what: &str, flow: &FlowResult) {
     );
 }
 
+/// Each block of packets was an alarm, and cut the rate: 38, 36 and 13 % of the ideal.
+#[test]
+fn a_hop_that_loses_a_quarter_and_more_is_used() {
+    for (hops, rate, loss, least) in
+        [("10ms", "20Mbit", "25%", 0.97), ("10ms", "20Mbit", "30%", 0.95), ("50ms", "50Mbit", "30%", 0.7)]
+    {
+        let (delay, rate_is) = (format!("topology.link.delay={hops}"), format!("topology.link.rate={rate}"));
+        let loss_is = format!("topology.link.loss={loss}");
+        let rest =
+            ["topology.hops=1", "topology.link.queue=2000p", "flow.a.count=1", "duration=40s", "warmup=2s"];
+        let flow = &run("crowd.toml", &[&[delay.as_str(), &rate_is, &loss_is], &rest[..]].concat()).flows[0];
+        show(&format!("{rate}, {hops}, {loss}"), flow);
+        assert!(flow.efficiency >= least, "{rate}, {hops}, {loss}: {}", flow.efficiency);
+    }
+}
+
 #[test]
 fn five_lossy_hops_carry_99_percent_of_the_ideal_at_every_loss_in_either_direction() {
     for loss in ["0%", "0.1%", "0.5%", "1%"] {

@@ -7,6 +7,18 @@ const PACKETS: u32 = 128;
 /// The share of lost packets above which a block alarms.
 pub(super) const ALARM: f64 = 0.15;
 
+/// A block that was sent at less than this part of the rate of one before it, and lost at least that part of its loss, shows that the losses
+/// are the link's: a policer, or a short queue of our own, would lose nothing of what it carried a moment ago.
+const SLOWER: f64 = 0.85;
+const AS_MUCH: f64 = 0.8;
+/// More is taken for congestion all the same. Where sixteen hops overfill a queue together, half and more is lost, and the share of each is so small
+/// that to send less does not help either.
+const MOST_OF_LINK: f64 = 0.36;
+/// A block of less than this part of the loss ends the comparison: the losses have gone.
+const FEWER: f64 = 0.5;
+/// The least share that is taken to have come of a block.
+const LEAST_CAME: f64 = 0.01;
+
 /// The loss of a block of packets.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Block {
@@ -16,6 +28,16 @@ pub(super) struct Block {
     pub(super) came: Option<f64>,
     /// More was lost than is usual on this link.
     pub(super) is_alarm: bool,
+    /// As much was lost as of a block that alarmed before and was sent faster: to send less does not help.
+    pub(super) stays: bool,
+}
+
+/// A block that alarmed: the rates at which it was sent and came, bit/s, and its loss.
+#[derive(Clone, Copy, Debug)]
+struct Alarmed {
+    sent: f64,
+    came: f64,
+    loss: f64,
 }
 
 /// Counts the packets of a hop in blocks, and knows the usual loss. Losses after a silence count in none: the path was gone, which is
@@ -29,12 +51,22 @@ pub(super) struct Blocks {
     from: Instant,
     /// Arrival of the last packet.
     last_at: Instant,
+    /// A block that alarmed. Each alarm lowers the rate.
+    alarmed: Option<Alarmed>,
 }
 
 impl Blocks {
     /// Nothing came yet.
     pub(super) fn new() -> Self {
-        Self { usual_loss: 0.0, sent: 0, lost: 0, bytes: 0, from: Instant::ZERO, last_at: Instant::ZERO }
+        Self {
+            usual_loss: 0.0,
+            sent: 0,
+            lost: 0,
+            bytes: 0,
+            from: Instant::ZERO,
+            last_at: Instant::ZERO,
+            alarmed: None,
+        }
     }
 
     /// A packet arrived; after a time of `silent` without one the path was gone. Losses that are `doubted` may come from the rate, and none
@@ -61,9 +93,31 @@ impl Blocks {
         let usual = if doubted { 0.0 } else { self.usual_loss };
         let is_alarm = loss > ALARM + 1.5 * usual;
         if !is_alarm && !doubted {
-            self.usual_loss += (loss - self.usual_loss) / 8.0;
+            self.get_used_to(loss);
         }
-        Block { loss, came, is_alarm }
+        self.alarmed = self.alarmed.filter(|before| loss > FEWER * before.loss);
+        let stays = is_alarm && !doubted && loss <= MOST_OF_LINK && self.stays(came, loss);
+        Block { loss, came, is_alarm, stays }
+    }
+
+    /// A block lost this share, which is the link's.
+    pub(super) fn get_used_to(&mut self, loss: f64) {
+        self.usual_loss += (loss - self.usual_loss) / 8.0;
+    }
+
+    /// A block alarms. True if as much was lost as of one that alarmed before and was sent faster.
+    fn stays(&mut self, came: Option<f64>, loss: f64) -> bool {
+        let Some(came) = came else { return false };
+        let sent = came / (1.0 - loss).max(LEAST_CAME);
+        let block = Alarmed { sent, came, loss };
+        let before = *self.alarmed.get_or_insert(block);
+        // A link that carries what it carried then, and no more, would lose this.
+        let of_rate = (1.0 - before.came / sent).max(0.0);
+        if loss < (AS_MUCH * before.loss).max(f64::midpoint(before.loss, of_rate)) || sent > before.sent {
+            self.alarmed = Some(block);
+            return false;
+        }
+        sent < SLOWER * before.sent
     }
 }
 
@@ -98,9 +152,12 @@ mod tests {
     #[test]
     fn a_block_tells_its_loss_and_from_the_second_on_the_rate_that_came_through() {
         let (mut blocks, mut now) = (Blocks::new(), Instant::from_nanos(1_000_000_000));
-        assert_eq!(block(&mut blocks, &mut now, 16), Block { loss: 0.0625, came: None, is_alarm: false });
+        assert_eq!(
+            block(&mut blocks, &mut now, 16),
+            Block { loss: 0.0625, came: None, is_alarm: false, stays: false }
+        );
         let second = block(&mut blocks, &mut now, 16);
-        assert_eq!(second, Block { loss: 0.0625, came: Some(7.5e6), is_alarm: false });
+        assert_eq!(second, Block { loss: 0.0625, came: Some(7.5e6), is_alarm: false, stays: false });
     }
 
     #[test]
@@ -114,6 +171,34 @@ mod tests {
             block(&mut blocks, &mut now, 8);
         }
         assert!(!block(&mut blocks, &mut now, 4).is_alarm, "an eighth is usual now");
+    }
+
+    /// Blocks of which a quarter is lost, each sent at this part of the rate of the one before. Returns the number that alarm before one
+    /// that does not.
+    fn alarms(slower: f64, loss: impl Fn(f64) -> f64) -> usize {
+        let (mut blocks, mut rate, mut now) = (Blocks::new(), 20e6, Instant::from_nanos(1_000_000_000));
+        let alarm = || {
+            let loss = loss(rate);
+            now += Duration::from_secs_f64(f64::from(PACKETS) * 8e3 / rate);
+            rate *= slower;
+            let lost = (loss * f64::from(PACKETS)) as u32;
+            let bytes = u64::from(PACKETS - lost) * 1000;
+            let delivery = Delivery { now, bytes, lost, sent: PACKETS, hop_rtt: SILENT, backlog: true };
+            let block = blocks.add(&delivery, Duration::MAX, false).filter(|block| block.is_alarm)?;
+            if block.stays {
+                blocks.get_used_to(block.loss);
+            }
+            Some(block)
+        };
+        core::iter::repeat_with(alarm).take(100).take_while(Option::is_some).count()
+    }
+
+    #[test]
+    fn losses_that_stay_when_less_is_sent_become_usual() {
+        assert_eq!(alarms(0.75, |_| 0.25), 5);
+        assert_eq!(alarms(0.6, |_| 0.4), 100, "too much for a link");
+        assert_eq!(alarms(1.0, |_| 0.25), 100, "nothing shows whose they are");
+        assert_eq!(alarms(0.9, |rate| 1.0 - 2e6 / rate), 21, "a policer's fall with the rate");
     }
 
     #[test]

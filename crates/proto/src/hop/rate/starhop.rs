@@ -462,6 +462,9 @@ impl Starhop {
         self.contest.on_block(block.loss);
         self.watch_policer(delivery, block, rtt);
         if block.is_alarm {
+            if block.stays && !self.has_queue(Duration::from_secs_f64(interval.mean()), rtt) {
+                self.blocks.get_used_to(block.loss);
+            }
             self.pulses.stop();
             self.growth.leave_startup();
             self.rate = interval.received_rate(delivery.now).unwrap_or(self.rate / 2.0).min(self.rate);
@@ -469,11 +472,15 @@ impl Starhop {
         }
     }
 
+    /// True if a hopRTT of `delay` shows a queue, of whomever.
+    fn has_queue(&self, delay: Duration, rtt: &HopRtt) -> bool {
+        let queue = delay.saturating_sub(rtt.floor()).as_secs_f64();
+        queue > NO_QUEUE * self.base.target(self.usual_target(self.rate))
+    }
+
     fn watch_policer(&mut self, delivery: &Delivery, block: Block, rtt: &HopRtt) {
         let (at, loss, Some(came)) = (delivery.now, block.loss, block.came) else { return };
-        let queue = delivery.hop_rtt.saturating_sub(rtt.floor()).as_secs_f64();
-        let has_queue = queue > NO_QUEUE * self.base.target(self.usual_target(self.rate));
-        if loss > ALARM && !has_queue {
+        if loss > ALARM && !self.has_queue(delivery.hop_rtt, rtt) {
             self.policer.on_alarm(Alarm { at, sent: came / (1.0 - loss), came });
         } else if loss <= LOSS_PASSED {
             self.policer.on_passed(at, came);

@@ -78,6 +78,7 @@ impl<C: Suite> Relay<C> {
             return;
         }
         self.close_opening(now, flow_slot, Found::Here);
+        self.note_release(now, flow_slot);
         self.accept(now, flow_slot, header, payload);
         if header.flags.end {
             self.on_length(flow_slot, header.range(payload.len()).end);

@@ -1,6 +1,7 @@
 //! One flow through a relay: its upstream side, its subscribers, and its life.
 
 use super::Relay;
+use super::release::Release;
 use crate::config::Config;
 use crate::hop::{Control, Ending, Fetch, Found, Intake, Requester, Responder, Served, Subscriber};
 use crate::name::FlowId;
@@ -29,7 +30,9 @@ pub(super) struct Flow {
     pub(super) next_look: Instant,
     pub(super) last_used: Instant,
     /// The flow's rate as its upstream was last told it.
-    pub(super) told: Rate,
+    told: Rate,
+    /// It was told that it is no longer held back, and may not have heard that.
+    release: Option<Release>,
     /// The neighbour that asked for it first, until something of it is known.
     pub(super) opened_by: Option<Slot>,
     /// Time at which the upstream is asked once more after it had no room for the whole request.
@@ -47,7 +50,8 @@ impl Flow {
 
     /// Time of the next repeated request, over a hop that takes `hop_rtt`.
     pub(super) fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
-        [self.asks_at, self.fetch.intake.next_timeout(hop_rtt)].into_iter().flatten().min()
+        let release = self.release.map(|release| release.again_at());
+        [self.asks_at, release, self.fetch.intake.next_timeout(hop_rtt)].into_iter().flatten().min()
     }
 
     pub(super) fn new(now: Instant, [id, name]: [FlowId; 2], uplink: Slot, config: &Config) -> Self {
@@ -61,6 +65,7 @@ impl Flow {
             next_look: now,
             last_used: now,
             told: Rate::UNLIMITED,
+            release: None,
             opened_by: None,
             asks_at: None,
         }
@@ -179,12 +184,42 @@ impl<C: Suite> Relay<C> {
         }
     }
 
+    /// An Interest of a flow leaves for its upstream on `link` now. Returns the turn and the bound that it carries.
+    pub(super) fn tell_bound(&mut self, now: Instant, link: Slot, flow_slot: Slot) -> (u16, Rate) {
+        let bound = self.flows.get(flow_slot).map_or(Rate::UNLIMITED, |flow| self.flow_rate(link, flow));
+        let (packet, hop_rtt) = (self.config.payload as u64, self.uplinks.hop_rtt(link));
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return (0, bound) };
+        let before = core::mem::replace(&mut flow.told, bound);
+        let release = Release::of(now, (before, bound), packet, hop_rtt);
+        // Where it is held back again, the release counts no more.
+        let is_over = bound.as_bps() < before.as_bps() / 2;
+        let turn = flow.fetch.intake.turn();
+        if release.is_some() || (is_over && flow.release.is_some()) {
+            flow.release = release;
+            self.reschedule(flow_slot);
+        }
+        (turn, bound)
+    }
+
+    /// A packet of a flow came from its upstream.
+    pub(super) fn note_release(&mut self, now: Instant, flow_slot: Slot) {
+        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
+        flow.release =
+            flow.release.take().and_then(|mut release| (!release.on_packet(now)).then_some(release));
+    }
+
     pub(super) fn on_flow_timeout(&mut self, now: Instant, flow_slot: Slot) {
         let Some(flow) = self.flows.get_mut(flow_slot) else {
             self.agenda.remove(flow_slot);
             return;
         };
         self.stats.repairs += flow.fetch.on_timeout(now, &self.uplinks, &mut self.outbox);
+        if flow.fetch.intake.expected().is_empty() {
+            flow.release = None;
+        }
+        if flow.release.as_mut().is_some_and(|release| release.repeat(now)) {
+            self.outbox.feedback(flow.fetch.uplink, flow.fetch.id);
+        }
         if flow.asks_at.is_some_and(|at| at <= now) {
             // The upstream had no room for all that was asked of it, and may have room now.
             flow.asks_at = None;

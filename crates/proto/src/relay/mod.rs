@@ -7,6 +7,7 @@ pub mod intercept;
 mod interest;
 mod names;
 mod notice;
+mod release;
 mod room;
 mod routes;
 mod survey;
@@ -295,16 +296,11 @@ impl<C: Suite> Relay<C> {
             return emit_interest(&mut self.uplinks, &mut self.suite, now, request, of_flow, out);
         }
         let flow_slot = self.flows.find(&request.flow);
-        let flow = flow_slot.and_then(|slot| self.flows.get(slot));
-        let turn = flow.map_or(0, |flow| flow.fetch.intake.turn());
-        let bound = flow.map_or(Rate::UNLIMITED, |flow| self.flow_rate(request.link, flow));
-        if let Some(flow) = flow_slot.and_then(|slot| self.flows.get_mut(slot)) {
-            flow.told = bound;
-        }
+        let of_flow = flow_slot.map_or((0, Rate::UNLIMITED), |slot| self.tell_bound(now, request.link, slot));
         let server = self.uplinks.get(request.link)?.face.remote;
         let request = Request { flow: self.names.translate(request.flow, server), ..request };
         self.stats.interests_out += 1;
-        emit_interest(&mut self.uplinks, &mut self.suite, now, request, (turn, bound), out)
+        emit_interest(&mut self.uplinks, &mut self.suite, now, request, of_flow, out)
     }
 
     fn reschedule(&mut self, flow_slot: Slot) {

@@ -93,7 +93,9 @@ impl Intake {
 
     /// Whether `range` needs no repair: it is in order and still to come, or its loss is being repaired.
     pub fn is_on_its_way(&self, range: ByteRange, now: Instant, patience: Duration) -> bool {
-        let patience = patience + self.patience_for_turn();
+        // Where nobody else's bytes wait on the hop, its neighbour knows better whether these do.
+        let turn = if self.is_alone_in_waiting() { Duration::ZERO } else { self.patience_for_turn() };
+        let patience = patience + turn;
         let still_to_come = range.start >= self.loss.next() && now.since(self.last_arrival) < patience;
         self.expected.contains(range) && (still_to_come || self.loss.is_tracking(range))
     }
@@ -145,6 +147,11 @@ impl Intake {
     /// The part of [`Intake::patience_for_turn`] that others' waits make.
     pub fn patience_for_others(&self) -> Duration {
         self.patience_for_turn().saturating_sub(self.waited.scaled(2, 1))
+    }
+
+    /// Whether what has come by the hop lately, of whatever flow, waited far less than the flow's own bytes did, or nothing came.
+    pub fn is_alone_in_waiting(&self) -> bool {
+        self.hop_waited.is_zero() || self.hop_waited < self.waited.scaled(1, 4)
     }
 
     /// Others' bytes on the hop have waited up to `waited` lately.

@@ -405,6 +405,24 @@ mod tests {
         assert!(intake.has_holes(), "twenty packets were lost in a second of silence");
     }
 
+    /// The last flows of a crowd had seen waits of ten seconds, and their relays said for as long that lost bytes were on their way.
+    #[test]
+    fn bytes_of_a_flow_that_waited_long_are_on_their_way_while_those_of_others_wait() {
+        let (mut intake, packet) = (intake(), ByteRange::new(0, 1350));
+        intake.ask(ByteRange::new(0, 10 * 1350));
+        let waited = Duration::from_secs(10);
+        intake.on_seen(Seen { waited, hop_waited: waited, ..seen(1_000, packet) }, 1, |_| 0, &mut Vec::new());
+        let next = ByteRange::at(1350, 1350);
+        let mut is_on_its_way = |others, millis: u64| {
+            intake.on_others_waited(Duration::from_millis(others));
+            let now = Instant::ZERO + Duration::from_millis(1_000 + millis);
+            intake.is_on_its_way(next, now, Duration::from_millis(40))
+        };
+        assert!(is_on_its_way(9_000, 15_000) && !is_on_its_way(9_000, 21_000));
+        assert!(is_on_its_way(2_000, 30) && !is_on_its_way(2_000, 50), "those after it wait far less");
+        assert!(!is_on_its_way(0, 50), "nothing comes any more");
+    }
+
     fn intake() -> Intake {
         Intake::new(Instant::ZERO, &Config::default(), 0)
     }

@@ -22,6 +22,8 @@ pub struct Mechanisms {
     /// Repairs leave before new data and are not held by the flow's rate. Without it, they wait in the sending
     /// buffer behind the data that is there.
     pub repairs_first: bool,
+    /// The word that a flow is no longer held back is repeated until packets show that it arrived. Without it, it is told once.
+    pub releases: bool,
     /// A long hop that loses packets is sent parity, and asks again only for losses that parity cannot repair.
     pub parity: bool,
     /// The Consumer asks ahead for its share of the path, which it learns from the waiting times that Responders
@@ -58,6 +60,7 @@ impl Mechanisms {
             silence_probes: on,
             patient_timeouts: on,
             repairs_first: on,
+            releases: on,
             parity: on,
             share: on,
             one_way: on,
@@ -68,7 +71,7 @@ impl Mechanisms {
     }
 
     /// Every mechanism by its name.
-    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 13] {
+    pub fn by_name(&mut self) -> [(&'static str, &mut bool); 14] {
         [
             ("loss_attribution", &mut self.loss_attribution),
             ("wake_up", &mut self.wake_up),
@@ -77,6 +80,7 @@ impl Mechanisms {
             ("silence_probes", &mut self.silence_probes),
             ("patient_timeouts", &mut self.patient_timeouts),
             ("repairs_first", &mut self.repairs_first),
+            ("releases", &mut self.releases),
             ("parity", &mut self.parity),
             ("share", &mut self.share),
             ("one_way", &mut self.one_way),

@@ -71,7 +71,7 @@ impl Hole {
 /// The order of holes of a kind: when the state began, and the first byte. For repairs it is their order at the Responder.
 pub(super) type Place = (Instant, u64);
 
-/// Holes whose times come in the order of their places.
+/// The state of a hole, as far as it decides when it is due.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Kind {
     /// Perhaps only late.
@@ -83,6 +83,18 @@ pub(super) enum Kind {
         /// At most [`UPSTREAM_DOUBLINGS`].
         doublings: u32,
     },
+}
+
+impl Kind {
+    /// The kinds of holes that are repaired upstream.
+    pub(super) fn upstream() -> impl Iterator<Item = Self> {
+        (0..=UPSTREAM_DOUBLINGS).map(|doublings| Self::Upstream { doublings })
+    }
+
+    /// The kinds whose holes are due in the order of their places: all but those that are only suspected.
+    pub(super) fn due_in_order() -> impl Iterator<Item = Self> {
+        core::iter::once(Self::Asked).chain(Self::upstream())
+    }
 }
 
 /// The time after which upstream is asked about a hole doubles so often.
@@ -208,11 +220,6 @@ impl Holes {
         }
     }
 
-    /// The kinds of holes that wait for others: those that are repaired upstream.
-    pub(super) fn kinds_of_upstream() -> impl Iterator<Item = Kind> {
-        (0..=UPSTREAM_DOUBLINGS).map(|doublings| Kind::Upstream { doublings })
-    }
-
     /// Forgets all.
     pub(super) fn clear(&mut self) {
         self.by_start.clear();
@@ -264,7 +271,7 @@ mod tests {
             assert_eq!(holes.overlapping(touched).next().is_some(), {
                 missing[touched.start as usize..touched.end as usize].contains(&true)
             });
-            let kinds = [Kind::Suspected, Kind::Asked].into_iter().chain(Holes::kinds_of_upstream());
+            let kinds = core::iter::once(Kind::Suspected).chain(Kind::due_in_order());
             let in_order: Vec<&Hole> = kinds.flat_map(|kind| holes.of(kind)).collect();
             assert_eq!(in_order.len(), holes.len());
             assert!(in_order.is_sorted_by_key(|hole| (hole.kind(), hole.place())));

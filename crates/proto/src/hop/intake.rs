@@ -149,7 +149,7 @@ impl Intake {
         self.patience_for_turn().saturating_sub(self.waited.scaled(2, 1))
     }
 
-    /// Whether what has come by the hop lately, of whatever flow, waited far less than the flow's own bytes did, or nothing came.
+    /// True if what has come by the hop lately, of whatever flow, waited far less than the flow's own bytes did, or nothing came.
     pub fn is_alone_in_waiting(&self) -> bool {
         self.hop_waited.is_zero() || self.hop_waited < self.waited.scaled(1, 4)
     }

@@ -11,7 +11,7 @@ pub mod cost {
     /// A neighbour's interest in a flow: the flow itself, its queue, and some ranges of each of their sets.
     pub const FLOW: u64 = 4096;
     /// One more range: it is waited for, or queued twice over (in order and as a set), and asked for upstream, where it may be a
-    /// hole: 104 bytes, and as much again for half of the room in the nodes of its trees.
+    /// hole: 104 bytes, and half as much again for room in the nodes of its trees.
     pub const RANGE: u64 = 3 * 16 + 156;
     /// Ranges that are in the cost of a flow.
     pub const FREE_RANGES: u64 = 16;

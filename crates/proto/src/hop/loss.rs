@@ -138,7 +138,7 @@ impl LossDetector {
     /// Packets were lost on this hop that no hole explains. They may have been late arrivals from further upstream,
     /// so this asks for all holes that are older than the flight of a packet.
     pub fn on_unexplained_loss(&mut self, now: Instant, repairs: &mut Vec<ByteRange>) {
-        for kind in Holes::kinds_of_upstream() {
+        for kind in Kind::upstream() {
             self.holes.replace(kind, |hole| {
                 repairs.push(hole.range);
                 Hole::asked(hole.range, now, hole.state.tries() + 1)
@@ -162,16 +162,14 @@ impl LossDetector {
     ) {
         let is_due = |hole: &&Hole| self.deadline(hole, hop_rtt) <= now;
         let suspected = self.holes.of(Kind::Suspected).filter(is_due);
-        let in_order = core::iter::once(Kind::Asked).chain(Holes::kinds_of_upstream());
-        let others = in_order.flat_map(|kind| self.holes.of(kind).take_while(is_due));
+        let others = Kind::due_in_order().flat_map(|kind| self.holes.of(kind).take_while(is_due));
         let due: Vec<u64> = suspected.chain(others).map(|hole| hole.range.start).collect();
         due.into_iter().for_each(|start| self.judge(start, now, &missing, repairs));
     }
 
     /// Deadline of the next hole.
     pub fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
-        let in_order = core::iter::once(Kind::Asked).chain(Holes::kinds_of_upstream());
-        let firsts = in_order.filter_map(|kind| self.holes.of(kind).next());
+        let firsts = Kind::due_in_order().filter_map(|kind| self.holes.of(kind).next());
         self.holes.of(Kind::Suspected).chain(firsts).map(|hole| self.deadline(hole, hop_rtt)).min()
     }
 

@@ -190,7 +190,8 @@ impl<C: Suite> Relay<C> {
         let (packet, hop_rtt) = (self.config.payload as u64, self.uplinks.hop_rtt(link));
         let Some(flow) = self.flows.get_mut(flow_slot) else { return (0, bound) };
         let before = core::mem::replace(&mut flow.told, bound);
-        let release = Release::of(now, (before, bound), packet, hop_rtt);
+        let release =
+            Release::of(now, (before, bound), packet, hop_rtt).filter(|_| self.config.mechanisms.releases);
         // Where it is held back again, the release counts no more.
         let is_over = bound.as_bps() < before.as_bps() / 2;
         let turn = flow.fetch.intake.turn();
@@ -203,9 +204,9 @@ impl<C: Suite> Relay<C> {
 
     /// A packet of a flow came from its upstream.
     pub(super) fn note_release(&mut self, now: Instant, flow_slot: Slot) {
-        let Some(flow) = self.flows.get_mut(flow_slot) else { return };
-        flow.release =
-            flow.release.take().and_then(|mut release| (!release.on_packet(now)).then_some(release));
+        if let Some(flow) = self.flows.get_mut(flow_slot) {
+            flow.release.take_if(|release| release.on_packet(now));
+        }
     }
 
     pub(super) fn on_flow_timeout(&mut self, now: Instant, flow_slot: Slot) {

@@ -43,17 +43,21 @@ impl<S: Sink> Flow<S> {
 
     /// Time at which the next hop is asked about a flow that has stopped.
     fn probe_due(&self) -> Option<Instant> {
-        let is_asking = self.mechanisms.silence_probes && !self.fetch.intake.expected().is_empty();
         let due = self.silence.due().map(|due| due + self.fetch.intake.patience_for_next());
-        due.filter(|_| is_asking && self.live.is_none())
+        due.filter(|_| self.is_probed())
+    }
+
+    /// True if the flow may be asked about before its timeout.
+    fn is_probed(&self) -> bool {
+        let is_asking = self.mechanisms.silence_probes && !self.fetch.intake.expected().is_empty();
+        is_asking && self.live.is_none()
     }
 
     /// Time to ask about bytes that wait for their turn for long, as far as is known, or come over a long path: those before them may have
     /// gone, and their request with them.
     fn quiet_due(&self) -> Option<Instant> {
-        let waits = self.rto.timeout(0) > QUIET && !self.fetch.intake.expected().is_empty();
-        let due = (self.progress.last + QUIET).max(self.looks_at);
-        (waits && self.live.is_none() && !self.has_asked_in_quiet).then_some(due)
+        let waits = self.is_probed() && self.rto.timeout(0) > QUIET && !self.has_asked_in_quiet;
+        waits.then(|| (self.progress.last + QUIET).max(self.looks_at))
     }
 
     /// Asks for the next bytes once, if what comes by the hop does not wait. A node that has them in line answers with a Notice.

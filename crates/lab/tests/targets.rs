@@ -44,19 +44,57 @@ fn short_hops_that_lose_interests_stop_no_flow() {
     assert!(share >= 0.9 && jain >= 0.98 && p99 <= 300.0, "{share}, Jain {jain}, {p99} ms");
 }
 
-/// Each block of packets was an alarm, and cut the rate: 38, 36 and 13 % of the ideal.
+/// Each block of packets was an alarm, and cut the rate: 38, 36 and 13 % of the ideal. Two seeds have a share between them, because it
+/// is chance when a loss is found to stay.
 #[test]
 fn a_hop_that_loses_a_quarter_and_more_is_used() {
-    for (hops, rate, loss, least) in
-        [("10ms", "20Mbit", "25%", 0.97), ("10ms", "20Mbit", "30%", 0.95), ("50ms", "50Mbit", "30%", 0.7)]
-    {
-        let (delay, rate_is) = (format!("topology.link.delay={hops}"), format!("topology.link.rate={rate}"));
+    for (delay, rate, loss, least, most_ms) in [
+        ("10ms", "20Mbit", "25%", 0.97, 300.0),
+        ("10ms", "20Mbit", "30%", 0.95, 400.0),
+        ("50ms", "50Mbit", "30%", 0.7, 2_500.0),
+    ] {
+        let (delay_is, rate_is) =
+            (format!("topology.link.delay={delay}"), format!("topology.link.rate={rate}"));
         let loss_is = format!("topology.link.loss={loss}");
         let rest =
             ["topology.hops=1", "topology.link.queue=2000p", "flow.a.count=1", "duration=40s", "warmup=2s"];
-        let flow = &run("crowd.toml", &[&[delay.as_str(), &rate_is, &loss_is], &rest[..]].concat()).flows[0];
-        show(&format!("{rate}, {hops}, {loss}"), flow);
-        assert!(flow.efficiency >= least, "{rate}, {hops}, {loss}: {}", flow.efficiency);
+        let seeds = ["seed=1", "seed=2"].map(|seed| {
+            let changes = [&[seed, delay_is.as_str(), &rate_is, &loss_is], &rest[..]].concat();
+            let flow = run("crowd.toml", &changes).flows.swap_remove(0);
+            show(&format!("{rate}, {delay}, {loss}"), &flow);
+            (flow.efficiency, flow.in_order_owd_ms.p99)
+        });
+        let share = f64::midpoint(seeds[0].0, seeds[1].0);
+        assert!(share >= least, "{rate}, {delay}, {loss}: {share}");
+        let p99 = seeds[0].1.max(seeds[1].1);
+        assert!(p99 <= most_ms, "{rate}, {delay}, {loss}: {p99} ms in order");
+    }
+}
+
+/// A burst of twenty lost packets made each block of 128 an alarm, which cut the rate: 67, 86 and 36 % of the ideal; 300 Mbit/s over 280 ms
+/// carried 3 %.
+#[test]
+fn losses_in_bursts_cost_no_more_than_single_ones() {
+    for (hops, rate, delay, mean, least) in [
+        (1, "30Mbit", "20ms", "3%", 0.98),
+        (1, "100Mbit", "20ms", "1%", 0.98),
+        (2, "30Mbit", "280ms", "1%", 0.88),
+    ] {
+        let hops_are = format!("topology.hops={hops}");
+        let (delay_is, rate_is) =
+            (format!("topology.link.delay={delay}"), format!("topology.link.rate={rate}"));
+        let loss = format!("topology.link.loss={{gilbert_elliott={{mean='{mean}',burst=20}}}}");
+        let rest = [
+            "topology.link.loss_direction=data",
+            "topology.link.queue=5000p",
+            "flow.a.count=1",
+            "duration=20s",
+            "warmup=8s",
+        ];
+        let changes = [&[hops_are.as_str(), &delay_is, &rate_is, &loss], &rest[..]].concat();
+        let flow = &run("crowd.toml", &changes).flows[0];
+        show(&format!("{hops} of {rate}, {delay}, {mean} in bursts"), flow);
+        assert!(flow.efficiency >= least, "{hops} of {rate}, {delay}, {mean}: {}", flow.efficiency);
     }
 }
 

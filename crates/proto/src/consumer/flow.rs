@@ -9,7 +9,7 @@ use super::silence::Silence;
 use super::timeouts::Timeouts;
 use super::{ConsumerEvent, FlowStats, Request, Shared, Sink};
 use crate::config::{Config, Mechanisms};
-use crate::hop::{Fetch, Heard, Intake};
+use crate::hop::{Fetch, Heard, Intake, Waits};
 use crate::name::{ByteRange, RangeSet};
 use crate::table::Slot;
 use crate::time::{Duration, Instant};
@@ -386,10 +386,10 @@ impl<S: Sink> Flow<S> {
         noted.unexplained
     }
 
-    /// Others' bytes on the flow's hop have waited up to `hop_waited` lately, and the hop takes `hop_rtt`.
-    pub(super) fn on_hop(&mut self, hop_waited: Duration, hop_rtt: Duration) {
+    /// Others' bytes on the flow's hop have waited up to `waits` lately, and the hop takes `hop_rtt`.
+    pub(super) fn on_hop(&mut self, waits: Waits, hop_rtt: Duration) {
         self.rto.set_hop_rtt(hop_rtt);
-        self.fetch.intake.on_others_waited(hop_waited);
+        self.fetch.intake.on_others_waited(waits);
         self.rto.set_patience(self.fetch.intake.patience_for_turn());
     }
 

@@ -328,7 +328,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
     fn with_flow(&mut self, now: Instant, slot: Slot, act: impl FnOnce(&mut Flow<S>, &mut Shared)) {
         let Some(flow) = self.flows.get_mut(slot) else { return };
         let uplink = flow.fetch.uplink;
-        flow.on_hop(self.shared.uplinks.waited(now, uplink), self.shared.uplinks.hop_rtt(uplink));
+        flow.on_hop(self.shared.uplinks.waits(now, uplink), self.shared.uplinks.hop_rtt(uplink));
         act(flow, &mut self.shared);
         let next = flow.next_timeout(self.shared.uplinks.hop_rtt(flow.fetch.uplink));
         self.agenda.set(slot, next, flow.has_holes());

@@ -1,6 +1,5 @@
 //! The upstream side of a flow, for the nodes that ask: the Consumer and the Relay.
 
-use super::loss::Between;
 use super::{Heard, Intake, Outbox, Uplinks};
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId};
@@ -81,12 +80,15 @@ impl Fetch {
         outbox: &mut Outbox,
     ) -> Noted {
         let Some(requester) = uplinks.get_mut(heard.link) else { return Noted::default() };
-        let missing = |gap: Between| requester.missing_between(gap.after, gap.before);
         let mut repairs = outbox.take_list();
-        let explained = self.intake.on_seen(heard.seen, heard.number, missing, &mut repairs);
+        self.intake.on_others_waited(requester.waits(now));
+        let explained = self.intake.on_seen(heard.seen, heard.number, requester, &mut repairs);
+        if let Some(waited) = self.intake.take_turn() {
+            requester.note_turn(now, waited);
+        }
         let unexplained = requester.settle(explained, heard.lost);
         if unexplained > 0 {
-            self.intake.on_unexplained_loss(now, &mut repairs);
+            self.intake.on_unexplained_loss(now, requester, &mut repairs);
         }
         let is_feedback_due = requester.feedback_due(now);
         let repairs = self.repair(repairs, outbox);
@@ -94,18 +96,19 @@ impl Fetch {
     }
 
     /// Packets were lost on the hop that no hole accounts for. Returns the number of ranges that were asked for again.
-    pub fn on_unexplained_loss(&mut self, now: Instant, outbox: &mut Outbox) -> u64 {
+    pub fn on_unexplained_loss(&mut self, now: Instant, uplinks: &mut Uplinks, outbox: &mut Outbox) -> u64 {
+        let Some(requester) = uplinks.get_mut(self.uplink) else { return 0 };
         let mut repairs = outbox.take_list();
-        self.intake.on_unexplained_loss(now, &mut repairs);
+        self.intake.on_unexplained_loss(now, requester, &mut repairs);
         self.repair(repairs, outbox)
     }
 
     /// Time passed: bytes that are lost by now are asked for again. Returns the number of ranges.
-    pub fn on_timeout(&mut self, now: Instant, uplinks: &Uplinks, outbox: &mut Outbox) -> u64 {
+    pub fn on_timeout(&mut self, now: Instant, uplinks: &mut Uplinks, outbox: &mut Outbox) -> u64 {
+        let hop_rtt = uplinks.hop_rtt(self.uplink);
+        let Some(requester) = uplinks.get_mut(self.uplink) else { return 0 };
         let mut repairs = outbox.take_list();
-        let requester = uplinks.get(self.uplink);
-        let missing = |gap: Between| requester.map_or(1, |hop| hop.missing_between(gap.after, gap.before));
-        self.intake.on_timeout(now, uplinks.hop_rtt(self.uplink), missing, &mut repairs);
+        self.intake.on_timeout(now, hop_rtt, requester, &mut repairs);
         self.repair(repairs, outbox)
     }
 

@@ -150,7 +150,10 @@ mod tests {
         let rtt = HopRtt::new(Duration::from_millis(50));
         let shows = |grant: &mut Grant, millis| {
             let (now, hop_rtt) = (at(millis), rtt.smoothed());
-            grant.on_delivery(Delivery { now, bytes: 1400, lost: 0, sent: 1, hop_rtt, backlog: true }, &rtt);
+            grant.on_delivery(
+                Delivery { now, bytes: 1400, lost: 0, runs: 0, sent: 1, hop_rtt, backlog: true },
+                &rtt,
+            );
             was_held.load(Ordering::Relaxed)
         };
         grant.on_told(at(1000), rtt.smoothed());

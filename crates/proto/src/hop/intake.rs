@@ -1,5 +1,6 @@
-use super::loss::{Between, LossDetector, LossRules, Seen};
+use super::loss::{Between, Hop, LossDetector, LossRules, Seen};
 use super::subscriber::MAX_ASKED_RANGES;
+use super::waits::Waits;
 use crate::config::{Config, Mechanisms};
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
@@ -39,10 +40,13 @@ pub struct Intake {
     has_begun: bool,
     /// Longest recent waiting time of bytes for their turn.
     waited: Duration,
+    /// Time of the last packet in order, and how long the next one waited at the front of the flow's line.
+    served_at: Instant,
+    turn_took: Option<Duration>,
     /// Packets in order that told how long they had waited; and, for a flow that has received few, the longest recent
-    /// waiting time of others on the hop.
+    /// waiting times of others on the hop.
     told: u64,
-    hop_waited: Duration,
+    others: Waits,
     payload: u64,
     span: u64,
     mechanisms: Mechanisms,
@@ -66,8 +70,10 @@ impl Intake {
             last_arrival: now,
             has_begun: false,
             waited: Duration::ZERO,
+            served_at: now,
+            turn_took: None,
             told: 0,
-            hop_waited: Duration::ZERO,
+            others: Waits::default(),
             payload: config.payload as u64,
             span: config.span_bytes(),
             mechanisms: config.mechanisms,
@@ -94,8 +100,7 @@ impl Intake {
     /// Whether `range` needs no repair: it is in order and still to come, or its loss is being repaired.
     pub fn is_on_its_way(&self, range: ByteRange, now: Instant, patience: Duration) -> bool {
         // Where nobody else's bytes wait on the hop, its neighbour knows better whether these do.
-        let turn = if self.is_alone_in_waiting() { Duration::ZERO } else { self.patience_for_turn() };
-        let patience = patience + turn;
+        let patience = patience + self.others.in_front.scaled(2, 1);
         let still_to_come = range.start >= self.loss.next() && now.since(self.last_arrival) < patience;
         self.expected.contains(range) && (still_to_come || self.loss.is_tracking(range))
     }
@@ -140,7 +145,7 @@ impl Intake {
     /// Extra time for an answer that waits for its turn, beyond the time of its path: twice the recent waiting
     /// time; that of others on the hop until the flow's own packets have told enough.
     pub fn patience_for_turn(&self) -> Duration {
-        let others = if self.told < FORGET.1 { self.hop_waited } else { Duration::ZERO };
+        let others = if self.told < FORGET.1 { self.others.whole } else { Duration::ZERO };
         if self.mechanisms.share { self.waited.max(others).scaled(2, 1) } else { Duration::ZERO }
     }
 
@@ -149,14 +154,19 @@ impl Intake {
         self.patience_for_turn().saturating_sub(self.waited.scaled(2, 1))
     }
 
-    /// True if what has come by the hop lately, of whatever flow, waited far less than the flow's own bytes did, or nothing came.
-    pub fn is_alone_in_waiting(&self) -> bool {
-        self.hop_waited.is_zero() || self.hop_waited < self.waited.scaled(1, 4)
+    /// True if the flow would have had its turn in `time`, as far as packets of the hop tell, of whatever flow.
+    pub fn has_turn_in(&self, time: Duration) -> bool {
+        time > self.others.in_front.scaled(3, 1)
     }
 
-    /// Others' bytes on the hop have waited up to `waited` lately.
-    pub fn on_others_waited(&mut self, waited: Duration) {
-        self.hop_waited = waited;
+    /// The time that the bytes of the last packet waited at the front of the flow's line, if they were in order.
+    pub fn take_turn(&mut self) -> Option<Duration> {
+        self.turn_took.take()
+    }
+
+    /// Others' bytes on the hop have waited up to `waits` lately.
+    pub fn on_others_waited(&mut self, waits: Waits) {
+        self.others = waits;
     }
 
     /// Extra time for the next packet, beyond the last one's: twice the distance of the flow's turns.
@@ -171,14 +181,14 @@ impl Intake {
         self.mechanisms.wake_up && self.has_begun && silence > seen.hop_rtt.scaled(3, 1).max(MIN_SILENCE)
     }
 
-    /// A packet or mark of this flow arrived as number `number` of the hop; `missing` counts the hop's missing
-    /// packets between two numbers. Bytes to ask for again are added to `repairs`. Returns how many missing
+    /// A packet or mark of this flow arrived as number `number` of the hop; `hop` counts its missing packets.
+    /// Bytes to ask for again are added to `repairs`. Returns how many missing
     /// packets are accounted for.
     pub fn on_seen(
         &mut self,
         mut seen: Seen,
         number: u64,
-        missing: impl Fn(Between) -> u64,
+        hop: &mut impl Hop,
         repairs: &mut Vec<ByteRange>,
     ) -> u64 {
         if self.is_of_former_turn(&seen) {
@@ -191,20 +201,23 @@ impl Intake {
         seen.between = (self.last_in_order)
             .filter(|_| self.mechanisms.loss_attribution)
             .map(|after| Between { after, before: number });
-        seen.missing_on_hop = seen.between.map_or(1, &missing);
+        seen.missing_on_hop = seen.between.map_or(1, |between| hop.missing(between));
         if seen.range.start >= self.loss.next() {
-            self.told += u64::from(!seen.range.is_empty());
+            if !seen.range.is_empty() {
+                self.told += 1;
+                self.turn_took = Some(seen.waited.min(seen.now.since(self.served_at)));
+                self.served_at = seen.now;
+            }
             self.waited = seen.waited.max(self.waited.scaled(FORGET.0, FORGET.1));
             self.last_in_order = Some(self.last_in_order.map_or(number, |last| last.max(number)));
         }
-        self.hop_waited = seen.hop_waited;
         self.expected.remove(seen.range);
         if self.wakes(&seen) {
             self.has_woken |= seen.missing_on_hop > 0;
             self.suspect(&seen);
         }
         (self.last_arrival, self.has_begun) = (seen.now, true);
-        self.loss.on_seen(seen, &self.expected, self.payload, missing, repairs)
+        self.loss.on_seen(seen, &self.expected, self.payload, hop, repairs)
     }
 
     /// The path was silent: bytes of old requests that do not come now were lost in the silence. Many such bytes of
@@ -261,8 +274,8 @@ impl Intake {
     }
 
     /// Packets were lost on the hop that no hole accounts for.
-    pub fn on_unexplained_loss(&mut self, now: Instant, repairs: &mut Vec<ByteRange>) {
-        self.loss.on_unexplained_loss(now, repairs);
+    pub fn on_unexplained_loss(&mut self, now: Instant, hop: &mut impl Hop, repairs: &mut Vec<ByteRange>) {
+        self.loss.on_unexplained_loss(now, hop, repairs);
     }
 
     /// Time of the next [`Intake::on_timeout`].
@@ -275,10 +288,10 @@ impl Intake {
         &mut self,
         now: Instant,
         hop_rtt: Duration,
-        missing: impl Fn(Between) -> u64,
+        hop: &mut impl Hop,
         repairs: &mut Vec<ByteRange>,
     ) {
-        self.loss.on_timeout(now, hop_rtt, missing, repairs);
+        self.loss.on_timeout(now, hop_rtt, hop, repairs);
     }
 
     /// Nothing below `end` is wanted any more.
@@ -340,6 +353,19 @@ mod tests {
 
     const STEP: u64 = 12 * 1350;
 
+    /// A hop on which so many packets are missing between any two.
+    struct Missing(u64);
+
+    impl Hop for Missing {
+        fn missing(&self, _: Between) -> u64 {
+            self.0
+        }
+
+        fn may_repeat(&mut self) -> bool {
+            true
+        }
+    }
+
     fn seen(millis: u64, range: ByteRange) -> Seen {
         Seen {
             now: Instant::ZERO + Duration::from_millis(millis),
@@ -352,7 +378,6 @@ mod tests {
             reorder_time: Duration::from_millis(10),
             patience: Duration::ZERO,
             waited: Duration::ZERO,
-            hop_waited: Duration::ZERO,
         }
     }
 
@@ -361,12 +386,12 @@ mod tests {
         let mut intake = Intake::live(Instant::ZERO, &Config::default());
         intake.ask(ByteRange::new(0, 100 * 1350));
         let (mut repairs, payload) = (Vec::new(), Config::default().payload as u64);
-        intake.on_seen(seen(10, ByteRange::new(0, payload)), 1, |_| 0, &mut repairs);
+        intake.on_seen(seen(10, ByteRange::new(0, payload)), 1, &mut Missing(0), &mut repairs);
         // Twenty packets were lost with the path; the next one was asked for once more, and has number 22.
-        intake.on_seen(seen(1_000, ByteRange::at(payload, payload)), 22, |_| 20, &mut repairs);
+        intake.on_seen(seen(1_000, ByteRange::at(payload, payload)), 22, &mut Missing(20), &mut repairs);
         assert!(intake.take_wake() && !intake.take_wake(), "requests may be lost, too");
         let due = intake.next_timeout(Duration::from_millis(20)).expect("they are missed");
-        intake.on_timeout(due, Duration::from_millis(20), |_| 20, &mut repairs);
+        intake.on_timeout(due, Duration::from_millis(20), &mut Missing(20), &mut repairs);
         assert_eq!(repairs, [ByteRange::at(2 * payload, 20 * payload)]);
     }
 
@@ -382,12 +407,22 @@ mod tests {
             answers_until: Instant::ZERO + Duration::from_millis(until),
             ..seen(millis, range)
         };
-        intake.on_seen(heard(1_005, 985, ByteRange::new(80 * 1350, 81 * 1350)), 5, |_| 1, &mut repairs);
+        intake.on_seen(
+            heard(1_005, 985, ByteRange::new(80 * 1350, 81 * 1350)),
+            5,
+            &mut Missing(1),
+            &mut repairs,
+        );
         assert_eq!((intake.next_timeout(rtt), intake.has_holes()), (None, false));
         assert!(!intake.expected().contains(ByteRange::new(80 * 1350, 81 * 1350)), "the bytes count");
         // Its answers to them do.
-        intake.on_seen(heard(1_020, 1_000, ByteRange::new(0, 1350)), 6, |_| 0, &mut repairs);
-        intake.on_seen(heard(1_022, 1_002, ByteRange::new(2 * 1350, 3 * 1350)), 8, |_| 1, &mut repairs);
+        intake.on_seen(heard(1_020, 1_000, ByteRange::new(0, 1350)), 6, &mut Missing(0), &mut repairs);
+        intake.on_seen(
+            heard(1_022, 1_002, ByteRange::new(2 * 1350, 3 * 1350)),
+            8,
+            &mut Missing(1),
+            &mut repairs,
+        );
         assert!(
             intake.is_tracking(ByteRange::new(1350, 2 * 1350)) && !intake.is_tracking(ByteRange::new(0, 1))
         );
@@ -399,9 +434,9 @@ mod tests {
     fn the_first_answer_ends_no_silence_and_a_later_one_does() {
         let (mut intake, mut repairs, rtt) = (intake(), Vec::new(), Duration::from_millis(20));
         intake.ask(ByteRange::new(0, 10 * STEP));
-        intake.on_seen(seen(900, ByteRange::new(0, 1350)), 1, |_| 0, &mut repairs);
+        intake.on_seen(seen(900, ByteRange::new(0, 1350)), 1, &mut Missing(0), &mut repairs);
         assert_eq!((intake.next_timeout(rtt), intake.has_holes()), (None, false));
-        intake.on_seen(seen(1_900, ByteRange::new(1350, 2700)), 22, |_| 20, &mut repairs);
+        intake.on_seen(seen(1_900, ByteRange::new(1350, 2700)), 22, &mut Missing(20), &mut repairs);
         assert!(intake.has_holes(), "twenty packets were lost in a second of silence");
     }
 
@@ -411,15 +446,15 @@ mod tests {
         let (mut intake, packet) = (intake(), ByteRange::new(0, 1350));
         intake.ask(ByteRange::new(0, 10 * 1350));
         let waited = Duration::from_secs(10);
-        intake.on_seen(Seen { waited, hop_waited: waited, ..seen(1_000, packet) }, 1, |_| 0, &mut Vec::new());
+        intake.on_seen(Seen { waited, ..seen(1_000, packet) }, 1, &mut Missing(0), &mut Vec::new());
         let next = ByteRange::at(1350, 1350);
         let mut is_on_its_way = |others, millis: u64| {
-            intake.on_others_waited(Duration::from_millis(others));
+            intake.on_others_waited(Waits { in_front: Duration::from_millis(others), ..Waits::default() });
             let now = Instant::ZERO + Duration::from_millis(1_000 + millis);
             intake.is_on_its_way(next, now, Duration::from_millis(40))
         };
         assert!(is_on_its_way(9_000, 15_000) && !is_on_its_way(9_000, 21_000));
-        assert!(is_on_its_way(2_000, 30) && !is_on_its_way(2_000, 50), "those after it wait far less");
+        assert!(is_on_its_way(2_000, 3_000) && !is_on_its_way(2_000, 5_000), "those after it wait far less");
         assert!(!is_on_its_way(0, 50), "nothing comes any more");
     }
 
@@ -441,7 +476,7 @@ mod tests {
     fn bytes_that_another_reader_had_are_asked_for_again_and_are_no_loss() {
         let mut intake = intake();
         intake.ask(ByteRange::new(0, 10 * STEP));
-        intake.on_seen(seen(0, ByteRange::new(0, 10 * STEP)), 0, |_| 0, &mut Vec::new());
+        intake.on_seen(seen(0, ByteRange::new(0, 10 * STEP)), 0, &mut Missing(0), &mut Vec::new());
         let ask = intake.ask(ByteRange::new(STEP, 2 * STEP));
         assert_eq!((ask.reason, ask.ranges[0]), (Reason::Again, ByteRange::new(STEP, 2 * STEP)));
         assert!(!intake.has_holes() && intake.expected().contains(ByteRange::new(STEP, 2 * STEP)));
@@ -452,7 +487,7 @@ mod tests {
     fn what_has_arrived_is_not_repeated() {
         let mut intake = intake();
         intake.ask(ByteRange::new(0, STEP));
-        intake.on_seen(seen(0, ByteRange::new(0, 1_000)), 0, |_| 0, &mut Vec::new());
+        intake.on_seen(seen(0, ByteRange::new(0, 1_000)), 0, &mut Missing(0), &mut Vec::new());
         assert_eq!(intake.ask(ByteRange::at(STEP, STEP)).ranges[0], ByteRange::new(1_000, 2 * STEP));
     }
 }

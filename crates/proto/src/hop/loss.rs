@@ -45,18 +45,25 @@ pub struct Seen {
     pub patience: Duration,
     /// Time that its bytes waited for their turn since they were asked for.
     pub waited: Duration,
-    /// The longest such time on the hop lately, of whatever flow.
-    pub hop_waited: Duration,
 }
 
-/// Repairs that are asked for again, without a packet in between, at most: those of a second of silence on a gigabit that loses a
-/// hundredth.
-const MOST_REPEATS: u32 = 1_024;
+/// A hole that was asked for in vain as often as the rules allow is asked for as often again times this, at the longest times at which
+/// upstream is asked about one. Losses are not independent: a queue of ten packets that overflows takes eight repairs in a row.
+const SELDOM: u32 = 3;
 /// A hole that is repaired upstream is asked about after this many hopRTTs, at least [`UPSTREAM_MIN`]. The
 /// upstream's hop may be much longer than ours, so the time doubles each time that upstream answers that the bytes
 /// are on their way.
 const UPSTREAM_RTTS: u64 = 3;
 const UPSTREAM_MIN: Duration = Duration::from_millis(50);
+
+/// The facts of a hop that decide what its flows ask for.
+pub trait Hop {
+    /// Packets that are missing between two numbers.
+    fn missing(&self, between: Between) -> u64;
+
+    /// Whether a repair may be asked for again. If so, it counts.
+    fn may_repeat(&mut self) -> bool;
+}
 
 /// Finds the losses of one flow on one hop.
 #[derive(Debug)]
@@ -65,15 +72,12 @@ pub struct LossDetector {
     /// Offset after the highest byte seen (LEOTP's lastByte).
     next: u64,
     holes: Holes,
-    /// So many repairs may be asked for again: one for each packet that comes. A neighbour that lies about times, or a hop that is
-    /// nearly gone, is not sent more requests than it answers.
-    repeats: u32,
 }
 
 impl LossDetector {
     /// A detector that expects the flow from `next` on.
     pub fn new(rules: LossRules, next: u64) -> Self {
-        Self { rules, next, holes: Holes::default(), repeats: MOST_REPEATS }
+        Self { rules, next, holes: Holes::default() }
     }
 
     /// Offset after the highest byte seen.
@@ -81,9 +85,19 @@ impl LossDetector {
         self.next
     }
 
-    /// Whether some of `range` is known to be missing and is being repaired.
+    /// Whether some of `range` is known to be missing and is being repaired; what was asked for in vain too often is not.
     pub fn is_tracking(&self, range: ByteRange) -> bool {
-        self.holes.overlapping(range).next().is_some()
+        self.holes.overlapping(range).any(|hole| !self.is_in_vain(hole.state.tries()))
+    }
+
+    /// So many requests are more than a repair takes. With a single one (the papers) nothing is watched after it.
+    fn is_in_vain(&self, tries: u32) -> bool {
+        self.rules.tries > 1 && tries > self.rules.tries
+    }
+
+    /// Requests for a hole, at most.
+    fn most_tries(&self) -> u32 {
+        if self.rules.tries > 1 { (1 + SELDOM) * self.rules.tries } else { self.rules.tries }
     }
 
     /// A packet or a mark arrived. `expected` has the requested bytes that have not arrived, without this packet;
@@ -94,15 +108,12 @@ impl LossDetector {
         seen: Seen,
         expected: &RangeSet,
         payload: u64,
-        missing: impl Fn(Between) -> u64,
+        hop: &mut impl Hop,
         repairs: &mut Vec<ByteRange>,
     ) -> u64 {
         let is_in_order = seen.range.start >= self.next;
         self.rules.reorder_time = seen.reorder_time;
         let repaired = self.holes.fill(seen.now, seen.range).filter(|(since, _)| seen.answers_until > *since);
-        if !seen.range.is_empty() {
-            self.repeats = (self.repeats + 1).min(MOST_REPEATS);
-        }
         let mut explained = 0;
         if seen.range.start > self.next {
             let skipped = ByteRange::new(self.next, seen.range.start);
@@ -119,7 +130,7 @@ impl LossDetector {
             }
         }
         self.next = self.next.max(seen.range.end);
-        self.count_later(&seen, is_in_order, repaired, missing, repairs);
+        self.count_later(&seen, is_in_order, repaired, hop, repairs);
         explained.min(seen.missing_on_hop)
     }
 
@@ -137,11 +148,15 @@ impl LossDetector {
 
     /// Packets were lost on this hop that no hole explains. They may have been late arrivals from further upstream,
     /// so this asks for all holes that are older than the flight of a packet.
-    pub fn on_unexplained_loss(&mut self, now: Instant, repairs: &mut Vec<ByteRange>) {
+    pub fn on_unexplained_loss(&mut self, now: Instant, hop: &mut impl Hop, repairs: &mut Vec<ByteRange>) {
         for kind in Kind::upstream() {
             self.holes.replace(kind, |hole| {
+                let tries = hole.state.tries();
+                if tries > 0 && !hop.may_repeat() {
+                    return hole;
+                }
                 repairs.push(hole.range);
-                Hole::asked(hole.range, now, hole.state.tries() + 1)
+                Hole::asked(hole.range, now, tries + 1)
             });
         }
     }
@@ -157,14 +172,14 @@ impl LossDetector {
         &mut self,
         now: Instant,
         hop_rtt: Duration,
-        missing: impl Fn(Between) -> u64,
+        hop: &mut impl Hop,
         repairs: &mut Vec<ByteRange>,
     ) {
         let is_due = |hole: &&Hole| self.deadline(hole, hop_rtt) <= now;
         let suspected = self.holes.of(Kind::Suspected).filter(is_due);
         let others = Kind::due_in_order().flat_map(|kind| self.holes.of(kind).take_while(is_due));
         let due: Vec<u64> = suspected.chain(others).map(|hole| hole.range.start).collect();
-        due.into_iter().for_each(|start| self.judge(start, now, &missing, repairs));
+        due.into_iter().for_each(|start| self.judge(start, now, hop, repairs));
     }
 
     /// Deadline of the next hole.
@@ -224,7 +239,7 @@ impl LossDetector {
         seen: &Seen,
         is_in_order: bool,
         repaired: Option<Place>,
-        missing: impl Fn(Between) -> u64,
+        hop: &mut impl Hop,
         repairs: &mut Vec<ByteRange>,
     ) {
         let mut condemned = Vec::new();
@@ -255,7 +270,7 @@ impl LossDetector {
                 }
             });
         }
-        condemned.into_iter().for_each(|start| self.judge(start, seen.now, &missing, repairs));
+        condemned.into_iter().for_each(|start| self.judge(start, seen.now, hop, repairs));
     }
 
     /// The time at which a hole is looked at. Those of repairs, and those of holes upstream that were asked about as often, are in the
@@ -272,36 +287,28 @@ impl LossDetector {
         }
     }
 
-    /// Asks (again) for the hole at `start`, which is taken for lost, unless its tries are used up. If all packets of the hop that
+    /// Asks (again) for the hole at `start`, which is taken for lost, unless it was asked for too often. If all packets of the hop that
     /// were missing then have come, they were late, the hole is not of this hop, and its bytes are on their way.
-    fn judge(
-        &mut self,
-        start: u64,
-        now: Instant,
-        missing: impl Fn(Between) -> u64,
-        repairs: &mut Vec<ByteRange>,
-    ) {
+    fn judge(&mut self, start: u64, now: Instant, hop: &mut impl Hop, repairs: &mut Vec<ByteRange>) {
         let Some(hole) = self.holes.take(start) else { return };
         if let State::Suspected { between: Some(between), .. } = hole.state
-            && missing(between) == 0
+            && hop.missing(between) == 0
         {
             self.holes.insert(Hole { state: State::Upstream { asks: 0 }, since: now, ..hole });
             return;
         }
         let tries = hole.state.tries();
-        if tries >= self.rules.tries {
+        if tries >= self.most_tries() {
             return;
         }
-        if tries > 0 {
-            let Some(left) = self.repeats.checked_sub(1) else {
-                self.holes.insert(Hole::asked(hole.range, now, tries));
-                return;
-            };
-            self.repeats = left;
+        if tries > 0 && !hop.may_repeat() {
+            self.holes.insert(Hole::asked(hole.range, now, tries));
+            return;
         }
         repairs.push(hole.range);
-        // With a single try (the papers) nothing is watched after it.
-        if self.rules.tries > 1 {
+        if self.is_in_vain(tries + 1) {
+            self.holes.insert(Hole { state: State::Upstream { asks: tries + 1 }, since: now, ..hole });
+        } else if self.rules.tries > 1 {
             self.holes.insert(Hole::asked(hole.range, now, tries + 1));
         }
     }
@@ -319,6 +326,30 @@ mod tests {
 
     fn rules(tries: u32) -> LossRules {
         LossRules { reorder_time: Duration::from_millis(10), tries }
+    }
+
+    /// A hop on which so many packets are missing between any two, and repairs may be asked for again so often.
+    struct Fixed {
+        missing: u64,
+        repeats: u32,
+    }
+
+    impl Fixed {
+        fn missing(missing: u64) -> Self {
+            Self { missing, repeats: u32::MAX }
+        }
+    }
+
+    impl Hop for Fixed {
+        fn missing(&self, _: Between) -> u64 {
+            self.missing
+        }
+
+        fn may_repeat(&mut self) -> bool {
+            let left = self.repeats.checked_sub(1);
+            self.repeats = left.unwrap_or(0);
+            left.is_some()
+        }
     }
 
     struct Rig {
@@ -355,9 +386,8 @@ mod tests {
                 reorder_time: Duration::from_millis(10),
                 patience: self.patience,
                 waited: Duration::ZERO,
-                hop_waited: Duration::ZERO,
             };
-            self.detector.on_seen(seen, &self.expected, 100, |_| 1, &mut self.repairs);
+            self.detector.on_seen(seen, &self.expected, 100, &mut Fixed::missing(1), &mut self.repairs);
             core::mem::take(&mut self.repairs)
         }
     }
@@ -408,7 +438,7 @@ mod tests {
         rig.packet(0, 0, 0, 0);
         rig.packet(1, 2, 1, 0);
         assert_eq!(rig.detector.next_timeout(RTT), Some(at(11)));
-        rig.detector.on_timeout(at(11), RTT, |_| 1, &mut rig.repairs);
+        rig.detector.on_timeout(at(11), RTT, &mut Fixed::missing(1), &mut rig.repairs);
         assert_eq!(rig.repairs, [ByteRange::new(100, 200)]);
     }
 
@@ -454,38 +484,40 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_repair_is_asked_for_again_by_time_and_given_up_after_the_last_try() {
+    fn a_lost_repair_is_asked_for_again_by_time_then_seldom_and_given_up() {
         let mut rig = Rig::new(3);
         rig.packet(0, 0, 0, 0);
         rig.packet(1, 2, 1, 0);
-        let mut asked = 0;
+        let (mut asked, hole) = (Vec::new(), ByteRange::new(100, 200));
         while let Some(due) = rig.detector.next_timeout(RTT) {
-            rig.detector.on_timeout(due, RTT, |_| 1, &mut rig.repairs);
-            asked += rig.repairs.len();
-            rig.repairs.clear();
+            asked.push((due, rig.detector.is_tracking(hole)));
+            rig.detector.on_timeout(due, RTT, &mut Fixed::missing(1), &mut rig.repairs);
         }
-        assert_eq!(asked, 3);
+        let pauses: Vec<u64> =
+            asked.windows(2).map(|pair| pair[1].0.since(pair[0].0).as_nanos() / 1_000_000).collect();
+        assert_eq!(pauses[..3], [40; 3], "the answer's time");
+        assert_eq!(pauses[3..], [960; 9], "and 48 round trips");
+        let quick = asked.iter().filter(|(_, is_tracked)| *is_tracked).count();
+        assert_eq!((quick, rig.repairs.len()), (4, 12), "others may ask for what is asked for seldom");
     }
 
-    /// A neighbour that says that requests take no time was asked for each repair eight times in a tenth of a second.
     #[test]
-    fn a_repair_is_asked_for_again_as_often_as_packets_come() {
+    fn a_repair_is_asked_for_again_as_often_as_the_hop_allows() {
         let mut rig = Rig::new(8);
         rig.packet(0, 0, 0, 0);
         for n in 1..=2_000 {
             rig.packet(1, n * 2, 1, 0);
         }
-        let asked = |rig: &mut Rig, until: u64| {
+        let mut hop = Fixed { missing: 1, repeats: 1_000 };
+        let mut asked = |rig: &mut Rig, until: u64| {
             while let Some(due) = rig.detector.next_timeout(RTT).filter(|due| *due < at(until)) {
-                rig.detector.on_timeout(due, RTT, |_| 1, &mut rig.repairs);
+                rig.detector.on_timeout(due, RTT, &mut hop, &mut rig.repairs);
             }
             core::mem::take(&mut rig.repairs).len()
         };
         let of_last = asked(&mut rig, 20);
         assert!(of_last < 5, "all others were asked for by packets: {of_last}");
-        assert_eq!(asked(&mut rig, 2_000), MOST_REPEATS as usize);
-        rig.packet(2_000, 4_001, 0, 0);
-        assert_eq!(asked(&mut rig, 4_000), 1);
+        assert_eq!(asked(&mut rig, 2_000), 1_000);
     }
 
     #[test]
@@ -493,7 +525,7 @@ mod tests {
         let mut rig = Rig::new(1);
         rig.packet(0, 0, 0, 0);
         rig.packet(1, 2, 1, 0);
-        rig.detector.on_timeout(at(11), RTT, |_| 1, &mut rig.repairs);
+        rig.detector.on_timeout(at(11), RTT, &mut Fixed::missing(1), &mut rig.repairs);
         assert_eq!(rig.repairs.len(), 1);
         assert_eq!(rig.detector.next_timeout(RTT), None);
     }
@@ -505,7 +537,7 @@ mod tests {
         for n in 2..30 {
             assert_eq!(rig.packet(n, n, 0, n), [], "packet {n}");
         }
-        rig.detector.on_unexplained_loss(at(31), &mut rig.repairs);
+        rig.detector.on_unexplained_loss(at(31), &mut Fixed::missing(1), &mut rig.repairs);
         assert_eq!(rig.repairs, [ByteRange::new(100, 200)], "its late arrival may be what was lost");
     }
 
@@ -526,7 +558,7 @@ mod tests {
         rig.packet(1, 2, 0, 0);
         let ask = |rig: &mut Rig| {
             let due = rig.detector.next_timeout(RTT)?;
-            rig.detector.on_timeout(due, RTT, |_| 1, &mut rig.repairs);
+            rig.detector.on_timeout(due, RTT, &mut Fixed::missing(1), &mut rig.repairs);
             Some((due, core::mem::take(&mut rig.repairs)))
         };
         for turn in 0..30 {
@@ -537,6 +569,7 @@ mod tests {
             rig.detector.on_notice(asked + RTT, hole, &rig.expected);
         }
         let without_answer = core::iter::from_fn(|| ask(&mut rig)).filter(|(_, repairs)| !repairs.is_empty());
-        assert_eq!(without_answer.count(), 4, "the answers took half of its tries");
+        let most = usize::try_from(8 * (1 + SELDOM)).expect("a few");
+        assert_eq!(without_answer.count(), most - 4, "the answers took four of its tries");
     }
 }

@@ -30,6 +30,7 @@ pub mod pacer;
 pub mod parity;
 mod path_size;
 pub mod rate;
+mod repeats;
 mod reports;
 mod requester;
 mod responder;
@@ -66,6 +67,7 @@ pub use subscriber::Subscriber;
 pub use survey::{Carried, Downstream, FlowView, Upstream};
 pub use transfer::{Ending, Transfer};
 pub use uplinks::{Heard, Received, Uplinks, Whole};
+pub use waits::Waits;
 
 use crate::name::FlowId;
 

@@ -4,15 +4,17 @@ use super::counter::Arrival;
 use super::gauge::{Gauge, Measured};
 use super::grant::Grant;
 use super::hello::Greeting;
+use super::loss::{Between, Hop};
 use super::missing::Missing;
 use super::parity::{HopCode, Restored};
 use super::path_size::{PathSize, SizeQuestion};
 use super::rate::Delivery;
+use super::repeats::Repeats;
 use super::reports::{Fact, Reports};
 use super::subject::Subject;
 use super::survey::{Carried, Upstream};
 use super::uplinks::Whole;
-use super::waits::Waits;
+use super::waits::{HopWaits, Waits};
 use crate::config::Config;
 use crate::name::FlowId;
 use crate::peer::{Face, Peer};
@@ -35,7 +37,8 @@ pub struct Requester {
     gauge: Gauge,
     grant: Grant,
     reports: Reports,
-    waits: Waits,
+    waits: HopWaits,
+    repeats: Repeats,
     /// `None` where the configuration wants none.
     code: Option<HopCode>,
     /// `None` where the configuration wants no probes.
@@ -58,7 +61,8 @@ impl Requester {
             gauge: Gauge::new(config.rtt0, mechanisms.one_way),
             grant: Grant::new(config),
             reports: Reports::new(rng.next_u64() as u16),
-            waits: Waits::default(),
+            waits: HopWaits::default(),
+            repeats: Repeats::default(),
             code: (mechanisms.parity && !config.per_flow_control).then(HopCode::default),
             size: has_probes.then(|| PathSize::new(config.payload)),
             carried: Carried::default(),
@@ -86,8 +90,13 @@ impl Requester {
         self.waits.on_packet(now, waited);
     }
 
-    /// The longest wait of the packets of the last moments, of whatever flow.
-    pub fn waited(&self, now: Instant) -> Duration {
+    /// … and so long at the front of their flow's line.
+    pub fn note_turn(&mut self, now: Instant, waited: Duration) {
+        self.waits.on_turn(now, waited);
+    }
+
+    /// The longest waits of the packets of the last moments, of whatever flow.
+    pub fn waits(&self, now: Instant) -> Waits {
         self.waits.longest(now)
     }
 
@@ -119,11 +128,6 @@ impl Requester {
     /// Later packets that make a missing one a loss.
     pub fn reorder(&self) -> u32 {
         self.missing.reorder()
-    }
-
-    /// Packets of this hop missing between two numbers of [`Arrival`].
-    pub fn missing_between(&self, after: u64, before: u64) -> u64 {
-        self.missing.between(after, before)
     }
 
     /// Holes of a flow account for `explained` more missing packets, and `lost` are counted as lost. Returns how
@@ -188,8 +192,8 @@ impl Requester {
             if is_new_way {
                 self.grant.on_new_path();
             }
-            let (lost, sent) = (arrival.lost, self.missing.take_sent(now, &arrival));
-            self.on_delivery(Delivery { now, bytes: wire_bytes, sent, lost, hop_rtt, backlog });
+            let (Arrival { lost, runs, .. }, sent) = (arrival, self.missing.take_sent(now, &arrival));
+            self.on_delivery(Delivery { now, bytes: wire_bytes, sent, lost, runs, hop_rtt, backlog });
         }
         self.missing.learn(now, &arrival, self.hop_rtt());
         arrival
@@ -214,6 +218,9 @@ impl Requester {
     /// A packet with a payload of `len` bytes came.
     #[inline]
     pub fn on_length(&mut self, now: Instant, len: u64) {
+        if len > 0 {
+            self.repeats.on_data();
+        }
         if let Some(size) = &mut self.size {
             size.on_packet(now, len);
         }
@@ -365,6 +372,16 @@ impl Requester {
             code: self.code.as_ref().and_then(HopCode::plan),
             ..Interest::feedback(flow, self.gauge.stamp(now), fact.rate)
         }
+    }
+}
+
+impl Hop for Requester {
+    fn missing(&self, between: Between) -> u64 {
+        self.missing.between(between.after, between.before)
+    }
+
+    fn may_repeat(&mut self) -> bool {
+        self.repeats.take()
     }
 }
 

@@ -5,6 +5,7 @@ use super::loss::Seen;
 use super::parity::{MOST_DECODERS, Restored};
 use super::path_size::SizeQuestion;
 use super::requester::Requester;
+use super::waits::Waits;
 use crate::config::Config;
 use crate::deadlines::Deadlines;
 use crate::name::{ByteRange, FlowId};
@@ -125,7 +126,6 @@ impl Heard {
             missing_on_hop: 0,
             between: None,
             waited: Duration::ZERO,
-            hop_waited: Duration::ZERO,
             hop_rtt: Duration::ZERO,
             reorder: 0,
             reorder_time: Duration::ZERO,
@@ -217,9 +217,9 @@ impl Uplinks {
         self.links.get(link).map_or(self.config.rtt0, Requester::hop_rtt)
     }
 
-    /// The longest wait of the packets of a hop's last moments, of whatever flow.
-    pub fn waited(&self, now: Instant, link: Slot) -> Duration {
-        self.links.get(link).map_or(Duration::ZERO, |requester| requester.waited(now))
+    /// The longest waits of the packets of a hop's last moments, of whatever flow.
+    pub fn waits(&self, now: Instant, link: Slot) -> Waits {
+        self.links.get(link).map_or(Waits::default(), |requester| requester.waits(now))
     }
 
     /// The node runs at `now`. True if it may have been away: then [`Uplinks::note_due`] is to tell.
@@ -260,7 +260,6 @@ impl Uplinks {
         requester.on_length(now, range.len());
         requester.feed_code(now, arrival.number, whole);
         requester.note_waited(now, waited);
-        let hop_waited = requester.waited(now);
         let patience = requester.patience(now);
         let hop_rtt = requester.hop_rtt();
         let (reorder, reorder_time) = (requester.reorder(), requester.reorder_time(now));
@@ -286,7 +285,6 @@ impl Uplinks {
                 reorder_time,
                 patience,
                 waited,
-                hop_waited,
             },
         })
     }
@@ -311,7 +309,6 @@ impl Uplinks {
             reorder_time: requester.reorder_time(now),
             patience: requester.patience(now),
             waited: Duration::ZERO,
-            hop_waited: requester.waited(now),
         };
         Some(Heard { link, number, lost: 0, is_new_neighbour: false, is_former: false, seen })
     }

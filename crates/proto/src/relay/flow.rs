@@ -214,7 +214,7 @@ impl<C: Suite> Relay<C> {
             self.agenda.remove(flow_slot);
             return;
         };
-        self.stats.repairs += flow.fetch.on_timeout(now, &self.uplinks, &mut self.outbox);
+        self.stats.repairs += flow.fetch.on_timeout(now, &mut self.uplinks, &mut self.outbox);
         if flow.fetch.intake.expected().is_empty() {
             flow.release = None;
         }
@@ -263,7 +263,8 @@ impl<C: Suite> Relay<C> {
         let mut last = None;
         while let Some(flow_slot) = self.agenda.with_hole_after(last) {
             if let Some(flow) = self.flows.get_mut(flow_slot).filter(|flow| flow.fetch.uplink == link) {
-                self.stats.repairs += flow.fetch.on_unexplained_loss(now, &mut self.outbox);
+                self.stats.repairs +=
+                    flow.fetch.on_unexplained_loss(now, &mut self.uplinks, &mut self.outbox);
             }
             self.reschedule(flow_slot);
             last = Some(flow_slot);

@@ -200,7 +200,7 @@ impl<C: Suite> Relay<C> {
         }
         if interest.reason == Reason::Lost {
             let patience = self.uplinks.hop_rtt(flow.fetch.uplink).scaled(2, 1).max(self.config.reorder_time);
-            flow.fetch.intake.on_others_waited(self.uplinks.waited(now, flow.fetch.uplink));
+            flow.fetch.intake.on_others_waited(self.uplinks.waits(now, flow.fetch.uplink));
             if flow.fetch.intake.is_on_its_way(miss, now, patience) {
                 subscriber.want(&mut self.downlinks, miss, interest.reason);
                 self.stats.aggregated_bytes += miss.len();

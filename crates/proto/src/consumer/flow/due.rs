@@ -60,9 +60,9 @@ impl<S: Sink> Flow<S> {
         waits.then(|| (self.progress.last + QUIET).max(self.looks_at))
     }
 
-    /// Asks for the next bytes once, if what comes by the hop does not wait. A node that has them in line answers with a Notice.
+    /// Asks for the next bytes once, if others had their turn meanwhile. A node that has them in line answers with a Notice.
     fn ask_in_quiet(&mut self, now: Instant, shared: &mut Shared) {
-        if !self.fetch.intake.is_alone_in_waiting() {
+        if !self.fetch.intake.has_turn_in(now.since(self.progress.last)) {
             return;
         }
         self.has_asked_in_quiet = true;
@@ -74,7 +74,7 @@ impl<S: Sink> Flow<S> {
 
     /// Packets were lost on the hop that no hole accounts for.
     pub(in crate::consumer) fn on_unexplained_loss(&mut self, now: Instant, shared: &mut Shared) {
-        self.stats.repairs += self.fetch.on_unexplained_loss(now, &mut shared.outbox);
+        self.stats.repairs += self.fetch.on_unexplained_loss(now, &mut shared.uplinks, &mut shared.outbox);
     }
 
     /// Time passed: bytes that are lost by now are asked for again.
@@ -83,7 +83,7 @@ impl<S: Sink> Flow<S> {
             return;
         }
         if self.put_off.is_none_or(|put_off| !put_off.is_whole) {
-            self.stats.repairs += self.fetch.on_timeout(now, &shared.uplinks, &mut shared.outbox);
+            self.stats.repairs += self.fetch.on_timeout(now, &mut shared.uplinks, &mut shared.outbox);
         }
         if let Some(put_off) = self.put_off {
             if put_off.until <= now {

@@ -4,6 +4,10 @@ use crate::time::{Duration, Instant};
 /// A block of packets is judged for loss; loss well above the usual means a policer or a short queue, which
 /// delay does not show.
 const PACKETS: u32 = 128;
+/// … but a burst of losses makes it lose much, whatever the link loses: where it seems to, it goes on until so many runs of lost packets
+/// without one in between that came have begun. A queue that is full drops one packet of some, or lets one pass of some: so many runs
+/// come with eight packets that arrive.
+const RUNS: u32 = 8;
 /// The share of lost packets above which a block alarms.
 pub(super) const ALARM: f64 = 0.15;
 
@@ -47,6 +51,7 @@ pub(super) struct Blocks {
     usual_loss: f64,
     sent: u32,
     lost: u32,
+    runs: u32,
     bytes: u64,
     from: Instant,
     /// Arrival of the last packet.
@@ -62,6 +67,7 @@ impl Blocks {
             usual_loss: 0.0,
             sent: 0,
             lost: 0,
+            runs: 0,
             bytes: 0,
             from: Instant::ZERO,
             last_at: Instant::ZERO,
@@ -79,13 +85,20 @@ impl Blocks {
         }
         self.sent += delivery.sent;
         self.lost += delivery.lost;
+        self.runs += delivery.runs;
         self.bytes += delivery.bytes;
-        (self.sent >= PACKETS).then(|| self.end(delivery.now, doubted))
+        self.is_whole().then(|| self.end(delivery.now, doubted))
+    }
+
+    /// True if the packets so far tell how much is lost.
+    fn is_whole(&self) -> bool {
+        let is_clear = || self.runs >= RUNS || f64::from(self.lost) <= ALARM * f64::from(self.sent);
+        self.sent >= PACKETS && is_clear()
     }
 
     fn end(&mut self, now: Instant, doubted: bool) -> Block {
         let loss = f64::from(self.lost) / f64::from(self.sent);
-        (self.sent, self.lost) = (0, 0);
+        (self.sent, self.lost, self.runs) = (0, 0, 0);
         let from = core::mem::replace(&mut self.from, now);
         let bits = core::mem::take(&mut self.bytes) as f64 * 8.0;
         let span = now.since(from).as_secs_f64();
@@ -139,6 +152,7 @@ mod tests {
                 now: *now,
                 bytes: u64::from(nth - 1) * 1000,
                 lost: 1,
+                runs: 1,
                 sent: nth,
                 hop_rtt: Duration::from_millis(40),
                 backlog: true,
@@ -183,7 +197,8 @@ mod tests {
             rate *= slower;
             let lost = (loss * f64::from(PACKETS)) as u32;
             let bytes = u64::from(PACKETS - lost) * 1000;
-            let delivery = Delivery { now, bytes, lost, sent: PACKETS, hop_rtt: SILENT, backlog: true };
+            let delivery =
+                Delivery { now, bytes, lost, runs: lost, sent: PACKETS, hop_rtt: SILENT, backlog: true };
             let block = blocks.add(&delivery, Duration::MAX, false).filter(|block| block.is_alarm)?;
             if block.stays {
                 blocks.get_used_to(block.loss);
@@ -199,6 +214,23 @@ mod tests {
         assert_eq!(alarms(0.6, |_| 0.4), 100, "too much for a link");
         assert_eq!(alarms(1.0, |_| 0.25), 100, "nothing shows whose they are");
         assert_eq!(alarms(0.9, |rate| 1.0 - 2e6 / rate), 21, "a policer's fall with the rate");
+    }
+
+    #[test]
+    fn a_burst_is_no_alarm_and_a_queue_that_lets_few_pass_is() {
+        let (mut blocks, mut now) = (Blocks::new(), Instant::from_nanos(1_000_000_000));
+        let mut add = |lost, runs| {
+            now += Duration::from_millis(1);
+            let hop_rtt = Duration::from_millis(40);
+            let delivery = Delivery { now, bytes: 1000, lost, runs, sent: 1 + lost, hop_rtt, backlog: true };
+            blocks.add(&delivery, SILENT, false)
+        };
+        (0..100).for_each(|_| assert_eq!(add(0, 0), None));
+        assert_eq!(add(60, 1), None, "160 packets, of which a burst took a third");
+        let ended = (162..).find_map(|packets| Some((packets, add(0, 0)?))).expect("packets go on");
+        assert!(ended.0 == 400 && !ended.1.is_alarm, "{ended:?}");
+        let jammed = (1..).find_map(|passed| Some((passed, add(99, 1)?))).expect("packets go on");
+        assert!(jammed.0 == 8 && jammed.1.is_alarm && jammed.1.loss == 0.99, "{jammed:?}");
     }
 
     #[test]
@@ -225,7 +257,15 @@ mod tests {
             let now = Instant::ZERO + Duration::from_millis(1000 + millis);
             let hop_rtt = Duration::from_millis(40);
             blocks.add(
-                &Delivery { now, bytes: 1000, lost, sent: 1 + lost, hop_rtt, backlog: true },
+                &Delivery {
+                    now,
+                    bytes: 1000,
+                    lost,
+                    runs: lost.min(1),
+                    sent: 1 + lost,
+                    hop_rtt,
+                    backlog: true,
+                },
                 SILENT,
                 false,
             )

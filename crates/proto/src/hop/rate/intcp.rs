@@ -113,8 +113,15 @@ mod tests {
             rtt.on_echo(*now, now.before(sample), Detained::default());
             count += 1;
             let lost = u32::from(loss > 0 && count % loss == 0);
-            let delivery =
-                Delivery { now: *now, bytes: PACKET, lost, sent: 1 + lost, hop_rtt: sample, backlog: true };
+            let delivery = Delivery {
+                now: *now,
+                bytes: PACKET,
+                lost,
+                runs: lost.min(1),
+                sent: 1 + lost,
+                hop_rtt: sample,
+                backlog: true,
+            };
             intcp.on_delivery(delivery, rtt);
         }
         intcp.rate().as_mbps()
@@ -140,7 +147,8 @@ mod tests {
         let before = second(&mut intcp, &mut rtt, &mut now, 20.0, 0);
         now += Duration::from_millis(500);
         let base = Duration::from_millis(20);
-        let after_loss = Delivery { now, bytes: PACKET, lost: 100, sent: 101, hop_rtt: base, backlog: true };
+        let after_loss =
+            Delivery { now, bytes: PACKET, lost: 100, runs: 1, sent: 101, hop_rtt: base, backlog: true };
         intcp.on_delivery(after_loss, &rtt);
         assert_eq!(intcp.rate().as_mbps(), before);
         let after = second(&mut intcp, &mut rtt, &mut now, 20.0, 0);

@@ -137,7 +137,15 @@ mod tests {
 
     fn packet(millis: u64, sent: u32, backlog: bool) -> Delivery {
         let hop_rtt = Duration::from_millis(40 + millis);
-        Delivery { now: at(millis), bytes: 1000, lost: sent - 1, sent, hop_rtt, backlog }
+        Delivery {
+            now: at(millis),
+            bytes: 1000,
+            lost: sent - 1,
+            runs: u32::from(sent > 1),
+            sent,
+            hop_rtt,
+            backlog,
+        }
     }
 
     #[test]

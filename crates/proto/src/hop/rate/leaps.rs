@@ -238,8 +238,15 @@ mod tests {
             left += Duration::from_secs_f64(BITS / rate);
             free = free.max(left) + Duration::from_secs_f64(BITS / capacity);
             let now = free + RTT + Duration::from_secs_f64(noise(number));
-            let delivery =
-                Delivery { now, bytes: 1_400, lost: 0, sent: 1, hop_rtt: now.since(left), backlog: true };
+            let delivery = Delivery {
+                now,
+                bytes: 1_400,
+                lost: 0,
+                runs: 0,
+                sent: 1,
+                hop_rtt: now.since(left),
+                backlog: true,
+            };
             assert!(leaps.on_packet(&delivery));
             number += 1;
         }

@@ -45,6 +45,8 @@ pub struct Delivery {
     pub bytes: u64,
     /// Packets that are counted as lost with its arrival.
     pub lost: u32,
+    /// Runs of packets without one in between that came, which these begin.
+    pub runs: u32,
     /// Packets that left the sender, as far as is known since the arrival before: this one and lost ones.
     pub sent: u32,
     /// Its hopRTT.

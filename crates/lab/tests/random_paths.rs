@@ -169,7 +169,7 @@ fn run(seed: u64) -> (String, RunResult) {
     (text, simulate(&scenario, |_| ()))
 }
 
-/// What a run falls short of.
+/// The shortcomings of a run.
 fn shortcomings(result: &RunResult) -> Vec<String> {
     let mut found: Vec<String> = result.problems.iter().map(|problem| format!("{problem:?}")).collect();
     let is_away = |name: &&starhop_lab::result::LinkResult| name.direction.starts_with('f');

@@ -53,7 +53,12 @@ impl Path {
         let delay_ms = draw.of(&[1, 5, 20, 50, 120, 280]);
         let hops = draw.of(&[1, 2, 3, 4]).min(if delay_ms >= 120 { 2 } else { 4 });
         let disturbance = draw.of(&["none", "outage", "rate", "delay", "crash"]);
-        Self { mbps: draw.of(&[if delay_ms >= 120 { 2.0 } else { 0.5 }, 2.0, 10.0, 30.0, 100.0]), delay_ms, hops, disturbance }
+        Self {
+            mbps: draw.of(&[if delay_ms >= 120 { 2.0 } else { 0.5 }, 2.0, 10.0, 30.0, 100.0]),
+            delay_ms,
+            hops,
+            disturbance,
+        }
     }
 
     /// Its length in time, seconds: long paths need longer to be found.

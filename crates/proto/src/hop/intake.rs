@@ -350,21 +350,9 @@ impl Intake {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hop::loss::tests::Fixed;
 
     const STEP: u64 = 12 * 1350;
-
-    /// A hop on which so many packets are missing between any two.
-    struct Missing(u64);
-
-    impl Hop for Missing {
-        fn missing(&self, _: Between) -> u64 {
-            self.0
-        }
-
-        fn may_repeat(&mut self) -> bool {
-            true
-        }
-    }
 
     fn seen(millis: u64, range: ByteRange) -> Seen {
         Seen {
@@ -386,12 +374,17 @@ mod tests {
         let mut intake = Intake::live(Instant::ZERO, &Config::default());
         intake.ask(ByteRange::new(0, 100 * 1350));
         let (mut repairs, payload) = (Vec::new(), Config::default().payload as u64);
-        intake.on_seen(seen(10, ByteRange::new(0, payload)), 1, &mut Missing(0), &mut repairs);
+        intake.on_seen(seen(10, ByteRange::new(0, payload)), 1, &mut Fixed::missing(0), &mut repairs);
         // Twenty packets were lost with the path; the next one was asked for once more, and has number 22.
-        intake.on_seen(seen(1_000, ByteRange::at(payload, payload)), 22, &mut Missing(20), &mut repairs);
+        intake.on_seen(
+            seen(1_000, ByteRange::at(payload, payload)),
+            22,
+            &mut Fixed::missing(20),
+            &mut repairs,
+        );
         assert!(intake.take_wake() && !intake.take_wake(), "requests may be lost, too");
         let due = intake.next_timeout(Duration::from_millis(20)).expect("they are missed");
-        intake.on_timeout(due, Duration::from_millis(20), &mut Missing(20), &mut repairs);
+        intake.on_timeout(due, Duration::from_millis(20), &mut Fixed::missing(20), &mut repairs);
         assert_eq!(repairs, [ByteRange::at(2 * payload, 20 * payload)]);
     }
 
@@ -410,17 +403,17 @@ mod tests {
         intake.on_seen(
             heard(1_005, 985, ByteRange::new(80 * 1350, 81 * 1350)),
             5,
-            &mut Missing(1),
+            &mut Fixed::missing(1),
             &mut repairs,
         );
         assert_eq!((intake.next_timeout(rtt), intake.has_holes()), (None, false));
         assert!(!intake.expected().contains(ByteRange::new(80 * 1350, 81 * 1350)), "the bytes count");
         // Its answers to them do.
-        intake.on_seen(heard(1_020, 1_000, ByteRange::new(0, 1350)), 6, &mut Missing(0), &mut repairs);
+        intake.on_seen(heard(1_020, 1_000, ByteRange::new(0, 1350)), 6, &mut Fixed::missing(0), &mut repairs);
         intake.on_seen(
             heard(1_022, 1_002, ByteRange::new(2 * 1350, 3 * 1350)),
             8,
-            &mut Missing(1),
+            &mut Fixed::missing(1),
             &mut repairs,
         );
         assert!(
@@ -434,9 +427,9 @@ mod tests {
     fn the_first_answer_ends_no_silence_and_a_later_one_does() {
         let (mut intake, mut repairs, rtt) = (intake(), Vec::new(), Duration::from_millis(20));
         intake.ask(ByteRange::new(0, 10 * STEP));
-        intake.on_seen(seen(900, ByteRange::new(0, 1350)), 1, &mut Missing(0), &mut repairs);
+        intake.on_seen(seen(900, ByteRange::new(0, 1350)), 1, &mut Fixed::missing(0), &mut repairs);
         assert_eq!((intake.next_timeout(rtt), intake.has_holes()), (None, false));
-        intake.on_seen(seen(1_900, ByteRange::new(1350, 2700)), 22, &mut Missing(20), &mut repairs);
+        intake.on_seen(seen(1_900, ByteRange::new(1350, 2700)), 22, &mut Fixed::missing(20), &mut repairs);
         assert!(intake.has_holes(), "twenty packets were lost in a second of silence");
     }
 
@@ -446,7 +439,7 @@ mod tests {
         let (mut intake, packet) = (intake(), ByteRange::new(0, 1350));
         intake.ask(ByteRange::new(0, 10 * 1350));
         let waited = Duration::from_secs(10);
-        intake.on_seen(Seen { waited, ..seen(1_000, packet) }, 1, &mut Missing(0), &mut Vec::new());
+        intake.on_seen(Seen { waited, ..seen(1_000, packet) }, 1, &mut Fixed::missing(0), &mut Vec::new());
         let next = ByteRange::at(1350, 1350);
         let mut is_on_its_way = |others, millis: u64| {
             intake.on_others_waited(Waits { in_front: Duration::from_millis(others), ..Waits::default() });
@@ -476,7 +469,7 @@ mod tests {
     fn bytes_that_another_reader_had_are_asked_for_again_and_are_no_loss() {
         let mut intake = intake();
         intake.ask(ByteRange::new(0, 10 * STEP));
-        intake.on_seen(seen(0, ByteRange::new(0, 10 * STEP)), 0, &mut Missing(0), &mut Vec::new());
+        intake.on_seen(seen(0, ByteRange::new(0, 10 * STEP)), 0, &mut Fixed::missing(0), &mut Vec::new());
         let ask = intake.ask(ByteRange::new(STEP, 2 * STEP));
         assert_eq!((ask.reason, ask.ranges[0]), (Reason::Again, ByteRange::new(STEP, 2 * STEP)));
         assert!(!intake.has_holes() && intake.expected().contains(ByteRange::new(STEP, 2 * STEP)));
@@ -487,7 +480,7 @@ mod tests {
     fn what_has_arrived_is_not_repeated() {
         let mut intake = intake();
         intake.ask(ByteRange::new(0, STEP));
-        intake.on_seen(seen(0, ByteRange::new(0, 1_000)), 0, &mut Missing(0), &mut Vec::new());
+        intake.on_seen(seen(0, ByteRange::new(0, 1_000)), 0, &mut Fixed::missing(0), &mut Vec::new());
         assert_eq!(intake.ask(ByteRange::at(STEP, STEP)).ranges[0], ByteRange::new(1_000, 2 * STEP));
     }
 }

@@ -315,7 +315,7 @@ impl LossDetector {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const RTT: Duration = Duration::from_millis(20);
@@ -329,13 +329,13 @@ mod tests {
     }
 
     /// A hop on which so many packets are missing between any two, and repairs may be asked for again so often.
-    struct Fixed {
+    pub(in crate::hop) struct Fixed {
         missing: u64,
         repeats: u32,
     }
 
     impl Fixed {
-        fn missing(missing: u64) -> Self {
+        pub(in crate::hop) fn missing(missing: u64) -> Self {
             Self { missing, repeats: u32::MAX }
         }
     }

@@ -55,6 +55,9 @@ const SELDOM: u32 = 3;
 /// are on their way.
 const UPSTREAM_RTTS: u64 = 3;
 const UPSTREAM_MIN: Duration = Duration::from_millis(50);
+/// … and at most after this time, if that is more than those hopRTTs: a hop of half a second waited for 27 s for bytes that a relay
+/// with a small cache no longer had.
+const UPSTREAM_MOST: Duration = Duration::from_secs(2);
 
 /// The facts of a hop that decide what its flows ask for.
 pub trait Hop {
@@ -281,8 +284,9 @@ impl LossDetector {
             // The answer, and as much again as packets may be late.
             State::Asked { in_line, .. } => in_line + hop_rtt.scaled(3, 2) + self.rules.reorder_time,
             State::Upstream { asks } => {
-                let rtts = UPSTREAM_RTTS << asks.min(UPSTREAM_DOUBLINGS);
-                hole.since + hop_rtt.scaled(rtts, 1).max(UPSTREAM_MIN)
+                let first = hop_rtt.scaled(UPSTREAM_RTTS, 1);
+                let doubled = first.scaled(1 << asks.min(UPSTREAM_DOUBLINGS), 1);
+                hole.since + doubled.min(first.max(UPSTREAM_MOST)).max(UPSTREAM_MIN)
             }
         }
     }
@@ -549,6 +553,23 @@ pub(super) mod tests {
         for n in 2..10 {
             assert_eq!(rig.packet(n, n, 1, 0), [], "packet {n}");
         }
+    }
+
+    /// After four answers a relay that had evicted the bytes was asked 27 s later.
+    #[test]
+    fn a_long_hop_is_asked_about_a_hole_every_three_round_trips_or_two_seconds() {
+        let (mut rig, hole) = (Rig::new(8), ByteRange::new(100, 200));
+        rig.packet(0, 0, 0, 0);
+        rig.packet(1, 2, 0, 0);
+        let pauses = [20, 560, 800].map(|rtt| {
+            (0..5).for_each(|_| {
+                rig.detector.on_notice(at(5_000), hole, &rig.expected);
+                rig.detector.on_timeout(at(100_000), RTT, &mut Fixed::missing(1), &mut rig.repairs);
+            });
+            rig.detector.on_notice(at(5_000), hole, &rig.expected);
+            rig.detector.next_timeout(Duration::from_millis(rtt)).map(|due| due.since(at(5_000)))
+        });
+        assert_eq!(pauses, [960, 2_000, 2_400].map(|ms| Some(Duration::from_millis(ms))));
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub trait Hop {
     /// Packets that are missing between two numbers.
     fn missing(&self, between: Between) -> u64;
 
-    /// Whether a repair may be asked for again. If so, it counts.
+    /// True if a repair may be asked for again: then it counts.
     fn may_repeat(&mut self) -> bool;
 }
 
@@ -88,7 +88,7 @@ impl LossDetector {
         self.next
     }
 
-    /// Whether some of `range` is known to be missing and is being repaired; what was asked for in vain too often is not.
+    /// True if some of `range` is known to be missing and is being repaired; what was asked for in vain too often is not.
     pub fn is_tracking(&self, range: ByteRange) -> bool {
         self.holes.overlapping(range).any(|hole| !self.is_in_vain(hole.state.tries()))
     }

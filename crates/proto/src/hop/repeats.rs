@@ -24,7 +24,7 @@ impl Repeats {
         self.0 = (self.0 + 1).min(MOST);
     }
 
-    /// Whether one more repair may be asked for again. If so, it counts.
+    /// True if one more repair may be asked for again: then it counts.
     pub(super) fn take(&mut self) -> bool {
         let left = self.0.checked_sub(1);
         self.0 = left.unwrap_or(0);

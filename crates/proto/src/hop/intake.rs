@@ -1,4 +1,5 @@
 use super::loss::{Between, Hop, LossDetector, LossRules, Seen};
+use super::patience::Patience;
 use super::subscriber::MAX_ASKED_RANGES;
 use super::waits::Waits;
 use crate::config::{Config, Mechanisms};
@@ -15,9 +16,6 @@ pub struct Ask {
     /// The reason.
     pub reason: Reason,
 }
-
-/// Decay of the longest waiting time, per packet.
-const FORGET: (u64, u64) = (15, 16);
 
 /// Shorter pauses come from the Producer and are no outages.
 const MIN_SILENCE: Duration = Duration::from_millis(100);
@@ -38,15 +36,7 @@ pub struct Intake {
     last_arrival: Instant,
     /// Something of the flow has arrived. No silence ends before: the path may be longer than the hop.
     has_begun: bool,
-    /// Longest recent waiting time of bytes for their turn.
-    waited: Duration,
-    /// Time of the last packet in order, and how long the next one waited at the front of the flow's line.
-    served_at: Instant,
-    turn_took: Option<Duration>,
-    /// Packets in order that told how long they had waited; and, for a flow that has received few, the longest recent
-    /// waiting times of others on the hop.
-    told: u64,
-    others: Waits,
+    patience: Patience,
     payload: u64,
     span: u64,
     mechanisms: Mechanisms,
@@ -69,11 +59,7 @@ impl Intake {
             last_in_order: None,
             last_arrival: now,
             has_begun: false,
-            waited: Duration::ZERO,
-            served_at: now,
-            turn_took: None,
-            told: 0,
-            others: Waits::default(),
+            patience: Patience::new(now),
             payload: config.payload as u64,
             span: config.span_bytes(),
             mechanisms: config.mechanisms,
@@ -100,7 +86,7 @@ impl Intake {
     /// Whether `range` needs no repair: it is in order and still to come, or its loss is being repaired.
     pub fn is_on_its_way(&self, range: ByteRange, now: Instant, patience: Duration) -> bool {
         // Where nobody else's bytes wait on the hop, its neighbour knows better whether these do.
-        let patience = patience + self.others.in_front.scaled(2, 1);
+        let patience = patience + self.patience.turns(2);
         let still_to_come = range.start >= self.loss.next() && now.since(self.last_arrival) < patience;
         self.expected.contains(range) && (still_to_come || self.loss.is_tracking(range))
     }
@@ -145,28 +131,27 @@ impl Intake {
     /// Extra time for an answer that waits for its turn, beyond the time of its path: twice the recent waiting
     /// time; that of others on the hop until the flow's own packets have told enough.
     pub fn patience_for_turn(&self) -> Duration {
-        let others = if self.told < FORGET.1 { self.others.whole } else { Duration::ZERO };
-        if self.mechanisms.share { self.waited.max(others).scaled(2, 1) } else { Duration::ZERO }
+        if self.mechanisms.share { self.patience.for_turn() } else { Duration::ZERO }
     }
 
     /// The part of [`Intake::patience_for_turn`] that others' waits make.
     pub fn patience_for_others(&self) -> Duration {
-        self.patience_for_turn().saturating_sub(self.waited.scaled(2, 1))
+        if self.mechanisms.share { self.patience.for_others() } else { Duration::ZERO }
     }
 
     /// True if the flow would have had its turn in `time`, as far as packets of the hop tell, of whatever flow.
     pub fn has_turn_in(&self, time: Duration) -> bool {
-        time > self.others.in_front.scaled(3, 1)
+        time > self.patience.turns(3)
     }
 
     /// The time that the bytes of the last packet waited at the front of the flow's line, if they were in order.
     pub fn take_turn(&mut self) -> Option<Duration> {
-        self.turn_took.take()
+        self.patience.take_turn()
     }
 
     /// Others' bytes on the hop have waited up to `waits` lately.
     pub fn on_others_waited(&mut self, waits: Waits) {
-        self.others = waits;
+        self.patience.on_others_waited(waits);
     }
 
     /// Extra time for the next packet, beyond the last one's: twice the distance of the flow's turns.
@@ -203,12 +188,7 @@ impl Intake {
             .map(|after| Between { after, before: number });
         seen.missing_on_hop = seen.between.map_or(1, |between| hop.missing(between));
         if seen.range.start >= self.loss.next() {
-            if !seen.range.is_empty() {
-                self.told += 1;
-                self.turn_took = Some(seen.waited.min(seen.now.since(self.served_at)));
-                self.served_at = seen.now;
-            }
-            self.waited = seen.waited.max(self.waited.scaled(FORGET.0, FORGET.1));
+            self.patience.on_packet(seen.now, seen.waited, !seen.range.is_empty());
             self.last_in_order = Some(self.last_in_order.map_or(number, |last| last.max(number)));
         }
         self.expected.remove(seen.range);

@@ -29,6 +29,7 @@ mod outbox;
 pub mod pacer;
 pub mod parity;
 mod path_size;
+mod patience;
 pub mod rate;
 mod repeats;
 mod reports;

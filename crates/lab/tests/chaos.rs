@@ -1,12 +1,16 @@
 //! Relays of which no node is told, and a world that misbehaves at times drawn by a seed. In every run, every byte
 //! arrives and is right. `CHAOS_SEEDS=1000` runs so many seeds of each case (`make chaos`).
 
+#[path = "support/seeded.rs"]
+mod seeded;
+
 use starhop_lab::result::RunResult;
 use starhop_lab::run::simulate;
-use starhop_lab::scenario::Scenario;
 use starhop_proto::rng::Rng;
 
 const BYTES: u64 = 1_500_000;
+/// Seeds of each case, where none are asked for.
+const SEEDS: u64 = 3;
 
 /// Two relays on three lossy hops of 16 Mbit/s; the transfer takes 0.9 s where nothing happens.
 const CHAIN: &str = r#"
@@ -39,12 +43,6 @@ hops = 3
 delay = "15ms"
 "#;
 
-/// The seeds of each case.
-fn seeds() -> std::ops::Range<u64> {
-    let count = std::env::var("CHAOS_SEEDS").ok().and_then(|count| count.parse().ok());
-    0..count.unwrap_or(3)
-}
-
 /// Times of a case, drawn by its seed.
 struct Times(Rng);
 
@@ -61,7 +59,7 @@ fn event(at_ms: u64, what: &str) -> String {
 
 /// Runs a case under every seed: `case` gives the fields of the topology, and events.
 fn each_seed(case: impl Fn(&mut Times) -> (String, String)) {
-    seeds().for_each(|seed| drop(run("", seed, &case)));
+    seeded::seeds(SEEDS).for_each(|seed| drop(run("", seed, &case)));
 }
 
 /// Runs a case under a seed, with more fields of the scenario itself.
@@ -76,11 +74,7 @@ fn run_size(fields: &str, size: u64, seed: u64, case: &impl Fn(&mut Times) -> (S
         "title = \"chaos\"\nduration = \"120s\"\nseed = {seed}\n{fields}\n\n[topology]{topology}\n\
              [[flow]]\nname = \"a\"\nsize = \"{size}B\"\n\n{events}"
     );
-    let scenario = match Scenario::parse(&text, &|_| Err("no files here".into())) {
-        Ok(scenario) => scenario,
-        Err(error) => panic!("{error}\n{text}"),
-    };
-    let result = simulate(&scenario, |_| ());
+    let result = simulate(&seeded::parse(&text), |_| ());
     assert!(result.problems.is_empty(), "seed {seed}: {:?}\n{text}", result.problems);
     let flow = &result.flows[0];
     assert!(flow.completed && flow.delivered_bytes == size, "seed {seed}: {flow:?}\n{text}");
@@ -100,7 +94,7 @@ fn parallel(switch: &str, events: impl Fn(&mut Times) -> String) {
 fn none_some_and_all_relays() {
     for (relays, count) in [("\"none\"", 0), ("[\"r1\"]", 1), ("[\"r2\"]", 1), ("\"all\"", 2)] {
         let topology = CHAIN.replace("hops = 3", &format!("hops = 3\nrelays = {relays}"));
-        for seed in seeds() {
+        for seed in seeded::seeds(SEEDS) {
             let result = run("", seed, &|_| (topology.clone(), String::new()));
             let served =
                 result.relays.iter().filter(|relay| relay.interests_in > 0 && relay.interests_out > 0);
@@ -260,7 +254,7 @@ fn packets_may_be_doubled_swapped_and_damaged() {
     let topology = CHAIN.replace("loss = \"0.5%\"", disorder);
     // Without UDP's checksum the seal detects damaged packets.
     for fields in ["", "udp_checksum = false"] {
-        seeds().for_each(|seed| drop(run(fields, seed, &|_| (topology.clone(), String::new()))));
+        seeded::seeds(SEEDS).for_each(|seed| drop(run(fields, seed, &|_| (topology.clone(), String::new()))));
     }
 }
 

@@ -1,11 +1,15 @@
 //! Paths, losses, disturbances and crowds drawn by a seed. In every run files arrive, and once the disturbances are over the path is used and
 //! no flow is left behind. `CHAOS_SEEDS=1000` runs so many seeds (`make chaos`), and `CHAOS_FROM` is the first.
 
-use starhop_lab::result::{FlowResult, RunResult};
+#[path = "support/seeded.rs"]
+mod seeded;
+
+use starhop_lab::result::{FlowResult, LinkResult, RunResult};
 use starhop_lab::run::simulate;
-use starhop_lab::scenario::Scenario;
 use starhop_proto::rng::Rng;
 
+/// Seeds, where none are asked for.
+const SEEDS: u64 = 8;
 /// The end of a run is judged, long after the last disturbance.
 const JUDGED_S: u64 = 6;
 /// The least share of some link that is in use then. Paths of several hops that lose a tenth have three quarters of the ideal.
@@ -16,14 +20,6 @@ const TELLING_PACKETS: f64 = 8.0;
 const IN_BURSTS: &str = "{ gilbert_elliott = { mean = \"3%\", burst = 20 } }";
 /// Payload of a full packet, Mbit.
 const PACKET_MBIT: f64 = 1350.0 * 8e-6;
-
-/// The seeds to run.
-fn seeds() -> std::ops::Range<u64> {
-    let number =
-        |name, otherwise| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
-    let from = number("CHAOS_FROM", 0);
-    from..from + number("CHAOS_SEEDS", 8)
-}
 
 /// Draws the fields of scenarios.
 struct Draw(Rng);
@@ -167,17 +163,14 @@ fn scenario_of(seed: u64) -> String {
 
 fn run(seed: u64) -> (String, RunResult) {
     let text = scenario_of(seed);
-    let scenario = match Scenario::parse(&text, &|_| Err("no files here".into())) {
-        Ok(scenario) => scenario,
-        Err(error) => panic!("{error}\n{text}"),
-    };
-    (text, simulate(&scenario, |_| ()))
+    let result = simulate(&seeded::parse(&text), |_| ());
+    (text, result)
 }
 
 /// The shortcomings of a run.
 fn shortcomings(result: &RunResult) -> Vec<String> {
     let mut found: Vec<String> = result.problems.iter().map(|problem| format!("{problem:?}")).collect();
-    let is_away = |name: &&starhop_lab::result::LinkResult| name.direction.starts_with('f');
+    let is_away = |link: &&LinkResult| link.direction.starts_with('f');
     let used = result.links.iter().filter(is_away).map(|link| link.utilisation).fold(0.0, f64::max);
     if used < USED {
         found.push(format!("{:.1} % of the busiest link are used", 100.0 * used));
@@ -197,7 +190,7 @@ fn shortcomings(result: &RunResult) -> Vec<String> {
 #[test]
 fn on_paths_drawn_by_a_seed_files_arrive_and_no_flow_is_left_behind() {
     let mut failed = Vec::new();
-    for seed in seeds() {
+    for seed in seeded::seeds(SEEDS) {
         let (text, result) = run(seed);
         let found = shortcomings(&result);
         println!("seed {seed}: {} link-packets, {found:?}", result.link_packets);

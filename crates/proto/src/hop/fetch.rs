@@ -105,10 +105,9 @@ impl Fetch {
 
     /// Time passed: bytes that are lost by now are asked for again. Returns the number of ranges.
     pub fn on_timeout(&mut self, now: Instant, uplinks: &mut Uplinks, outbox: &mut Outbox) -> u64 {
-        let hop_rtt = uplinks.hop_rtt(self.uplink);
         let Some(requester) = uplinks.get_mut(self.uplink) else { return 0 };
         let mut repairs = outbox.take_list();
-        self.intake.on_timeout(now, hop_rtt, requester, &mut repairs);
+        self.intake.on_timeout(now, requester.hop_rtt(), requester, &mut repairs);
         self.repair(repairs, outbox)
     }
 

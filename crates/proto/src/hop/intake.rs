@@ -167,8 +167,7 @@ impl Intake {
     }
 
     /// A packet or mark of this flow arrived as number `number` of the hop; `hop` counts its missing packets.
-    /// Bytes to ask for again are added to `repairs`. Returns how many missing
-    /// packets are accounted for.
+    /// Bytes to ask for again are added to `repairs`. Returns how many missing packets are accounted for.
     pub fn on_seen(
         &mut self,
         mut seen: Seen,

@@ -386,7 +386,8 @@ impl Downlinks {
     /// Bounds the rate of a queue.
     pub fn set_queue_rate(&mut self, now: Instant, link: Slot, queue: Slot, rate: Rate) {
         if let Some(responder) = self.links.get_mut(link) {
-            responder.scheduler.set_queue_rate(now, queue, rate);
+            let link_rate = responder.link_rate();
+            responder.scheduler.set_queue_rate(now, queue, rate, link_rate);
         }
         self.reschedule(link);
     }

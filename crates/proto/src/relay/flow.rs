@@ -155,8 +155,7 @@ impl<C: Suite> Relay<C> {
         let Some(responder) = self.downlinks.get(subscriber.link) else { return Rate::ZERO };
         let scheduler = &responder.scheduler;
         let queued = scheduler.queued_bytes(subscriber.queue);
-        let others = scheduler.busy_queues() - usize::from(queued > 0);
-        let share = Rate::from_bps(responder.link_rate().as_bps() / (others as u64 + 1));
+        let share = scheduler.share(subscriber.queue, responder.link_rate());
         let next_hop = share.min(scheduler.queue_rate(subscriber.queue));
         if subscriber.reads_apart {
             // To hold it back would hold back the other readers, whose bytes come in the same queue. What it asks ahead bounds

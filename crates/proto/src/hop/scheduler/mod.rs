@@ -9,6 +9,7 @@ mod ahead;
 mod marks;
 mod queue;
 mod queues;
+mod shares;
 mod turns;
 
 use super::transfer::Tally;
@@ -22,6 +23,7 @@ use alloc::collections::VecDeque;
 use marks::MarkBudget;
 use queue::{Order, Piece, Queue, Visit, Way};
 use queues::Queues;
+use shares::Shares;
 use turns::Turns;
 
 /// The next bytes to send.
@@ -77,8 +79,8 @@ pub struct Scheduler {
     ended: VecDeque<(Instant, Slot)>,
     /// Queues held by their own rate, and empty queues that owe a mark.
     waiting: Deadlines,
-    /// Number of queues that have something to send.
-    busy: usize,
+    /// The queues that have something to send, and their parts of the link.
+    shares: Shares,
     /// Bytes that wait in all of them.
     bytes: u64,
     payload: u64,
@@ -100,7 +102,7 @@ impl Scheduler {
             sendable: 0,
             ended: VecDeque::new(),
             waiting: Deadlines::default(),
-            busy: 0,
+            shares: Shares::default(),
             bytes: 0,
             payload: payload as u64,
             marks: marks.then(MarkBudget::default),
@@ -121,8 +123,8 @@ impl Scheduler {
 
     /// Drops a queue and its bytes. False if it was not open.
     pub fn close(&mut self, slot: Slot) -> bool {
-        let Some(queue) = self.queues.close(slot) else { return false };
-        self.busy -= usize::from(!queue.queued().is_empty());
+        let Some(mut queue) = self.queues.close(slot) else { return false };
+        self.shares.leave(&mut queue.part);
         self.bytes -= queue.queued().byte_count();
         self.repairing -= usize::from(queue.has_repairs());
         self.sendable -= usize::from(queue.is_sendable());
@@ -206,7 +208,13 @@ impl Scheduler {
 
     /// Queues that have something to send, those held by their own rate included.
     pub fn busy_queues(&self) -> usize {
-        self.busy
+        self.shares.waiting()
+    }
+
+    /// The rate that the flow of a queue can have on a link of rate `link` while the others go on as now: its equal part, and of what
+    /// those leave that their own rates hold.
+    pub fn share(&self, slot: Slot, link: Rate) -> Rate {
+        self.queues.get(slot).map_or(Rate::ZERO, |queue| self.shares.of(&queue.part, link))
     }
 
     /// Whether anything but marks is waiting that may leave at `now`.
@@ -224,9 +232,11 @@ impl Scheduler {
         self.queues.get(slot).map(Queue::queued)
     }
 
-    /// Bounds a queue's rate (its backpressure bound).
-    pub fn set_queue_rate(&mut self, now: Instant, slot: Slot, rate: Rate) {
-        if self.queues.get_mut(slot).is_some_and(|queue| queue.set_rate(now, rate)) {
+    /// Bounds a queue's rate (its backpressure bound), on a link of rate `link`.
+    pub fn set_queue_rate(&mut self, now: Instant, slot: Slot, rate: Rate, link: Rate) {
+        let Some(queue) = self.queues.get_mut(slot) else { return };
+        self.shares.on_rate(&mut queue.part, rate, link);
+        if queue.set_rate(now, rate) {
             self.admit(now, slot, false);
         }
     }
@@ -266,9 +276,11 @@ impl Scheduler {
             debug_assert!(range.is_empty(), "{range:?} is queued twice");
             return;
         }
-        self.busy += usize::from(queue.queued().is_empty());
+        if queue.queued().is_empty() {
+            self.shares.enter(&mut queue.part);
+        }
         self.bytes += range.len();
-        let is_alone = self.busy == 1;
+        let is_alone = self.shares.waiting() == 1;
         let goes_first =
             reason == Reason::Lost && self.repairs_first && (is_alone || queue.ahead.take(range.len()));
         let piece = Piece {
@@ -399,7 +411,7 @@ impl Scheduler {
         if !queue.queued().is_empty() {
             return;
         }
-        self.busy -= 1;
+        self.shares.leave(&mut queue.part);
         if self.marks.is_some() {
             let at = queue.pause.begin(now);
             if !self.waiting.has(slot) {
@@ -497,7 +509,7 @@ mod tests {
     #[test]
     fn a_flow_held_by_its_rate_does_not_hold_the_others() {
         let (mut scheduler, a, b) = two_flows();
-        scheduler.set_queue_rate(NOW, a, Rate::from_bps(8_000));
+        scheduler.set_queue_rate(NOW, a, Rate::from_bps(8_000), Rate::UNLIMITED);
         scheduler.push(NOW, a, ByteRange::new(0, 100_000), Reason::New, Waited::default());
         scheduler.push(NOW, b, ByteRange::new(0, 50_000), Reason::New, Waited::default());
         let sent = chunks(&mut scheduler, NOW);

@@ -1,6 +1,7 @@
 use super::Chunk;
 use super::ahead::Ahead;
 use super::marks::Pause;
+use super::shares::Part;
 use super::turns::Place;
 use crate::hop::pacer::Pacer;
 use crate::hop::transfer::Tally;
@@ -90,6 +91,8 @@ pub(super) struct Queue {
     /// Packets of a turn.
     weight: u8,
     pacer: Pacer,
+    /// Its part of the link.
+    pub(super) part: Part,
     /// Offset after the highest byte sent.
     sent_end: u64,
     /// Marks that are still to tell of the pause after the last packet.
@@ -116,6 +119,7 @@ impl Queue {
             deficit: 0,
             weight: 1,
             pacer: Pacer::new(Rate::UNLIMITED, payload),
+            part: Part::default(),
             sent_end: 0,
             pause: Pause::default(),
             place: Place::Out,

@@ -65,7 +65,7 @@ pub trait Hop {
     fn missing(&self, between: Between) -> u64;
 
     /// True if a repair may be asked for again: then it counts.
-    fn may_repeat(&mut self) -> bool;
+    fn may_repeat(&mut self, now: Instant) -> bool;
 }
 
 /// Finds the losses of one flow on one hop.
@@ -155,7 +155,7 @@ impl LossDetector {
         for kind in Kind::upstream() {
             self.holes.replace(kind, |hole| {
                 let tries = hole.state.tries();
-                if tries > 0 && !hop.may_repeat() {
+                if tries > 0 && !hop.may_repeat(now) {
                     return hole;
                 }
                 repairs.push(hole.range);
@@ -305,7 +305,7 @@ impl LossDetector {
         if tries >= self.most_tries() {
             return;
         }
-        if tries > 0 && !hop.may_repeat() {
+        if tries > 0 && !hop.may_repeat(now) {
             self.holes.insert(Hole::asked(hole.range, now, tries));
             return;
         }
@@ -349,7 +349,7 @@ pub(super) mod tests {
             self.missing
         }
 
-        fn may_repeat(&mut self) -> bool {
+        fn may_repeat(&mut self, _: Instant) -> bool {
             let left = self.repeats.checked_sub(1);
             self.repeats = left.unwrap_or(0);
             left.is_some()

@@ -219,7 +219,7 @@ impl Requester {
     #[inline]
     pub fn on_length(&mut self, now: Instant, len: u64) {
         if len > 0 {
-            self.repeats.on_data();
+            self.repeats.on_data(now);
         }
         if let Some(size) = &mut self.size {
             size.on_packet(now, len);
@@ -380,8 +380,9 @@ impl Hop for Requester {
         self.missing.between(between.after, between.before)
     }
 
-    fn may_repeat(&mut self) -> bool {
-        self.repeats.take()
+    fn may_repeat(&mut self, now: Instant) -> bool {
+        let hop_rtt = self.hop_rtt();
+        self.repeats.take(now, hop_rtt)
     }
 }
 

@@ -235,7 +235,7 @@ impl Scheduler {
     /// Bounds a queue's rate (its backpressure bound), on a link of rate `link`.
     pub fn set_queue_rate(&mut self, now: Instant, slot: Slot, rate: Rate, link: Rate) {
         let Some(queue) = self.queues.get_mut(slot) else { return };
-        self.shares.on_rate(&mut queue.part, rate, link);
+        self.shares.review(&mut queue.part, link);
         if queue.set_rate(now, rate) {
             self.admit(now, slot, false);
         }

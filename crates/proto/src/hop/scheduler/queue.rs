@@ -314,6 +314,7 @@ impl Queue {
         self.queued.remove(range);
         self.pacer.on_sent(now, range.len());
         self.tally.on_sent(now, range.len(), is_repair);
+        self.part.on_sent(now, range.len());
         self.sent_end = self.sent_end.max(range.end);
         Chunk {
             queue: slot,

@@ -1,14 +1,17 @@
 //! The part of a link that a flow can have beside those that wait for it, too.
 
+use crate::time::{Duration, Instant};
 use crate::units::Rate;
 
-/// A flow's own rate holds it if it is usually below this part of its share: numerator and denominator. Where all flows have their
-/// equal part, the rates that they are told lie around it, and none of them leaves anything to the others.
-const HELD: (u64, u64) = (3, 4);
-/// The usual rate is a mean over so many, roughly.
-const MEAN_OVER: u64 = 4;
-/// No rate counts as more than so many shares: a flow that was not bounded for long, and is now, is soon known to be.
-const MOST_SHARES: u64 = 2;
+/// A flow takes no more than it has if that is below this part of what it could have: numerator and denominator. The flows of a crowd
+/// that fills the link have their equal parts, one a little more than the other, and leave nothing.
+const HELD: (u64, u64) = (9, 10);
+/// What a flow has is counted over so many packets, and over this time at least.
+const PACKETS: u32 = 4;
+const LEAST_SPAN: Duration = Duration::from_millis(100);
+/// Of what others leave a flow is promised so many times of what it has, at most: all of a crowd that begins, or goes on after a pause,
+/// find the same room.
+const GROWTH: u64 = 2;
 
 /// How a queue counts among those that wait.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -25,21 +28,41 @@ enum Counted {
 /// What is known of the rate of one queue.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Part {
-    /// Its own rate usually, bits per second; 0: it was never bounded.
-    usual: u64,
+    /// What it was sent last, bits per second; 0: not known yet.
+    has: u64,
     counted: Counted,
+    /// The count of what it is sent: from the packet at that time on.
+    since: Instant,
+    packets: u32,
+    bytes: u32,
 }
 
-/// The max-min fair parts of a link (Bertsekas and Gallager, Data Networks, section 6.5.2): a flow that its own rate holds has that
-/// rate, and the others share what is left equally. A flow is judged when it is told a rate or begins to wait, by the share as it
-/// is then: the bound of the others comes closer with each.
+impl Part {
+    /// `bytes` of the queue leave.
+    #[inline]
+    pub(super) fn on_sent(&mut self, now: Instant, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.packets += 1;
+        let span = now.since(self.since);
+        if self.since == Instant::ZERO {
+            (self.since, self.packets, self.bytes) = (now, 0, 0);
+        } else if self.packets >= PACKETS && span >= LEAST_SPAN {
+            self.has = Rate::of(u64::from(self.bytes), span).as_bps();
+            (self.since, self.packets, self.bytes) = (now, 0, 0);
+        }
+    }
+}
+
+/// The max-min fair parts of a link (Bertsekas and Gallager, Data Networks, section 6.5.2): a flow that takes less than it could has
+/// that, and the others share what is left equally. A flow is judged when it is told a rate or begins to wait, by the share as it is
+/// then: the bound of the others comes closer with each.
 #[derive(Default, Debug)]
 pub(super) struct Shares {
-    /// The link's rate, as last told.
+    /// The link's rate, as last told, bits per second.
     link: u64,
     waiting: u64,
     held: u64,
-    /// The sum of the rates of those that are held.
+    /// The sum of what those have that are held.
     held_bps: u64,
 }
 
@@ -49,27 +72,32 @@ impl Shares {
         self.waiting as usize
     }
 
-    /// What the flow of a queue can have on a link of that rate.
+    /// What the flow of a queue can have on a link of that rate: its equal part, or what others leave of theirs.
     pub(super) fn of(&self, part: &Part, link: Rate) -> Rate {
+        let equal = link.as_bps() / (self.waiting + u64::from(part.counted == Counted::Out));
+        let left = self.left(part, link.as_bps());
+        Rate::from_bps(equal.max(left.min(GROWTH * part.has)))
+    }
+
+    /// What the others leave of `link` bits per second.
+    fn left(&self, part: &Part, link: u64) -> u64 {
         let (waiting, held, held_bps) = match part.counted {
             Counted::Out => (self.waiting, self.held, self.held_bps),
             Counted::Free => (self.waiting - 1, self.held, self.held_bps),
             Counted::Held(bps) => (self.waiting - 1, self.held - 1, self.held_bps - bps),
         };
-        let equal = link.as_bps() / (waiting + 1);
-        let left = link.as_bps().saturating_sub(held_bps) / (waiting - held + 1);
-        Rate::from_bps(equal.max(left))
+        link.saturating_sub(held_bps) / (waiting - held + 1)
     }
 
     /// Something of a queue waits from now on.
     pub(super) fn enter(&mut self, part: &mut Part) {
-        let share = self.of(part, Rate::from_bps(self.link)).as_bps();
-        let is_held = part.usual > 0 && part.usual / HELD.0 < share / HELD.1;
-        part.counted = if is_held { Counted::Held(part.usual) } else { Counted::Free };
+        let left = self.left(part, self.link).max(self.link / (self.waiting + 1));
+        let is_held = part.has > 0 && part.has / HELD.0 < left / HELD.1;
+        part.counted = if is_held { Counted::Held(part.has) } else { Counted::Free };
         self.waiting += 1;
         if is_held {
             self.held += 1;
-            self.held_bps += part.usual;
+            self.held_bps += part.has;
         }
     }
 
@@ -83,15 +111,9 @@ impl Shares {
         }
     }
 
-    /// A queue was told its own rate, on a link of rate `link`.
-    pub(super) fn on_rate(&mut self, part: &mut Part, rate: Rate, link: Rate) {
+    /// The neighbour asked for more of a queue's flow, on a link of rate `link`.
+    pub(super) fn review(&mut self, part: &mut Part, link: Rate) {
         self.link = link.as_bps();
-        let share = self.of(part, link).as_bps();
-        let rate = rate.as_bps().min(share.saturating_mul(MOST_SHARES)).max(1);
-        part.usual = match part.usual {
-            0 => rate,
-            usual => usual - usual / MEAN_OVER + rate / MEAN_OVER,
-        };
         if part.counted != Counted::Out {
             self.leave(part);
             self.enter(part);
@@ -105,52 +127,62 @@ mod tests {
     use alloc::vec::Vec;
 
     const LINK: Rate = Rate::from_mbps(10);
+    const PACKET: u64 = 1_250;
 
-    /// Queues that wait, and are told these rates again and again.
-    fn told(rates: &[Rate]) -> (Shares, Vec<Part>) {
-        let (mut shares, mut parts) = (Shares::default(), alloc::vec![Part::default(); rates.len()]);
+    /// Flows that wait and were sent so many kbit/s each, and are looked at again and again.
+    fn sent(rates_kbps: &[u64]) -> (Shares, Vec<Part>) {
+        let (mut shares, mut parts) = (Shares::default(), alloc::vec![Part::default(); rates_kbps.len()]);
         parts.iter_mut().for_each(|part| shares.enter(part));
+        for (part, kbps) in parts.iter_mut().zip(rates_kbps) {
+            let gap = Rate::from_bps(1_000 * kbps).time_for(PACKET);
+            (0..=1_000).for_each(|n| part.on_sent(Instant::ZERO + LEAST_SPAN + gap.scaled(n, 1), PACKET));
+        }
         for _ in 0..20 {
-            for (part, rate) in parts.iter_mut().zip(rates) {
-                shares.on_rate(part, *rate, LINK);
-            }
+            parts.iter_mut().for_each(|part| shares.review(part, LINK));
         }
         (shares, parts)
     }
 
-    fn share(rates: &[Rate], of: usize) -> f64 {
-        let (shares, parts) = told(rates);
-        shares.of(&parts[of], LINK).as_mbps()
+    /// What the flow has then, Mbit/s, while it has what it can have.
+    fn share(rates_kbps: &[u64], of: usize) -> f64 {
+        let (shares, parts) = sent(rates_kbps);
+        shares.of(&Part { has: LINK.as_bps(), ..parts[of] }, LINK).as_mbps()
     }
 
     #[test]
-    fn flows_without_a_bound_have_equal_parts() {
-        assert!((share(&[Rate::UNLIMITED; 4], 0) - 2.5).abs() < 1e-6);
-        assert!((share(&[Rate::UNLIMITED], 0) - 10.0).abs() < 1e-6);
-        let newcomer = told(&[Rate::UNLIMITED; 4]).0.of(&Part::default(), LINK);
+    fn flows_that_fill_a_link_have_equal_parts() {
+        assert!((share(&[2_500; 4], 0) - 2.5).abs() < 1e-6);
+        assert!((share(&[10_000], 0) - 10.0).abs() < 1e-6);
+        assert!((share(&[2_400, 2_600, 2_450, 2_550], 0) - 2.5).abs() < 1e-6);
+        let newcomer = sent(&[2_500; 4]).0.of(&Part::default(), LINK);
         assert_eq!(newcomer, Rate::from_mbps(2), "a fifth");
     }
 
     /// Twenty flows share 5 Mbit/s further on. One that does not go there has the other half.
     #[test]
     fn what_others_cannot_take_is_left() {
-        let mut rates = alloc::vec![Rate::from_bps(250_000); 20];
-        rates.push(Rate::UNLIMITED);
+        let mut rates = alloc::vec![250; 20];
+        rates.push(5_000);
         assert!((share(&rates, 20) - 5.0).abs() < 0.1, "{}", share(&rates, 20));
         // Of three levels each has its own.
-        let rates = [Rate::from_mbps(1), Rate::from_mbps(3), Rate::UNLIMITED, Rate::UNLIMITED];
+        let rates = [1_000, 3_000, 3_000, 3_000];
         assert!((share(&rates, 3) - 3.0).abs() < 0.05, "{}", share(&rates, 3));
     }
 
     #[test]
-    fn rates_around_the_equal_part_leave_nothing() {
-        let rates: Vec<Rate> = (0..10).map(|n| Rate::from_bps(800_000 + 50_000 * n)).collect();
-        assert!((share(&rates, 0) - 1.0).abs() < 1e-6, "{}", share(&rates, 0));
+    fn a_flow_is_promised_twice_what_it_has_until_it_has_its_part() {
+        let mut rates = alloc::vec![250; 20];
+        rates.push(600);
+        let (shares, parts) = sent(&rates);
+        assert!((shares.of(&parts[20], LINK).as_mbps() - 1.2).abs() < 0.02);
+        // A crowd that goes on after a pause overshoots by twice, and not by as much as there are flows.
+        let (shares, parts) = sent(&[50; 100]);
+        assert!(shares.of(&parts[0], LINK).as_mbps() <= 0.1 + 1e-6);
     }
 
     #[test]
     fn a_queue_that_is_empty_or_closed_counts_no_more() {
-        let (mut shares, mut parts) = told(&[Rate::from_mbps(1), Rate::UNLIMITED]);
+        let (mut shares, mut parts) = sent(&[1_000, 9_000]);
         assert!((shares.of(&parts[1], LINK).as_mbps() - 9.0).abs() < 0.1);
         shares.leave(&mut parts[0]);
         shares.leave(&mut parts[0]);

@@ -130,9 +130,10 @@ impl Arrivals {
         missing
     }
 
-    /// Counts the packets below `end` as lost that are still missing and not counted: their reordering time has passed.
-    pub fn condemn_below(&mut self, end: u64) -> u32 {
-        self.judge(end.min(self.next).max(self.judged)).0
+    /// Counts the packets below `end` as lost that are still missing and not counted: their reordering time has passed. Returns their
+    /// number, and that of the runs that they begin.
+    pub fn condemn_below(&mut self, end: u64) -> (u32, u32) {
+        self.judge(end.min(self.next).max(self.judged))
     }
 
     /// Number after the newest arrival.
@@ -356,7 +357,7 @@ mod tests {
         arrivals.on_arrival(7);
         assert_eq!(arrivals.missing_between(first, last), 2);
         assert!(arrivals.has_open_gap());
-        assert_eq!(arrivals.condemn_below(last), 1);
+        assert_eq!(arrivals.condemn_below(last), (1, 1));
         assert!(!arrivals.has_open_gap());
     }
 }

@@ -151,7 +151,7 @@ mod tests {
         let shows = |grant: &mut Grant, millis| {
             let (now, hop_rtt) = (at(millis), rtt.smoothed());
             grant.on_delivery(
-                Delivery { now, bytes: 1400, lost: 0, runs: 0, sent: 1, hop_rtt, backlog: true },
+                Delivery { now, bytes: 1400, passed: 1, lost: 0, runs: 0, sent: 1, hop_rtt, backlog: true },
                 &rtt,
             );
             was_held.load(Ordering::Relaxed)

@@ -19,6 +19,17 @@ pub(super) struct Overdue {
     pub(super) unexplained: u32,
 }
 
+/// What the counter and the clock have told of packets, whatever their length, since a packet was measured last.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Passed {
+    /// Packets that the counter passed: the share of those that are lost is one of these.
+    pub(super) packets: u32,
+    /// Packets that count as lost, because others came or because their time is over.
+    pub(super) lost: u32,
+    /// Runs of lost packets without one in between that came.
+    pub(super) runs: u32,
+}
+
 /// The packets of a hop that did not come. A packet is late until later ones or its time make it a loss; it counts as lost at
 /// most once, and while one is late there is a time at which that ends.
 #[derive(Debug)]
@@ -30,8 +41,8 @@ pub(super) struct Missing {
     reorder_time: Duration,
     /// `None` where the configuration says how late packets may be.
     lateness: Option<Lateness>,
-    /// Packets that count as lost since [`Missing::take_sent`] was called last.
-    lost: u32,
+    /// What has happened since [`Missing::take_sent`] was called last.
+    passed: Passed,
     last_arrival: Instant,
     /// After this long without a packet the neighbour has forgotten the hop, and counts from anywhere.
     forgotten_after: Duration,
@@ -46,7 +57,7 @@ impl Missing {
             gap: None,
             reorder_time: config.reorder_time,
             lateness: (config.reorder_limit > config.reorder_packets).then(Lateness::default),
-            lost: 0,
+            passed: Passed::default(),
             last_arrival: Instant::ZERO,
             forgotten_after: config.flow_idle,
         }
@@ -64,18 +75,21 @@ impl Missing {
     pub(super) fn on_arrival(&mut self, now: Instant, counter: u16) -> Arrival {
         let arrival = self.arrivals.on_arrival(counter);
         self.last_arrival = now;
-        self.lost += arrival.lost;
+        self.passed.packets += arrival.advance;
+        self.passed.lost += arrival.lost;
+        self.passed.runs += arrival.runs;
         arrival
     }
 
-    /// Packets that left the neighbour with this arrival, one of those that are measured: it, and those that are missing before it. The
-    /// counter tells of these at once; but where packets overtake each other it jumps, and what counts as lost since the call
-    /// before tells of them later and more evenly. Short packets between two that are measured are none: taken for full ones, the
+    /// Packets that left the neighbour with this arrival, one of those that are measured: it, and those that are missing before it; and
+    /// what has passed since the one before. The counter tells of these at once; but where packets overtake each other it jumps, and what
+    /// counts as lost tells of them later and more evenly. Short packets between two that are measured are none: taken for full ones, the
     /// marks of 300 flows made a link carry half as much again as it could, and its queue was never drained.
     #[inline]
-    pub(super) fn take_sent(&mut self, now: Instant, arrival: &Arrival) -> u32 {
-        let lost = core::mem::take(&mut self.lost);
-        if self.is_reordered(now) { u32::from(!arrival.is_duplicate) + lost } else { arrival.advance }
+    pub(super) fn take_sent(&mut self, now: Instant, arrival: &Arrival) -> (u32, Passed) {
+        let passed = core::mem::take(&mut self.passed);
+        let came = u32::from(!arrival.is_duplicate);
+        (if self.is_reordered(now) { came + passed.lost } else { arrival.advance }, passed)
     }
 
     /// Learns from an arrival how late packets come, and gives those that are missing their time.
@@ -141,16 +155,18 @@ impl Missing {
     /// Counts the packets as lost whose time is over; `None` if it is not.
     pub(super) fn on_timeout(&mut self, now: Instant, hop_rtt: Duration) -> Option<Overdue> {
         let gap = self.gap.filter(|gap| gap.deadline <= now)?;
-        let lost = self.arrivals.condemn_below(gap.end);
+        let (lost, runs) = self.arrivals.condemn_below(gap.end);
         self.gap = self.open_gap(now, hop_rtt);
-        self.lost += lost;
+        self.passed.lost += lost;
+        self.passed.runs += runs;
         Some(Overdue { lost, unexplained: self.take_unexplained(lost) })
     }
 
     /// Packet `number` was repaired by other means. True if it had not counted as lost: it counts now.
     pub(super) fn fill(&mut self, number: u64) -> bool {
         let is_loss = self.arrivals.fill(number);
-        self.lost += u32::from(is_loss);
+        self.passed.lost += u32::from(is_loss);
+        self.passed.runs += u32::from(is_loss);
         is_loss
     }
 
@@ -242,7 +258,8 @@ mod tests {
         missing.take_sent(at(1), &before);
         [5, 6, 7].into_iter().for_each(|counter| _ = arrive(&mut missing, 2, counter));
         let full = missing.on_arrival(at(3), 8);
-        assert_eq!(missing.take_sent(at(3), &full), 1);
+        let (sent, passed) = missing.take_sent(at(3), &full);
+        assert_eq!((sent, passed.packets), (1, 4));
     }
 
     #[test]
@@ -250,7 +267,7 @@ mod tests {
         let mut missing = missing();
         let sent = |missing: &mut Missing, millis, counter| {
             let arrival = missing.on_arrival(at(millis), counter);
-            let sent = missing.take_sent(at(millis), &arrival);
+            let (sent, _) = missing.take_sent(at(millis), &arrival);
             missing.learn(at(millis), &arrival, RTT);
             sent
         };

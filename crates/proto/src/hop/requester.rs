@@ -5,7 +5,7 @@ use super::gauge::{Gauge, Measured};
 use super::grant::Grant;
 use super::hello::Greeting;
 use super::loss::{Between, Hop};
-use super::missing::Missing;
+use super::missing::{Missing, Passed};
 use super::parity::{HopCode, Restored};
 use super::path_size::{PathSize, SizeQuestion};
 use super::rate::Delivery;
@@ -192,8 +192,8 @@ impl Requester {
             if is_new_way {
                 self.grant.on_new_path();
             }
-            let (Arrival { lost, runs, .. }, sent) = (arrival, self.missing.take_sent(now, &arrival));
-            self.on_delivery(Delivery { now, bytes: wire_bytes, sent, lost, runs, hop_rtt, backlog });
+            let (sent, Passed { packets: passed, lost, runs }) = self.missing.take_sent(now, &arrival);
+            self.on_delivery(Delivery { now, bytes: wire_bytes, passed, lost, runs, sent, hop_rtt, backlog });
         }
         self.missing.learn(now, &arrival, self.hop_rtt());
         arrival

@@ -83,7 +83,7 @@ impl Blocks {
         if delivery.lost > 0 && silence >= silent {
             return None;
         }
-        self.sent += delivery.sent;
+        self.sent += delivery.passed;
         self.lost += delivery.lost;
         self.runs += delivery.runs;
         self.bytes += delivery.bytes;
@@ -153,6 +153,7 @@ mod tests {
                 bytes: u64::from(nth - 1) * 1000,
                 lost: 1,
                 runs: 1,
+                passed: nth,
                 sent: nth,
                 hop_rtt: Duration::from_millis(40),
                 backlog: true,
@@ -197,8 +198,16 @@ mod tests {
             rate *= slower;
             let lost = (loss * f64::from(PACKETS)) as u32;
             let bytes = u64::from(PACKETS - lost) * 1000;
-            let delivery =
-                Delivery { now, bytes, lost, runs: lost, sent: PACKETS, hop_rtt: SILENT, backlog: true };
+            let delivery = Delivery {
+                now,
+                bytes,
+                passed: PACKETS,
+                lost,
+                runs: lost,
+                sent: PACKETS,
+                hop_rtt: SILENT,
+                backlog: true,
+            };
             let block = blocks.add(&delivery, Duration::MAX, false).filter(|block| block.is_alarm)?;
             if block.stays {
                 blocks.get_used_to(block.loss);
@@ -222,7 +231,16 @@ mod tests {
         let mut add = |lost, runs| {
             now += Duration::from_millis(1);
             let hop_rtt = Duration::from_millis(40);
-            let delivery = Delivery { now, bytes: 1000, lost, runs, sent: 1 + lost, hop_rtt, backlog: true };
+            let delivery = Delivery {
+                now,
+                bytes: 1000,
+                passed: 1 + lost,
+                lost,
+                runs,
+                sent: 1 + lost,
+                hop_rtt,
+                backlog: true,
+            };
             blocks.add(&delivery, SILENT, false)
         };
         (0..100).for_each(|_| assert_eq!(add(0, 0), None));
@@ -262,6 +280,7 @@ mod tests {
                     bytes: 1000,
                     lost,
                     runs: lost.min(1),
+                    passed: 1 + lost,
                     sent: 1 + lost,
                     hop_rtt,
                     backlog: true,

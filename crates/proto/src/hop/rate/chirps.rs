@@ -259,7 +259,8 @@ mod tests {
             let arrives = self.free + self.delay + noise;
             let now = instant(arrives);
             let hop_rtt = self.rtt.on_echo(now, instant(self.sent - self.delay), Detained::default());
-            let delivery = Delivery { now, bytes: BYTES, lost: 0, runs: 0, sent: 1, hop_rtt, backlog: true };
+            let delivery =
+                Delivery { now, bytes: BYTES, passed: 1, lost: 0, runs: 0, sent: 1, hop_rtt, backlog: true };
             self.chirps.on_packet(&delivery, &self.rtt);
         }
 

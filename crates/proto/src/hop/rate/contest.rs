@@ -55,7 +55,7 @@ impl Contest {
     /// A packet of `packet` bytes arrived, and nothing is known of others. Returns the rate from now on once it is found out where the
     /// losses come from.
     pub(super) fn on_delivery(&mut self, delivery: &Delivery, packet: u64, rtt: &HopRtt) -> Option<f64> {
-        match self.trial.on_delivery(delivery.now, delivery.sent, delivery.lost)? {
+        match self.trial.on_delivery(delivery.now, delivery.passed, delivery.lost)? {
             Found::Elastic(before) => Some(self.compete(delivery.now, before, packet, rtt)),
             Found::OfTheLink(before) => Some(before),
         }

@@ -118,6 +118,7 @@ mod tests {
                 bytes: PACKET,
                 lost,
                 runs: lost.min(1),
+                passed: 1 + lost,
                 sent: 1 + lost,
                 hop_rtt: sample,
                 backlog: true,
@@ -147,8 +148,16 @@ mod tests {
         let before = second(&mut intcp, &mut rtt, &mut now, 20.0, 0);
         now += Duration::from_millis(500);
         let base = Duration::from_millis(20);
-        let after_loss =
-            Delivery { now, bytes: PACKET, lost: 100, runs: 1, sent: 101, hop_rtt: base, backlog: true };
+        let after_loss = Delivery {
+            now,
+            bytes: PACKET,
+            passed: 101,
+            lost: 100,
+            runs: 1,
+            sent: 101,
+            hop_rtt: base,
+            backlog: true,
+        };
         intcp.on_delivery(after_loss, &rtt);
         assert_eq!(intcp.rate().as_mbps(), before);
         let after = second(&mut intcp, &mut rtt, &mut now, 20.0, 0);

@@ -142,6 +142,7 @@ mod tests {
             bytes: 1000,
             lost: sent - 1,
             runs: u32::from(sent > 1),
+            passed: sent,
             sent,
             hop_rtt,
             backlog,

@@ -243,6 +243,7 @@ mod tests {
                 bytes: 1_400,
                 lost: 0,
                 runs: 0,
+                passed: 1,
                 sent: 1,
                 hop_rtt: now.since(left),
                 backlog: true,

@@ -148,6 +148,7 @@ mod tests {
                     bytes: PACKET,
                     lost: 0,
                     runs: 0,
+                    passed: 1,
                     sent: 1,
                     hop_rtt: sample,
                     backlog: true,
@@ -184,8 +185,16 @@ mod tests {
                 let sample = Duration::from_millis(20 + step / 10);
                 let now = Instant::ZERO + Duration::from_millis(1_000 + step);
                 rtt.on_echo(now, now.before(sample), Detained::default());
-                let delivery =
-                    Delivery { now, bytes: 1, lost: 0, runs: 0, sent: 1, hop_rtt: sample, backlog: true };
+                let delivery = Delivery {
+                    now,
+                    bytes: 1,
+                    passed: 1,
+                    lost: 0,
+                    runs: 0,
+                    sent: 1,
+                    hop_rtt: sample,
+                    backlog: true,
+                };
                 leotp.on_delivery(delivery, &rtt);
             }
             let divisor = leotp.cwnd * 8.0 / leotp.rate().as_bps() as f64;

@@ -43,7 +43,9 @@ pub struct Delivery {
     pub now: Instant,
     /// Its bytes on the wire.
     pub bytes: u64,
-    /// Packets that are counted as lost with its arrival.
+    /// Packets of any length that the hop's counter has passed since the delivery before.
+    pub passed: u32,
+    /// Those that are counted as lost since then.
     pub lost: u32,
     /// Runs of packets without one in between that came, which these begin.
     pub runs: u32,

@@ -726,7 +726,8 @@ mod tests {
             let now = Instant::ZERO + Duration::from_secs(1);
             let hop_rtt = Duration::from_millis(millis);
             rtt.on_echo(now, now.before(Duration::from_millis(40)), Detained::default());
-            let delivery = Delivery { now, bytes: 1400, lost: 1, runs: 1, sent: 2, hop_rtt, backlog: false };
+            let delivery =
+                Delivery { now, bytes: 1400, passed: 2, lost: 1, runs: 1, sent: 2, hop_rtt, backlog: false };
             rivalry.on_delivery(delivery, &rtt);
             rivalry.rate()
         };

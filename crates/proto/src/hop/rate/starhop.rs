@@ -587,7 +587,8 @@ mod tests {
             before = if is_late { before } else { controller.rate() };
             let hop_rtt = if is_late { BASE + queue } else { BASE };
             rtt.on_echo(now, now.before(hop_rtt), Detained::default());
-            let delivery = Delivery { now, bytes: 1_400, lost: 0, runs: 0, sent: 1, hop_rtt, backlog };
+            let delivery =
+                Delivery { now, bytes: 1_400, passed: 1, lost: 0, runs: 0, sent: 1, hop_rtt, backlog };
             controller.on_delivery(delivery, &rtt);
             now += gap;
         }

@@ -155,7 +155,7 @@ impl Trial {
         self.running = Some(Running { from, rate, sent: 0.0, lost: 0.0 });
     }
 
-    /// A packet arrived; `sent` left the sender since the one before, of which `lost` are lost. Returns what a trial has found out.
+    /// A packet arrived; `sent` have passed since the one before, of which `lost` are lost. Returns what a trial has found out.
     pub(super) fn on_delivery(&mut self, now: Instant, sent: u32, lost: u32) -> Option<Found> {
         let running = self.running.as_mut().filter(|running| now >= running.from)?;
         running.sent += f64::from(sent);

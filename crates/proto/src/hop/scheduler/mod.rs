@@ -214,7 +214,9 @@ impl Scheduler {
     /// The rate that the flow of a queue can have on a link of rate `link` while the others go on as now: its equal part, and of what
     /// those leave that their own rates hold.
     pub fn share(&self, slot: Slot, link: Rate) -> Rate {
-        self.queues.get(slot).map_or(Rate::ZERO, |queue| self.shares.of(&queue.part, link))
+        self.queues
+            .get(slot)
+            .map_or(Rate::ZERO, |queue| self.shares.of(&queue.part, link, self.has_backlog()))
     }
 
     /// Whether anything but marks is waiting that may leave at `now`.

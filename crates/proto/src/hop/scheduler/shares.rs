@@ -9,8 +9,8 @@ const HELD: (u64, u64) = (9, 10);
 /// What a flow has is counted over so many packets, and over this time at least.
 const PACKETS: u32 = 4;
 const LEAST_SPAN: Duration = Duration::from_millis(100);
-/// Of what others leave a flow is promised so many times of what it has, at most: all of a crowd that begins, or goes on after a pause,
-/// find the same room.
+/// Of what others leave a flow is promised so many times of what it has, at most, while the link has nothing to send: all of a crowd that
+/// begins, or goes on after a pause, find the same room. While the link is full it is promised what it has.
 const GROWTH: u64 = 2;
 
 /// How a queue counts among those that wait.
@@ -72,11 +72,12 @@ impl Shares {
         self.waiting as usize
     }
 
-    /// What the flow of a queue can have on a link of that rate: its equal part, or what others leave of theirs.
-    pub(super) fn of(&self, part: &Part, link: Rate) -> Rate {
+    /// What the flow of a queue can have on a link of that rate, which is full or not: its equal part, or what others leave of theirs.
+    pub(super) fn of(&self, part: &Part, link: Rate, is_full: bool) -> Rate {
         let equal = link.as_bps() / (self.waiting + u64::from(part.counted == Counted::Out));
         let left = self.left(part, link.as_bps());
-        Rate::from_bps(equal.max(left.min(GROWTH * part.has)))
+        let growth = if is_full { 1 } else { GROWTH };
+        Rate::from_bps(equal.max(left.min(growth * part.has)))
     }
 
     /// What the others leave of `link` bits per second.
@@ -146,7 +147,7 @@ mod tests {
     /// What the flow has then, Mbit/s, while it has what it can have.
     fn share(rates_kbps: &[u64], of: usize) -> f64 {
         let (shares, parts) = sent(rates_kbps);
-        shares.of(&Part { has: LINK.as_bps(), ..parts[of] }, LINK).as_mbps()
+        shares.of(&Part { has: LINK.as_bps(), ..parts[of] }, LINK, true).as_mbps()
     }
 
     #[test]
@@ -154,7 +155,7 @@ mod tests {
         assert!((share(&[2_500; 4], 0) - 2.5).abs() < 1e-6);
         assert!((share(&[10_000], 0) - 10.0).abs() < 1e-6);
         assert!((share(&[2_400, 2_600, 2_450, 2_550], 0) - 2.5).abs() < 1e-6);
-        let newcomer = sent(&[2_500; 4]).0.of(&Part::default(), LINK);
+        let newcomer = sent(&[2_500; 4]).0.of(&Part::default(), LINK, false);
         assert_eq!(newcomer, Rate::from_mbps(2), "a fifth");
     }
 
@@ -174,19 +175,20 @@ mod tests {
         let mut rates = alloc::vec![250; 20];
         rates.push(600);
         let (shares, parts) = sent(&rates);
-        assert!((shares.of(&parts[20], LINK).as_mbps() - 1.2).abs() < 0.02);
+        let promised = |is_full| shares.of(&parts[20], LINK, is_full).as_mbps();
+        assert!((promised(false) - 1.2).abs() < 0.02 && (promised(true) - 0.6).abs() < 0.01);
         // A crowd that goes on after a pause overshoots by twice, and not by as much as there are flows.
         let (shares, parts) = sent(&[50; 100]);
-        assert!(shares.of(&parts[0], LINK).as_mbps() <= 0.1 + 1e-6);
+        assert!(shares.of(&parts[0], LINK, false).as_mbps() <= 0.1 + 1e-6);
     }
 
     #[test]
     fn a_queue_that_is_empty_or_closed_counts_no_more() {
         let (mut shares, mut parts) = sent(&[1_000, 9_000]);
-        assert!((shares.of(&parts[1], LINK).as_mbps() - 9.0).abs() < 0.1);
+        assert!((shares.of(&parts[1], LINK, true).as_mbps() - 9.0).abs() < 0.1);
         shares.leave(&mut parts[0]);
         shares.leave(&mut parts[0]);
-        assert_eq!(shares.of(&parts[1], LINK), LINK);
+        assert_eq!(shares.of(&parts[1], LINK, true), LINK);
         shares.leave(&mut parts[1]);
         assert_eq!((shares.waiting(), shares.held, shares.held_bps), (0, 0, 0));
     }

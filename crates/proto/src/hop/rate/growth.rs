@@ -144,6 +144,11 @@ impl Growth {
         self.lately = rate;
     }
 
+    /// More than `rate` was lost on the way, bit/s: what was counted as carried with the losses was not.
+    pub(super) fn carries_no_more(&mut self, rate: f64) {
+        self.lately = self.lately.min(rate);
+    }
+
     /// The link that carried so much is another one.
     pub(super) fn forget(&mut self) {
         self.lately = 0.0;

@@ -469,6 +469,7 @@ impl Starhop {
             self.growth.leave_startup();
             self.rate = interval.received_rate(delivery.now).unwrap_or(self.rate / 2.0).min(self.rate);
             self.growth.calm_down(delivery.now + rtt.smoothed().scaled(8, 1));
+            self.growth.carries_no_more(self.rate);
         }
     }
 

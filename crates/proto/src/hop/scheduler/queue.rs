@@ -47,6 +47,8 @@ const GRAIN: Duration = Duration::from_millis(1);
 /// one that is furthest behind goes first. So they meet, and from there on each byte leaves once. The first one keeps a third: two thirds
 /// of what it would have beside another flow.
 const BEHIND: u8 = 2;
+/// Where both wait.
+const PLACES: u64 = 2;
 
 /// The result of a queue's turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -226,6 +228,12 @@ impl Queue {
         !self.again.is_empty() && (self.behind < BEHIND || self.fresh.is_empty())
     }
 
+    /// The places in the flow that its readers wait at: each has a turn, as if it were another flow.
+    #[inline]
+    fn places(&self) -> u64 {
+        if self.again.is_empty() || self.fresh.is_empty() { 1 } else { PLACES }
+    }
+
     /// The new data that leaves next.
     #[inline]
     fn next(&self) -> Option<&Piece> {
@@ -264,7 +272,7 @@ impl Queue {
         }
         if self.deficit < next {
             // At least a full packet per round: the smallest quantum with which every visit can send (O(1)).
-            self.deficit += payload * u64::from(self.weight);
+            self.deficit += payload * u64::from(self.weight) * self.places();
             if !is_alone {
                 self.place = Place::InTurn;
                 return Visit::Passes;

@@ -9,7 +9,7 @@ const BACK: Duration = Duration::from_secs(10);
 
 /// A hop that never had a queue of its own may have begun in front of one of others, which it takes for the path. It doubts losses from this
 /// share on: those of links are lower.
-const MUCH: f64 = 0.3;
+const MUCH: f64 = 0.31;
 /// A queue of this many targets is one of our own.
 const OWN_TARGETS: f64 = 4.0;
 

@@ -42,6 +42,8 @@ pub(super) struct Growth {
     calm_until: Instant,
     /// The most that the link carried lately, bit/s; it fades.
     lately: f64,
+    /// The same before much of it was lost.
+    doubted: f64,
 }
 
 /// The arrivals of an interval in which the link was not full.
@@ -68,6 +70,7 @@ impl Growth {
             queued_in_a_row: 0,
             calm_until: Instant::ZERO,
             lately: 0.0,
+            doubted: 0.0,
         }
     }
 
@@ -146,7 +149,13 @@ impl Growth {
 
     /// More than `rate` was lost on the way, bit/s: what was counted as carried with the losses was not.
     pub(super) fn carries_no_more(&mut self, rate: f64) {
+        self.doubted = self.doubted.max(self.lately);
         self.lately = self.lately.min(rate);
+    }
+
+    /// What was lost beside that is lost at lower rates as well: the link carried it.
+    pub(super) fn carried_it(&mut self) {
+        self.lately = self.lately.max(core::mem::take(&mut self.doubted));
     }
 
     /// The link that carried so much is another one.

@@ -79,8 +79,11 @@ pub struct Scheduler {
     ended: VecDeque<(Instant, Slot)>,
     /// Queues held by their own rate, and empty queues that owe a mark.
     waiting: Deadlines,
-    /// The queues that have something to send, and their parts of the link.
+    /// Number of queues that have something to send.
+    busy: usize,
+    /// The parts of the link, and the queues that ran empty lately.
     shares: Shares,
+    emptied: VecDeque<Slot>,
     /// Bytes that wait in all of them.
     bytes: u64,
     payload: u64,
@@ -102,7 +105,9 @@ impl Scheduler {
             sendable: 0,
             ended: VecDeque::new(),
             waiting: Deadlines::default(),
+            busy: 0,
             shares: Shares::default(),
+            emptied: VecDeque::new(),
             bytes: 0,
             payload: payload as u64,
             marks: marks.then(MarkBudget::default),
@@ -124,6 +129,7 @@ impl Scheduler {
     /// Drops a queue and its bytes. False if it was not open.
     pub fn close(&mut self, slot: Slot) -> bool {
         let Some(mut queue) = self.queues.close(slot) else { return false };
+        self.busy -= usize::from(!queue.queued().is_empty());
         self.shares.leave(&mut queue.part);
         self.bytes -= queue.queued().byte_count();
         self.repairing -= usize::from(queue.has_repairs());
@@ -208,7 +214,7 @@ impl Scheduler {
 
     /// Queues that have something to send, those held by their own rate included.
     pub fn busy_queues(&self) -> usize {
-        self.shares.waiting()
+        self.busy
     }
 
     /// The rate that the flow of a queue can have on a link of rate `link` while the others go on as now: its equal part, and of what
@@ -236,10 +242,33 @@ impl Scheduler {
 
     /// Bounds a queue's rate (its backpressure bound), on a link of rate `link`.
     pub fn set_queue_rate(&mut self, now: Instant, slot: Slot, rate: Rate, link: Rate) {
+        self.forget_quiet(now);
         let Some(queue) = self.queues.get_mut(slot) else { return };
         self.shares.review(&mut queue.part, link);
         if queue.set_rate(now, rate) {
             self.admit(now, slot, false);
+        }
+    }
+
+    /// Flows of which nothing has waited lately have no part of the link any longer.
+    fn forget_quiet(&mut self, now: Instant) {
+        while let Some(slot) = self.emptied.front().copied() {
+            match self.queues.get_mut(slot) {
+                Some(queue)
+                    if queue.queued().is_empty() && now.since(queue.part.emptied) < shares::LATELY =>
+                {
+                    return;
+                }
+                Some(queue) => {
+                    queue.part.is_listed = false;
+                    if queue.queued().is_empty() {
+                        self.shares.leave(&mut queue.part);
+                    }
+                }
+                None => {}
+            }
+            self.emptied.pop_front();
+            self.queues.unlist(slot);
         }
     }
 
@@ -278,11 +307,12 @@ impl Scheduler {
             debug_assert!(range.is_empty(), "{range:?} is queued twice");
             return;
         }
-        if queue.queued().is_empty() {
+        if !queue.part.is_counted() {
             self.shares.enter(&mut queue.part);
         }
+        self.busy += usize::from(queue.queued().is_empty());
         self.bytes += range.len();
-        let is_alone = self.shares.waiting() == 1;
+        let is_alone = self.busy == 1;
         let goes_first =
             reason == Reason::Lost && self.repairs_first && (is_alone || queue.ahead.take(range.len()));
         let piece = Piece {
@@ -413,7 +443,13 @@ impl Scheduler {
         if !queue.queued().is_empty() {
             return;
         }
-        self.shares.leave(&mut queue.part);
+        self.busy -= 1;
+        queue.part.emptied = now;
+        if !core::mem::replace(&mut queue.part.is_listed, true) {
+            self.queues.list(slot);
+            self.emptied.push_back(slot);
+        }
+        let Some(queue) = self.queues.get_mut(slot) else { return };
         if self.marks.is_some() {
             let at = queue.pause.begin(now);
             if !self.waiting.has(slot) {

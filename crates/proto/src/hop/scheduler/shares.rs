@@ -13,10 +13,14 @@ const LEAST_SPAN: Duration = Duration::from_millis(100);
 /// begins, or goes on after a pause, find the same room. While the link is full it is promised what it has.
 const GROWTH: u64 = 2;
 
-/// How a queue counts among those that wait.
+/// A flow counts for so long after its last packet left. Flows whose queues run empty together are told of it together: each of ten
+/// that was told of the whole link brought ten times as much as it carries, and all stopped.
+pub(super) const LATELY: Duration = Duration::from_millis(300);
+
+/// How a queue counts among those that share the link.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Counted {
-    /// Nothing of it waits.
+    /// Nothing of it waits, or did lately.
     #[default]
     Out,
     /// It takes what the others leave.
@@ -35,9 +39,18 @@ pub(super) struct Part {
     since: Instant,
     packets: u32,
     bytes: u32,
+    /// Time at which the queue ran empty.
+    pub(super) emptied: Instant,
+    /// Whether it is among those that ran empty lately.
+    pub(super) is_listed: bool,
 }
 
 impl Part {
+    /// Whether the flow counts.
+    pub(super) fn is_counted(&self) -> bool {
+        self.counted != Counted::Out
+    }
+
     /// `bytes` of the queue leave.
     #[inline]
     pub(super) fn on_sent(&mut self, now: Instant, bytes: u64) {
@@ -60,21 +73,17 @@ impl Part {
 pub(super) struct Shares {
     /// The link's rate, as last told, bits per second.
     link: u64,
-    waiting: u64,
+    /// Flows that count.
+    active: u64,
     held: u64,
     /// The sum of what those have that are held.
     held_bps: u64,
 }
 
 impl Shares {
-    /// Queues that wait.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting as usize
-    }
-
     /// What the flow of a queue can have on a link of that rate, which is full or not: its equal part, or what others leave of theirs.
     pub(super) fn of(&self, part: &Part, link: Rate, is_full: bool) -> Rate {
-        let equal = link.as_bps() / (self.waiting + u64::from(part.counted == Counted::Out));
+        let equal = link.as_bps() / (self.active + u64::from(part.counted == Counted::Out));
         let left = self.left(part, link.as_bps());
         let growth = if is_full { 1 } else { GROWTH };
         Rate::from_bps(equal.max(left.min(growth * part.has)))
@@ -82,30 +91,31 @@ impl Shares {
 
     /// What the others leave of `link` bits per second.
     fn left(&self, part: &Part, link: u64) -> u64 {
-        let (waiting, held, held_bps) = match part.counted {
-            Counted::Out => (self.waiting, self.held, self.held_bps),
-            Counted::Free => (self.waiting - 1, self.held, self.held_bps),
-            Counted::Held(bps) => (self.waiting - 1, self.held - 1, self.held_bps - bps),
+        let (active, held, held_bps) = match part.counted {
+            Counted::Out => (self.active, self.held, self.held_bps),
+            Counted::Free => (self.active - 1, self.held, self.held_bps),
+            Counted::Held(bps) => (self.active - 1, self.held - 1, self.held_bps - bps),
         };
-        link.saturating_sub(held_bps) / (waiting - held + 1)
+        link.saturating_sub(held_bps) / (active - held + 1)
     }
 
-    /// Something of a queue waits from now on.
+    /// Something of a queue waits from now on, of which nothing did lately.
     pub(super) fn enter(&mut self, part: &mut Part) {
-        let left = self.left(part, self.link).max(self.link / (self.waiting + 1));
+        debug_assert!(!part.is_counted());
+        let left = self.left(part, self.link).max(self.link / (self.active + 1));
         let is_held = part.has > 0 && part.has / HELD.0 < left / HELD.1;
         part.counted = if is_held { Counted::Held(part.has) } else { Counted::Free };
-        self.waiting += 1;
+        self.active += 1;
         if is_held {
             self.held += 1;
             self.held_bps += part.has;
         }
     }
 
-    /// Nothing of a queue waits any longer.
+    /// Nothing of a queue has waited lately, or ever will.
     pub(super) fn leave(&mut self, part: &mut Part) {
         let counted = core::mem::take(&mut part.counted);
-        self.waiting -= u64::from(counted != Counted::Out);
+        self.active -= u64::from(counted != Counted::Out);
         if let Counted::Held(bps) = counted {
             self.held -= 1;
             self.held_bps -= bps;
@@ -183,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_empty_or_closed_counts_no_more() {
+    fn a_queue_that_was_empty_for_long_or_is_closed_counts_no_more() {
         let (mut shares, mut parts) = sent(&[1_000, 9_000]);
         assert!((shares.of(&parts[1], LINK, true).as_mbps() - 9.0).abs() < 0.1);
         shares.leave(&mut parts[0]);
         shares.leave(&mut parts[0]);
         assert_eq!(shares.of(&parts[1], LINK, true), LINK);
         shares.leave(&mut parts[1]);
-        assert_eq!((shares.waiting(), shares.held, shares.held_bps), (0, 0, 0));
+        assert_eq!((shares.active, shares.held, shares.held_bps), (0, 0, 0));
     }
 }

@@ -81,9 +81,9 @@ pub struct Scheduler {
     waiting: Deadlines,
     /// Number of queues that have something to send.
     busy: usize,
-    /// The parts of the link, and the queues that ran empty lately.
+    /// The parts of the link, and the queues that ran empty lately, each with a time after which it may have done so again.
     shares: Shares,
-    emptied: VecDeque<Slot>,
+    emptied: VecDeque<(Instant, Slot)>,
     /// Bytes that wait in all of them.
     bytes: u64,
     payload: u64,
@@ -252,22 +252,23 @@ impl Scheduler {
 
     /// Flows of which nothing has waited lately have no part of the link any longer.
     fn forget_quiet(&mut self, now: Instant) {
-        while let Some(slot) = self.emptied.front().copied() {
-            match self.queues.get_mut(slot) {
-                Some(queue)
-                    if queue.queued().is_empty() && now.since(queue.part.emptied) < shares::LATELY =>
-                {
-                    return;
-                }
-                Some(queue) => {
-                    queue.part.is_listed = false;
-                    if queue.queued().is_empty() {
-                        self.shares.leave(&mut queue.part);
-                    }
-                }
-                None => {}
+        while let Some((at, slot)) = self.emptied.front().copied() {
+            if now.since(at) < shares::LATELY {
+                return;
             }
             self.emptied.pop_front();
+            let Some(queue) = self.queues.get_mut(slot) else {
+                self.queues.unlist(slot);
+                continue;
+            };
+            if queue.queued().is_empty() && now.since(queue.part.emptied) < shares::LATELY {
+                self.emptied.push_back((queue.part.emptied, slot));
+                continue;
+            }
+            queue.part.is_listed = false;
+            if queue.queued().is_empty() {
+                self.shares.leave(&mut queue.part);
+            }
             self.queues.unlist(slot);
         }
     }
@@ -447,7 +448,7 @@ impl Scheduler {
         queue.part.emptied = now;
         if !core::mem::replace(&mut queue.part.is_listed, true) {
             self.queues.list(slot);
-            self.emptied.push_back(slot);
+            self.emptied.push_back((now, slot));
         }
         let Some(queue) = self.queues.get_mut(slot) else { return };
         if self.marks.is_some() {
@@ -494,6 +495,34 @@ mod tests {
             |slot, n: usize| sent[..n].iter().filter(|c| c.queue == slot).map(|c| c.range.len()).sum::<u64>();
         assert!(of(a, 40).abs_diff(of(b, 40)) <= 2000, "{} {}", of(a, 40), of(b, 40));
         assert_eq!(sent.iter().map(|c| c.range.len()).sum::<u64>(), 40_000);
+    }
+
+    #[test]
+    fn a_flow_has_its_part_for_a_moment_after_its_last_packet_whatever_another_one_does() {
+        let (mut scheduler, a, b) = two_flows();
+        let link = Rate::from_mbps(10);
+        let mut step = |milli: u64, queues: &[Slot]| {
+            let now = NOW + Duration::from_millis(milli);
+            for &queue in queues {
+                scheduler.push(
+                    now,
+                    queue,
+                    ByteRange::at(1_000 * milli, 1_000),
+                    Reason::New,
+                    Waited::default(),
+                );
+            }
+            chunks(&mut scheduler, now);
+            scheduler.set_queue_rate(now, a, Rate::UNLIMITED, link);
+            scheduler.share(a, link)
+        };
+        assert_eq!((step(0, &[a]), step(1, &[a, b])), (link, Rate::from_mbps(5)));
+        let shares: Vec<Rate> = (2..400).map(|milli| step(milli, &[a])).collect();
+        let kept = shares.iter().take_while(|share| **share < link).count();
+        assert!(
+            (290..=310).contains(&kept) && shares[kept..].iter().all(|share| *share == link),
+            "{kept} ms"
+        );
     }
 
     #[test]

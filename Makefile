@@ -37,7 +37,7 @@ demo: build
 # minute, all transports beside the simulator. Then those of gateways: a day of mixed traffic in twenty minutes, outages of a minute,
 # ten thousand connections, a new program each second.
 chaos: bootstrap
-	CHAOS_SEEDS=$${CHAOS_SEEDS:-1000} $(CARGO) test --profile fuzz --locked -p starhop-lab --test chaos --test random_paths
+	CHAOS_SEEDS=$${CHAOS_SEEDS:-1000} $(CARGO) test --profile fuzz --locked -p starhop-lab --test chaos --test random_paths --test random_graphs
 	$(CARGO) test --locked -p starhop --test emulate -- long
 	$(CARGO) test --locked -p starhop --test gateway -- long
 

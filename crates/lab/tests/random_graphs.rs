@@ -167,9 +167,9 @@ fn scenario_of(seed: u64) -> (String, Graph) {
         Graph { draw: Rng::new(seed).fork(0x67_7261_7068), edges: Vec::new(), groups: Vec::new() };
     let mbps = graph.of(&[2.0, 10.0, 30.0, 100.0]);
     if graph.of(&[true, false]) {
-        graph.parking_lot(mbps)
+        graph.parking_lot(mbps);
     } else {
-        graph.tree(mbps)
+        graph.tree(mbps);
     }
     let events = graph.disturb();
     let mut text = format!(

@@ -108,7 +108,7 @@ impl Graph {
         }
     }
 
-    /// What happens between second 2 and 8: an addition to a hop, and events.
+    /// Draws what happens between second 2 and 9: an addition to a hop, and events.
     fn disturb(&mut self) -> String {
         let hops: Vec<usize> = (0..self.edges.len()).filter(|n| self.edges[*n].text.contains("x1")).collect();
         let hop = if hops.is_empty() { 1 } else { hops[self.draw.below(hops.len() as u64) as usize] };

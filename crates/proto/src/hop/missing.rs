@@ -19,7 +19,7 @@ pub(super) struct Overdue {
     pub(super) unexplained: u32,
 }
 
-/// What the counter and the clock have told of packets, whatever their length, since a packet was measured last.
+/// Packets of any length that the counter and the clock have told of since a packet was measured last.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Passed {
     /// Packets that the counter passed: the share of those that are lost is one of these.
@@ -41,7 +41,7 @@ pub(super) struct Missing {
     reorder_time: Duration,
     /// `None` where the configuration says how late packets may be.
     lateness: Option<Lateness>,
-    /// What has happened since [`Missing::take_sent`] was called last.
+    /// Packets since [`Missing::take_sent`] was called last.
     passed: Passed,
     last_arrival: Instant,
     /// After this long without a packet the neighbour has forgotten the hop, and counts from anywhere.

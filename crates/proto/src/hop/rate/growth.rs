@@ -153,7 +153,7 @@ impl Growth {
         self.lately = self.lately.min(rate);
     }
 
-    /// What was lost beside that is lost at lower rates as well: the link carried it.
+    /// As much is lost at lower rates: the link carried what was lost as well.
     pub(super) fn carried_it(&mut self) {
         self.lately = self.lately.max(core::mem::take(&mut self.doubted));
     }

@@ -154,6 +154,9 @@ impl Scheduler {
                 self.ended.push_back((queue.tally.last_sent(), slot));
             }
             queue.tally.on_end();
+            if queue.queued().is_empty() {
+                self.shares.leave(&mut queue.part);
+            }
         }
     }
 
@@ -262,7 +265,7 @@ impl Scheduler {
                 continue;
             };
             if queue.queued().is_empty() && now.since(queue.part.emptied) < shares::LATELY {
-                self.emptied.push_back((queue.part.emptied, slot));
+                self.emptied.push_back((now, slot));
                 continue;
             }
             queue.part.is_listed = false;
@@ -446,7 +449,9 @@ impl Scheduler {
         }
         self.busy -= 1;
         queue.part.emptied = now;
-        if !core::mem::replace(&mut queue.part.is_listed, true) {
+        if !queue.part.stays() || queue.tally.has_end() {
+            self.shares.leave(&mut queue.part);
+        } else if !core::mem::replace(&mut queue.part.is_listed, true) {
             self.queues.list(slot);
             self.emptied.push_back((now, slot));
         }
@@ -516,11 +521,13 @@ mod tests {
             scheduler.set_queue_rate(now, a, Rate::UNLIMITED, link);
             scheduler.share(a, link)
         };
-        assert_eq!((step(0, &[a]), step(1, &[a, b])), (link, Rate::from_mbps(5)));
-        let shares: Vec<Rate> = (2..400).map(|milli| step(milli, &[a])).collect();
+        assert_eq!(step(0, &[a]), link);
+        (1..200).for_each(|milli| _ = step(milli, &[a, b]));
+        assert_eq!(step(200, &[a]), Rate::from_mbps(5));
+        let shares: Vec<Rate> = (200..700).map(|milli| step(milli, &[a])).collect();
         let kept = shares.iter().take_while(|share| **share < link).count();
         assert!(
-            (290..=310).contains(&kept) && shares[kept..].iter().all(|share| *share == link),
+            (199..=400).contains(&kept) && shares[kept..].iter().all(|share| *share == link),
             "{kept} ms"
         );
     }

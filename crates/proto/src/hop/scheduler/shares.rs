@@ -6,18 +6,18 @@ use crate::units::Rate;
 /// A flow takes no more than it has if that is below this part of what it could have: numerator and denominator. The flows of a crowd
 /// that fills the link have their equal parts, one a little more than the other, and leave nothing.
 const HELD: (u64, u64) = (9, 10);
-/// What a flow has is counted over so many packets, and over this time at least.
+/// Packets over which the rate that a flow has is counted, and the least time.
 const PACKETS: u32 = 4;
 const LEAST_SPAN: Duration = Duration::from_millis(100);
 /// Of what others leave a flow is promised so many times of what it has, at most, while the link has nothing to send: all of a crowd that
 /// begins, or goes on after a pause, find the same room. While the link is full it is promised what it has.
 const GROWTH: u64 = 2;
 
-/// A flow counts for so long after its last packet left. Flows whose queues run empty together are told of it together: each of ten
+/// A flow that goes on counts for so long after a packet that left its queue empty, and up to twice as long. Flows whose queues run empty together are told of it together: each of ten
 /// that was told of the whole link brought ten times as much as it carries, and all stopped.
-pub(super) const LATELY: Duration = Duration::from_millis(300);
+pub(super) const LATELY: Duration = Duration::from_millis(200);
 
-/// How a queue counts among those that share the link.
+/// The count of a queue among those that share the link.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Counted {
     /// Nothing of it waits, or did lately.
@@ -29,10 +29,10 @@ enum Counted {
     Held(u64),
 }
 
-/// What is known of the rate of one queue.
+/// The rate of one queue, as far as it is known.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Part {
-    /// What it was sent last, bits per second; 0: not known yet.
+    /// The rate that it was sent last, bits per second; 0: not known yet.
     has: u64,
     counted: Counted,
     /// The count of what it is sent: from the packet at that time on.
@@ -46,6 +46,11 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// Whether the flow counts for a while when its queue is empty: it has had packets for some time, and may go on.
+    pub(super) fn stays(&self) -> bool {
+        self.has > 0
+    }
+
     /// Whether the flow counts.
     pub(super) fn is_counted(&self) -> bool {
         self.counted != Counted::Out
@@ -81,7 +86,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// What the flow of a queue can have on a link of that rate, which is full or not: its equal part, or what others leave of theirs.
+    /// The rate that the flow of a queue can have on a link of that rate, which is full or not: its equal part, or what others leave of theirs.
     pub(super) fn of(&self, part: &Part, link: Rate, is_full: bool) -> Rate {
         let equal = link.as_bps() / (self.active + u64::from(part.counted == Counted::Out));
         let left = self.left(part, link.as_bps());
@@ -89,7 +94,7 @@ impl Shares {
         Rate::from_bps(equal.max(left.min(growth * part.has)))
     }
 
-    /// What the others leave of `link` bits per second.
+    /// The part of `link` bits per second that the others leave.
     fn left(&self, part: &Part, link: u64) -> u64 {
         let (active, held, held_bps) = match part.counted {
             Counted::Out => (self.active, self.held, self.held_bps),
@@ -154,7 +159,7 @@ mod tests {
         (shares, parts)
     }
 
-    /// What the flow has then, Mbit/s, while it has what it can have.
+    /// The share of a flow then, Mbit/s, while it has what it can have.
     fn share(rates_kbps: &[u64], of: usize) -> f64 {
         let (shares, parts) = sent(rates_kbps);
         shares.of(&Part { has: LINK.as_bps(), ..parts[of] }, LINK, true).as_mbps()

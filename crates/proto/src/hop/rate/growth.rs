@@ -42,8 +42,6 @@ pub(super) struct Growth {
     calm_until: Instant,
     /// The most that the link carried lately, bit/s; it fades.
     lately: f64,
-    /// The same before much of it was lost.
-    doubted: f64,
 }
 
 /// The arrivals of an interval in which the link was not full.
@@ -70,7 +68,6 @@ impl Growth {
             queued_in_a_row: 0,
             calm_until: Instant::ZERO,
             lately: 0.0,
-            doubted: 0.0,
         }
     }
 
@@ -147,15 +144,9 @@ impl Growth {
         self.lately = rate;
     }
 
-    /// More than `rate` was lost on the way, bit/s: what was counted as carried with the losses was not.
+    /// More than `rate` was lost in a full queue, bit/s: what was counted as carried with the losses was not.
     pub(super) fn carries_no_more(&mut self, rate: f64) {
-        self.doubted = self.doubted.max(self.lately);
         self.lately = self.lately.min(rate);
-    }
-
-    /// As much is lost at lower rates: the link carried what was lost as well.
-    pub(super) fn carried_it(&mut self) {
-        self.lately = self.lately.max(core::mem::take(&mut self.doubted));
     }
 
     /// The link that carried so much is another one.

@@ -462,17 +462,15 @@ impl Starhop {
         self.contest.on_block(block.loss);
         self.watch_policer(delivery, block, rtt);
         if block.is_alarm {
-            let is_of_link = block.stays && !self.has_queue(Duration::from_secs_f64(interval.mean()), rtt);
-            if is_of_link {
+            let has_queue = self.has_queue(Duration::from_secs_f64(interval.mean()), rtt);
+            if block.stays && !has_queue {
                 self.blocks.get_used_to(block.loss);
             }
             self.pulses.stop();
             self.growth.leave_startup();
             self.rate = interval.received_rate(delivery.now).unwrap_or(self.rate / 2.0).min(self.rate);
             self.growth.calm_down(delivery.now + rtt.smoothed().scaled(8, 1));
-            if is_of_link {
-                self.growth.carried_it();
-            } else {
+            if has_queue {
                 self.growth.carries_no_more(self.rate);
             }
         }

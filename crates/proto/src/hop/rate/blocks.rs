@@ -49,7 +49,10 @@ struct Alarmed {
 #[derive(Debug)]
 pub(super) struct Blocks {
     usual_loss: f64,
+    /// Packets that were measured, and those that they are missing.
     sent: u32,
+    /// Packets of any length, and those of them that are lost.
+    passed: u32,
     lost: u32,
     runs: u32,
     bytes: u64,
@@ -66,6 +69,7 @@ impl Blocks {
         Self {
             usual_loss: 0.0,
             sent: 0,
+            passed: 0,
             lost: 0,
             runs: 0,
             bytes: 0,
@@ -83,7 +87,8 @@ impl Blocks {
         if delivery.lost > 0 && silence >= silent {
             return None;
         }
-        self.sent += delivery.passed;
+        self.sent += delivery.sent;
+        self.passed += delivery.passed;
         self.lost += delivery.lost;
         self.runs += delivery.runs;
         self.bytes += delivery.bytes;
@@ -92,13 +97,13 @@ impl Blocks {
 
     /// True if the packets so far tell how much is lost.
     fn is_whole(&self) -> bool {
-        let is_clear = || self.runs >= RUNS || f64::from(self.lost) <= ALARM * f64::from(self.sent);
+        let is_clear = || self.runs >= RUNS || f64::from(self.lost) <= ALARM * f64::from(self.passed);
         self.sent >= PACKETS && is_clear()
     }
 
     fn end(&mut self, now: Instant, doubted: bool) -> Block {
-        let loss = f64::from(self.lost) / f64::from(self.sent);
-        (self.sent, self.lost, self.runs) = (0, 0, 0);
+        let loss = f64::from(self.lost) / f64::from(self.passed.max(1));
+        (self.sent, self.passed, self.lost, self.runs) = (0, 0, 0, 0);
         let from = core::mem::replace(&mut self.from, now);
         let bits = core::mem::take(&mut self.bytes) as f64 * 8.0;
         let span = now.since(from).as_secs_f64();

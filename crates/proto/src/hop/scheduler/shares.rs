@@ -41,17 +41,17 @@ pub(super) struct Part {
     bytes: u32,
     /// Time at which the queue ran empty.
     pub(super) emptied: Instant,
-    /// Whether it is among those that ran empty lately.
+    /// It is among those that ran empty lately.
     pub(super) is_listed: bool,
 }
 
 impl Part {
-    /// Whether the flow counts for a while when its queue is empty: it has had packets for some time, and may go on.
+    /// True if the flow counts for a while when its queue is empty: it has had packets for some time, and may go on.
     pub(super) fn stays(&self) -> bool {
         self.has > 0
     }
 
-    /// Whether the flow counts.
+    /// True if the flow counts.
     pub(super) fn is_counted(&self) -> bool {
         self.counted != Counted::Out
     }

@@ -220,8 +220,8 @@ impl Scheduler {
         self.busy
     }
 
-    /// The rate that the flow of a queue can have on a link of rate `link` while the others go on as now: its equal part, and of what
-    /// those leave that their own rates hold.
+    /// The rate that the flow of a queue can have on a link of rate `link` while the others go on as now: its equal part, or what the
+    /// others leave of theirs.
     pub fn share(&self, slot: Slot, link: Rate) -> Rate {
         self.queues
             .get(slot)

@@ -81,9 +81,7 @@ pub struct Scheduler {
     waiting: Deadlines,
     /// Number of queues that have something to send.
     busy: usize,
-    /// The parts of the link, and the queues that ran empty lately, each with a time after which it may have done so again.
     shares: Shares,
-    emptied: VecDeque<(Instant, Slot)>,
     /// Bytes that wait in all of them.
     bytes: u64,
     payload: u64,
@@ -107,7 +105,6 @@ impl Scheduler {
             waiting: Deadlines::default(),
             busy: 0,
             shares: Shares::default(),
-            emptied: VecDeque::new(),
             bytes: 0,
             payload: payload as u64,
             marks: marks.then(MarkBudget::default),
@@ -255,24 +252,14 @@ impl Scheduler {
 
     /// Flows of which nothing has waited lately have no part of the link any longer.
     fn forget_quiet(&mut self, now: Instant) {
-        while let Some((at, slot)) = self.emptied.front().copied() {
-            if now.since(at) < shares::LATELY {
-                return;
-            }
-            self.emptied.pop_front();
-            let Some(queue) = self.queues.get_mut(slot) else {
+        while let Some(slot) = self.shares.next_quiet(now) {
+            let is_off = self.queues.get_mut(slot).is_none_or(|queue| {
+                let is_empty = queue.queued().is_empty();
+                self.shares.look(now, slot, &mut queue.part, is_empty)
+            });
+            if is_off {
                 self.queues.unlist(slot);
-                continue;
-            };
-            if queue.queued().is_empty() && now.since(queue.part.emptied) < shares::LATELY {
-                self.emptied.push_back((now, slot));
-                continue;
             }
-            queue.part.is_listed = false;
-            if queue.queued().is_empty() {
-                self.shares.leave(&mut queue.part);
-            }
-            self.queues.unlist(slot);
         }
     }
 
@@ -448,12 +435,9 @@ impl Scheduler {
             return;
         }
         self.busy -= 1;
-        queue.part.emptied = now;
-        if !queue.part.stays() || queue.tally.has_end() {
-            self.shares.leave(&mut queue.part);
-        } else if !core::mem::replace(&mut queue.part.is_listed, true) {
+        let is_over = queue.tally.has_end();
+        if self.shares.on_empty(now, slot, &mut queue.part, is_over) {
             self.queues.list(slot);
-            self.emptied.push_back((now, slot));
         }
         let Some(queue) = self.queues.get_mut(slot) else { return };
         if self.marks.is_some() {

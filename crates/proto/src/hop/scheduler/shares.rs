@@ -1,7 +1,9 @@
 //! The part of a link that a flow can have beside those that wait for it, too.
 
+use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
+use alloc::collections::VecDeque;
 
 /// A flow takes no more than it has if that is below this part of what it could have: numerator and denominator. The flows of a crowd
 /// that fills the link have their equal parts, one a little more than the other, and leave nothing.
@@ -15,7 +17,7 @@ const GROWTH: u64 = 2;
 
 /// A flow that goes on counts for so long after a packet that left its queue empty, and up to twice as long. Flows whose queues run empty together are told of it together: each of ten
 /// that was told of the whole link brought ten times as much as it carries, and all stopped.
-pub(super) const LATELY: Duration = Duration::from_millis(200);
+const LATELY: Duration = Duration::from_millis(200);
 
 /// The count of a queue among those that share the link.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -40,17 +42,12 @@ pub(super) struct Part {
     packets: u32,
     bytes: u32,
     /// Time at which the queue ran empty.
-    pub(super) emptied: Instant,
+    emptied: Instant,
     /// It is among those that ran empty lately.
-    pub(super) is_listed: bool,
+    is_listed: bool,
 }
 
 impl Part {
-    /// True if the flow counts for a while when its queue is empty: it has had packets for some time, and may go on.
-    pub(super) fn stays(&self) -> bool {
-        self.has > 0
-    }
-
     /// True if the flow counts.
     pub(super) fn is_counted(&self) -> bool {
         self.counted != Counted::Out
@@ -83,32 +80,33 @@ pub(super) struct Shares {
     held: u64,
     /// The sum of what those have that are held.
     held_bps: u64,
+    /// Queues that ran empty lately, each with a time after which it may have done so again.
+    emptied: VecDeque<(Instant, Slot)>,
 }
 
 impl Shares {
     /// The rate that the flow of a queue can have on a link of that rate, which is full or not: its equal part, or what others leave of theirs.
     pub(super) fn of(&self, part: &Part, link: Rate, is_full: bool) -> Rate {
-        let equal = link.as_bps() / (self.active + u64::from(part.counted == Counted::Out));
-        let left = self.left(part, link.as_bps());
+        let (equal, left) = self.parts(part, link.as_bps());
         let growth = if is_full { 1 } else { GROWTH };
         Rate::from_bps(equal.max(left.min(growth * part.has)))
     }
 
-    /// The part of `link` bits per second that the others leave.
-    fn left(&self, part: &Part, link: u64) -> u64 {
-        let (active, held, held_bps) = match part.counted {
+    /// The equal part of `link` bits per second, and the part that the others leave.
+    fn parts(&self, part: &Part, link: u64) -> (u64, u64) {
+        let (others, held, held_bps) = match part.counted {
             Counted::Out => (self.active, self.held, self.held_bps),
             Counted::Free => (self.active - 1, self.held, self.held_bps),
             Counted::Held(bps) => (self.active - 1, self.held - 1, self.held_bps - bps),
         };
-        link.saturating_sub(held_bps) / (active - held + 1)
+        (link / (others + 1), link.saturating_sub(held_bps) / (others - held + 1))
     }
 
     /// Something of a queue waits from now on, of which nothing did lately.
     pub(super) fn enter(&mut self, part: &mut Part) {
         debug_assert!(!part.is_counted());
-        let left = self.left(part, self.link).max(self.link / (self.active + 1));
-        let is_held = part.has > 0 && part.has / HELD.0 < left / HELD.1;
+        let (equal, left) = self.parts(part, self.link);
+        let is_held = part.has > 0 && part.has / HELD.0 < equal.max(left) / HELD.1;
         part.counted = if is_held { Counted::Held(part.has) } else { Counted::Free };
         self.active += 1;
         if is_held {
@@ -125,6 +123,45 @@ impl Shares {
             self.held -= 1;
             self.held_bps -= bps;
         }
+    }
+
+    /// The queue at `slot` ran empty, for good or not. A flow that has had packets for some time counts for a while. True if the queue is
+    /// in the list of those from now on.
+    pub(super) fn on_empty(&mut self, now: Instant, slot: Slot, part: &mut Part, is_over: bool) -> bool {
+        part.emptied = now;
+        if is_over || part.has == 0 {
+            self.leave(part);
+            return false;
+        }
+        let is_new = !core::mem::replace(&mut part.is_listed, true);
+        if is_new {
+            self.emptied.push_back((now, slot));
+        }
+        is_new
+    }
+
+    /// The next queue of the list that may have been empty for long. It is off the list, unless [`look`](Self::look) puts it back.
+    pub(super) fn next_quiet(&mut self, now: Instant) -> Option<Slot> {
+        let (at, slot) = *self.emptied.front()?;
+        if now.since(at) < LATELY {
+            return None;
+        }
+        self.emptied.pop_front();
+        Some(slot)
+    }
+
+    /// Looks at such a queue: it is back in the list if it ran empty since, and counts no longer if it stayed so. True if it is off the
+    /// list.
+    pub(super) fn look(&mut self, now: Instant, slot: Slot, part: &mut Part, is_empty: bool) -> bool {
+        if is_empty && now.since(part.emptied) < LATELY {
+            self.emptied.push_back((now, slot));
+            return false;
+        }
+        part.is_listed = false;
+        if is_empty {
+            self.leave(part);
+        }
+        true
     }
 
     /// The neighbour asked for more of a queue's flow, on a link of rate `link`.

@@ -23,6 +23,8 @@ pub struct Arrival {
     pub runs: u32,
     /// Whether the packet had arrived before, or is too old to tell.
     pub is_duplicate: bool,
+    /// Whether it had counted as lost, or been repaired by other means. It was only late.
+    pub is_found: bool,
 }
 
 /// The newest packets of one neighbour, as a bitmap over their numbers.
@@ -31,6 +33,8 @@ pub struct Arrivals {
     /// Number after the newest arrival; zero before the first.
     next: u64,
     seen: [u64; WORDS],
+    /// Those of them that were repaired by other means, and have not come since.
+    filled: [u64; WORDS],
     /// Missing numbers below this one have been counted as lost.
     judged: u64,
     /// A number this far behind the newest is lost if it has not arrived; at least and at most so far.
@@ -53,6 +57,7 @@ impl Arrivals {
         Self {
             next: 0,
             seen: [0; WORDS],
+            filled: [0; WORDS],
             judged: 0,
             reorder: u64::from(reorder),
             reorder_least: u64::from(reorder),
@@ -83,13 +88,27 @@ impl Arrivals {
         }
         let number = self.next.saturating_sub(1 + u64::from(ahead.unsigned_abs()));
         let is_duplicate = number + WINDOW < self.next || self.has(number);
+        let is_found = self.is_found(number, is_duplicate);
         if !is_duplicate {
             self.mark(number);
             // A repair has a number of its own: this one was overtaken.
             let overtaken_by = self.next - 1 - number;
             self.reorder = self.reorder.max((overtaken_by + 1).min(self.reorder_limit));
         }
-        Arrival { number, advance: 0, lost: 0, runs: 0, is_duplicate }
+        Arrival { number, advance: 0, lost: 0, runs: 0, is_duplicate, is_found }
+    }
+
+    /// Whether a straggler counts as lost. It does so no more.
+    fn is_found(&mut self, number: u64, is_duplicate: bool) -> bool {
+        if !is_duplicate {
+            return number < self.judged;
+        }
+        let (word, bit) = place(number);
+        let is_filled = number + WINDOW >= self.next && self.filled[word] & bit != 0;
+        if is_filled {
+            self.filled[word] &= !bit;
+        }
+        is_filled
     }
 
     /// Later packets that make a missing one a loss.
@@ -148,6 +167,8 @@ impl Arrivals {
             return false;
         }
         self.mark(number);
+        let (word, bit) = place(number);
+        self.filled[word] |= bit;
         number >= self.judged
     }
 
@@ -179,11 +200,11 @@ impl Arrivals {
         let epoch = ((self.next >> 16) + 2) << 16;
         self.next = epoch | u64::from(counter);
         self.epoch = self.next;
-        self.seen = [u64::MAX; WORDS];
+        (self.seen, self.filled) = ([u64::MAX; WORDS], [0; WORDS]);
         self.next += 1;
         self.judged = self.next;
         self.marks.iter_mut().for_each(|marks| **marks = [self.gone; MARKS]);
-        Arrival { number: self.next - 1, advance: 1, lost: 0, runs: 0, is_duplicate: false }
+        Arrival { number: self.next - 1, advance: 1, lost: 0, runs: 0, is_duplicate: false, is_found: false }
     }
 
     fn advance(&mut self, number: u64) -> Arrival {
@@ -202,20 +223,29 @@ impl Arrivals {
         self.next = number + 1;
         self.mark(number);
         let (lost, runs) = self.judge(self.next.saturating_sub(self.reorder).max(self.judged));
-        Arrival { number, advance, lost, runs, is_duplicate: false }
+        Arrival { number, advance, lost, runs, is_duplicate: false, is_found: false }
     }
 
     fn has(&self, number: u64) -> bool {
-        self.seen[(number / 64) as usize % WORDS] & (1 << (number % 64)) != 0
+        let (word, bit) = place(number);
+        self.seen[word] & bit != 0
     }
 
     fn mark(&mut self, number: u64) {
-        self.seen[(number / 64) as usize % WORDS] |= 1 << (number % 64);
+        let (word, bit) = place(number);
+        self.seen[word] |= bit;
     }
 
     fn clear(&mut self, number: u64) {
-        self.seen[(number / 64) as usize % WORDS] &= !(1 << (number % 64));
+        let (word, bit) = place(number);
+        self.seen[word] &= !bit;
+        self.filled[word] &= !bit;
     }
+}
+
+/// The word and the bit of a number in the window.
+fn place(number: u64) -> (usize, u64) {
+    ((number / 64) as usize % WORDS, 1 << (number % 64))
 }
 
 /// Index of the count of packets that are missing before `number`, rounded down to a stride.
@@ -234,6 +264,23 @@ mod tests {
 
     fn lost_from(arrivals: &mut Arrivals, counters: &[u16]) -> Vec<u32> {
         counters.iter().map(|&c| arrivals.on_arrival(c).lost).collect()
+    }
+
+    #[test]
+    fn what_counted_as_lost_and_comes_after_all_is_found_once() {
+        let mut arrivals = Arrivals::new(2, 2);
+        arrivals.on_arrival(0);
+        assert_eq!(arrivals.on_arrival(5).lost, 3, "1, 2 and 3; 4 may still come");
+        assert!(arrivals.on_arrival(2).is_found);
+        let again = arrivals.on_arrival(2);
+        assert!(again.is_duplicate && !again.is_found);
+        assert!(!arrivals.on_arrival(4).is_found, "it had not counted");
+        // Restored by parity: it is a duplicate when it comes.
+        let newest = arrivals.on_arrival(8).number;
+        assert!(arrivals.fill(newest - 1));
+        let restored = arrivals.on_arrival(7);
+        assert!(restored.is_duplicate && restored.is_found);
+        assert!(!arrivals.on_arrival(7).is_found);
     }
 
     #[test]

@@ -185,6 +185,7 @@ impl Requester {
         self.carried.packets += 1;
         self.carried.bytes += wire_bytes;
         self.carried.lost += u64::from(arrival.lost);
+        self.carried.lost -= u64::from(arrival.is_found).min(self.carried.lost);
         if let Some(code) = &mut self.code {
             code.on_arrival(now, &arrival);
         }

@@ -34,6 +34,9 @@ impl HopCode {
     pub fn on_arrival(&mut self, now: Instant, arrival: &Arrival) {
         let (lost, runs) = if self.is_flooded { (0, 0) } else { (arrival.lost, arrival.runs) };
         self.weather.on_arrival(now, arrival.advance, lost, runs);
+        if arrival.is_found {
+            self.weather.on_found();
+        }
     }
 
     /// A packet waited for `queue` on a hop whose round trip is `least` without one.

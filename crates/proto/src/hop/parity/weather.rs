@@ -12,6 +12,9 @@ pub struct Loss {
 /// A single loss among fewer packets than this tells little.
 const FEW: f64 = 500.0;
 
+/// Losses in one run that are no weather, but an outage: all parity that reaches a packet repairs fewer.
+const OUTAGE: u32 = 52;
+
 /// Spans that together are the last minute.
 const SPANS: usize = 12;
 const SPAN: Duration = Duration::from_secs(5);
@@ -46,9 +49,20 @@ impl Weather {
             self.spans[self.newest] = Span::default();
         }
         let span = &mut self.spans[self.newest];
+        if lost >= OUTAGE * runs.max(1) {
+            span.packets += u64::from(advance.saturating_sub(lost));
+            return;
+        }
         span.packets += u64::from(advance);
         span.lost += u64::from(lost);
         span.runs += u64::from(runs);
+    }
+
+    /// A packet that had counted as lost was only late.
+    pub fn on_found(&mut self) {
+        let span = &mut self.spans[self.newest];
+        span.lost = span.lost.saturating_sub(1);
+        span.runs = span.runs.min(span.lost);
     }
 
     /// The loss of the last minute; `None` if nothing was lost.
@@ -83,6 +97,19 @@ mod tests {
         let loss = weather.loss().unwrap();
         assert!((0.015..0.023).contains(&loss.share) && (loss.burst - 4.0).abs() < 1e-9, "{loss:?}");
         (60_000..95_000).for_each(|n| weather.on_arrival(at(n), 1, 0, 0));
+        assert_eq!(weather.loss(), None);
+    }
+
+    #[test]
+    fn an_outage_is_no_weather_and_neither_is_what_was_only_late() {
+        let mut weather = Weather::default();
+        (0..1000).for_each(|n| weather.on_arrival(at(n), 1, 0, 0));
+        weather.on_arrival(at(1500), 4001, 4000, 1);
+        weather.on_arrival(at(1600), 0, 300, 1);
+        assert_eq!(weather.loss(), None);
+        weather.on_arrival(at(1700), 3, 2, 2);
+        assert!(weather.loss().is_some());
+        (0..2).for_each(|_| weather.on_found());
         assert_eq!(weather.loss(), None);
     }
 

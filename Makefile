@@ -33,11 +33,11 @@ lint: bootstrap
 demo: build
 	target/release/starhop demo $(ARGS)
 
-# CHAOS_SEEDS seeds of every chaos test in the simulator, with random paths, then the emulator's long tests: outages and switching of a
-# minute, all transports beside the simulator. Then those of gateways: a day of mixed traffic in twenty minutes, outages of a minute,
-# ten thousand connections, a new program each second.
+# CHAOS_SEEDS seeds of every chaos test in the simulator, with random paths, graphs and gateways, then the emulator's long tests: outages
+# and switching of a minute, all transports beside the simulator. Then those of gateways: a day of mixed traffic in twenty minutes, outages
+# of a minute, ten thousand connections, a new program each second.
 chaos: bootstrap
-	CHAOS_SEEDS=$${CHAOS_SEEDS:-1000} $(CARGO) test --profile fuzz --locked -p starhop-lab --test chaos --test random_paths --test random_graphs
+	CHAOS_SEEDS=$${CHAOS_SEEDS:-1000} $(CARGO) test --profile fuzz --locked -p starhop-lab --test chaos --test random_paths --test random_graphs --test random_gateways
 	$(CARGO) test --locked -p starhop --test emulate -- long
 	$(CARGO) test --locked -p starhop --test gateway -- long
 

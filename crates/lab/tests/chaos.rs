@@ -3,6 +3,8 @@
 
 #[path = "support/seeded.rs"]
 mod seeded;
+#[path = "support/text.rs"]
+mod text;
 
 use starhop_lab::result::RunResult;
 use starhop_lab::run::simulate;
@@ -74,7 +76,7 @@ fn run_size(fields: &str, size: u64, seed: u64, case: &impl Fn(&mut Times) -> (S
         "title = \"chaos\"\nduration = \"120s\"\nseed = {seed}\n{fields}\n\n[topology]{topology}\n\
              [[flow]]\nname = \"a\"\nsize = \"{size}B\"\n\n{events}"
     );
-    let result = simulate(&seeded::parse(&text), |_| ());
+    let result = simulate(&text::parse(&text), |_| ());
     assert!(result.problems.is_empty(), "seed {seed}: {:?}\n{text}", result.problems);
     let flow = &result.flows[0];
     assert!(flow.completed && flow.delivered_bytes == size, "seed {seed}: {flow:?}\n{text}");

@@ -1,7 +1,11 @@
 //! Users' TCP through a pair of gateways, in virtual time: the very code of the real gateways between models of TCP.
 
 mod support;
+#[path = "support/text.rs"]
+mod text;
 
+use starhop_lab::result::RunResult;
+use starhop_lab::run::simulate;
 use support::run;
 
 const SEEDS: [&str; 3] = ["seed=1", "seed=2", "seed=3"];
@@ -56,4 +60,39 @@ fn an_answer_through_gateways_takes_one_round_trip() {
     let took = result.flows[0].completion_s.unwrap_or(f64::INFINITY);
     println!("20 answers in {took} s");
     assert!(took <= 20.0 * 0.66 + 1.2, "{took}");
+}
+
+/// Bulk through gateways over a hop of 100 Mbit/s. `hop` has the hop's delay and loss.
+fn through_gateways(hop: &str, window: &str) -> RunResult {
+    let text = format!(
+        "title = \"gateways\"\nduration = \"20s\"\nwarmup = \"10s\"\n\
+         [topology]\nkind = \"chain\"\nhops = 3\n[topology.link]\nrate = \"500Mbit\"\ndelay = \"10ms\"\n\
+         [[topology.override]]\nhop = 2\nrate = \"100Mbit\"\nqueue = \"2000p\"\n{hop}\n\
+         [[flow]]\nname = \"bulk\"\ntransport = \"cubic\"\ncount = 4\ngateway = [\"r1\", \"r2\"]\n\
+         gateway_options = {{ window = \"{window}\" }}\n"
+    );
+    let result = simulate(&text::parse(&text), |_| ());
+    assert!(result.problems.is_empty(), "{:?}", result.problems);
+    result
+}
+
+fn mbps(result: &RunResult) -> f64 {
+    result.flows.iter().map(|flow| flow.goodput_mbps).sum()
+}
+
+/// A burst takes ten requests one after the other. Gateways stood still for 0.75 s each time, and had 67 Mbit/s.
+#[test]
+fn requests_that_are_lost_in_a_burst_stop_no_gateway() {
+    let hop = "delay = \"20ms\"\nloss = { gilbert_elliott = { mean = \"1%\", burst = 5 } }";
+    let rate = mbps(&through_gateways(hop, "4MiB"));
+    println!("{rate:.1} Mbit/s");
+    assert!(rate >= 88.0, "{rate} Mbit/s of 92");
+}
+
+/// A window of 1 MiB is 15 Mbit/s on this path.
+#[test]
+fn a_path_that_holds_more_than_the_window_is_filled() {
+    let rate = mbps(&through_gateways("delay = \"270ms\"", "1MiB"));
+    println!("{rate:.1} Mbit/s");
+    assert!(rate >= 88.0, "{rate} Mbit/s of 94");
 }

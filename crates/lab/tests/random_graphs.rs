@@ -3,6 +3,8 @@
 
 #[path = "support/seeded.rs"]
 mod seeded;
+#[path = "support/text.rs"]
+mod text;
 
 use starhop_lab::result::RunResult;
 use starhop_lab::run::simulate;
@@ -211,7 +213,7 @@ fn on_graphs_drawn_by_a_seed_each_flow_has_much_of_its_share() {
     let mut failed = Vec::new();
     for seed in seeded::seeds(SEEDS) {
         let (text, graph) = scenario_of(seed);
-        let result = simulate(&seeded::parse(&text), |_| ());
+        let result = simulate(&text::parse(&text), |_| ());
         let found = shortcomings(&result, &graph);
         println!("seed {seed}: {} link-packets, {found:?}", result.link_packets);
         if !found.is_empty() {

@@ -3,6 +3,8 @@
 
 #[path = "support/seeded.rs"]
 mod seeded;
+#[path = "support/text.rs"]
+mod text;
 
 use starhop_lab::result::{FlowResult, LinkResult, RunResult};
 use starhop_lab::run::simulate;
@@ -163,7 +165,7 @@ fn scenario_of(seed: u64) -> String {
 
 fn run(seed: u64) -> (String, RunResult) {
     let text = scenario_of(seed);
-    let result = simulate(&seeded::parse(&text), |_| ());
+    let result = simulate(&text::parse(&text), |_| ());
     (text, result)
 }
 

@@ -60,7 +60,7 @@ impl Pair {
             is_cut: false,
         };
         let request = Request { flow: FLOW, upstream: addr(0), length: None, have: RangeSet::new() };
-        assert!(this.consumer.open_live(START, request, WINDOW, Checked::default()));
+        assert!(this.consumer.open_live(START, request, (WINDOW, WINDOW), Checked::default()));
         this.carry();
         this
     }

@@ -1,6 +1,4 @@
-//! Scenarios that a seed draws.
-
-use starhop_lab::scenario::Scenario;
+//! The seeds of random scenarios.
 
 /// The seeds to run: `CHAOS_SEEDS` in place of `usual`, from `CHAOS_FROM` on.
 pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
@@ -8,12 +6,4 @@ pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
         |name, otherwise| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
     let from = number("CHAOS_FROM", 0);
     from..from + number("CHAOS_SEEDS", usual)
-}
-
-/// The scenario that `text` writes down.
-pub(crate) fn parse(text: &str) -> Scenario {
-    match Scenario::parse(text, &|_| Err("no files here".into())) {
-        Ok(scenario) => scenario,
-        Err(error) => panic!("{error}\n{text}"),
-    }
 }

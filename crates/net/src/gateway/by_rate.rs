@@ -73,11 +73,15 @@ pub(super) fn settings(written: WrittenProtocol, (_, out, _): Link) -> Option<Sp
     SplitConfig::new(SplitSettings { ack_every, ack_delay: ACK_DELAY, ..standard }).ok()
 }
 
+/// The round trip of a user's connection, as the kernel has measured it.
+pub(super) fn user_rtt(socket: &TcpStream) -> Option<Duration> {
+    tcp_rtt(socket.as_fd()).map(|rtt| Duration::from_nanos(rtt.as_nanos() as u64))
+}
+
 /// Sizes the buffers of a user's connection for the rate of the link and both round trips, where its bytes travel by
 /// that protocol. The kernel's buffer is TCP's window towards the user: what is not read is not sent.
 pub(super) fn size_buffers(shared: &Shared, stream: StreamId, socket: &TcpStream) {
-    let Some(rtt) = tcp_rtt(socket.as_fd()) else { return };
-    let rtt = Duration::from_nanos(rtt.as_nanos() as u64);
+    let Some(rtt) = user_rtt(socket) else { return };
     let size = shared.change(|_, gateway| gateway.set_user_rtt(stream, rtt));
     if let Some(size) = size {
         // A refusal leaves the kernel's own size, which is larger.

@@ -1,6 +1,7 @@
-use super::by_rate::size_buffers;
+use super::by_rate::{size_buffers, user_rtt};
 use super::handover::Left;
 use super::shared::{Door, Shared};
+use crate::sys::window;
 use socket2::SockRef;
 use starhop_proto::gateway::{Reason, StreamId};
 use std::cell::Cell;
@@ -222,7 +223,14 @@ impl<'a> Connection<'a> {
                     if !self.said.as_mut().is_none_or(|said| said.keep(bytes)) {
                         self.said = None;
                     }
-                    self.shared.change(|_, gateway| gateway.write(self.stream, bytes));
+                    let bound = self.shared.change(|_, gateway| {
+                        gateway.write(self.stream, bytes);
+                        gateway.bound_of_socket(self.stream, || user_rtt(&self.socket))
+                    });
+                    if let Some(bound) = bound {
+                        // A refusal leaves the kernel's own bound, which is larger.
+                        let _ = window::clamp(&self.socket, bound.try_into().unwrap_or(u32::MAX));
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(error),

@@ -2,6 +2,7 @@ mod due;
 
 use super::ahead::Ahead;
 use super::congestion::Congestion;
+use super::live::LiveWindow;
 use super::opening::Beginning;
 use super::rto::Rto;
 use super::share::{Arrived, Offer};
@@ -44,7 +45,7 @@ pub struct Flow<S> {
     mechanisms: Mechanisms,
     timeouts: Timeouts,
     /// Bytes asked for ahead of a live flow; the time of their arrival is unknown.
-    live: Option<u64>,
+    live: Option<LiveWindow>,
     /// Offset from which requests of a live flow are repeated: they may have been lost in a silence of the path.
     repeats_from: Option<u64>,
     /// Time at which more of a live flow is to be asked for.
@@ -162,7 +163,7 @@ impl<S: Sink> Flow<S> {
         now: Instant,
         config: &Config,
         uplink: Slot,
-        (request, live): (Request, Option<u64>),
+        (request, live): (Request, Option<LiveWindow>),
         beginning: Beginning,
         sink: S,
     ) -> Self {
@@ -244,7 +245,7 @@ impl<S: Sink> Flow<S> {
             let from = self.progress.asked_end;
             let end = self.progress.length.unwrap_or(u64::MAX >> 2);
             let limit = self.congestion.as_ref().map_or(u64::MAX, Congestion::window);
-            let size = self.live.unwrap_or_else(|| self.ahead.size().min(limit));
+            let size = self.live.as_ref().map_or_else(|| self.ahead.size().min(limit), LiveWindow::size);
             let room = size.saturating_sub(self.fetch.intake.expected().byte_count());
             // A live flow is asked for long before it comes: in few Interests, which still overlap.
             let wide = shared.config.span_bytes() / 2;
@@ -334,6 +335,9 @@ impl<S: Sink> Flow<S> {
         self.stats.received_bytes += new_bytes;
         self.progress.received.insert(asked);
         self.time_path(now, range, waited.time);
+        if let Some(live) = &mut self.live {
+            live.on_bytes(new_bytes, waited.is_dry);
+        }
         let is_in_order = range.start >= self.fetch.intake.seen_end();
         let waited = is_in_order.then_some(waited);
         self.ahead.on_bytes(Arrived { now, bytes: new_bytes, waited, offer, shown });

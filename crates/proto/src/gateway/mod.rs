@@ -21,6 +21,7 @@ mod peer;
 mod rate_split;
 mod session;
 mod share;
+mod stock;
 mod store;
 mod stream;
 mod survey;
@@ -211,7 +212,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         let taken = if stream.kept.is_some() {
             self.write_connection(id, bytes)
         } else {
-            let taken = stream.send.write(bytes);
+            let taken = stream.write(bytes);
             stream.is_writer_waiting = taken < bytes.len();
             taken
         };
@@ -224,9 +225,16 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     pub fn room(&mut self, id: StreamId) -> usize {
         let by_rate = self.connection_room(id);
         let Some(stream) = self.stream_mut(id) else { return 0 };
-        let room = if stream.kept.is_some() { by_rate } else { stream.send.room() };
+        let room = if stream.kept.is_some() { by_rate } else { stream.room() };
         stream.is_writer_waiting = room == 0;
         room
+    }
+
+    /// The bytes that the socket of a stream's user may hold, where that is much more or less than before: a slow stream stores little, so
+    /// that its user decides late what goes next. `rtt` gives the round trip to the user. `u64::MAX` leaves it to the socket.
+    pub fn bound_of_socket(&mut self, id: StreamId, rtt: impl FnOnce() -> Option<Duration>) -> Option<u64> {
+        let stream = self.stream_mut(id).filter(|stream| stream.kept.is_none())?;
+        stream.stock.bound_of_socket(rtt)
     }
 
     /// No bytes follow in this direction.
@@ -391,7 +399,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             let ahead = self.producer.granted(flow).bytes_in(AHEAD).max(2 * payload as u64);
             let sent = self.producer.sent_end(flow).max(handed);
             let Some(log) = self.producer.source().trunk(flow) else { return };
-            if log.end().saturating_sub(sent) >= ahead || log.kept() >= 2 * self.settings.window {
+            if log.end().saturating_sub(sent) >= ahead || log.kept() >= 2 * self.settings.most_window() {
                 return;
             }
             let Scratch { data, plain, sealed, ended, .. } = &mut self.scratch;
@@ -399,7 +407,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             sealed.clear();
             let is_news = session.has_news();
             let news = (&mut self.events, &mut *ended);
-            self.stats.user_bytes += session.fill(&mut self.streams, payload, data, plain, news);
+            self.stats.user_bytes += session.fill((now, &mut self.streams), payload, data, plain, news);
             if plain.is_empty() || !inbox::seal_record(&session.out.key, log.end(), plain, sealed) {
                 return;
             }

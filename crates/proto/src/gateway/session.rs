@@ -382,7 +382,7 @@ impl<K> Session<K> {
     /// Adds to `news` the streams that may write again, and the streams that ended here. Returns the number of users' bytes.
     pub(super) fn fill(
         &mut self,
-        streams: &mut Table<StreamId, Stream>,
+        (now, streams): (Instant, &mut Table<StreamId, Stream>),
         room: usize,
         scratch: &mut Vec<u8>,
         plain: &mut Vec<u8>,
@@ -401,7 +401,7 @@ impl<K> Session<K> {
                 continue;
             };
             scratch.clear();
-            let (offset, is_end) = stream.send.take(room - plain.len() - Frame::DATA_OVERHEAD, scratch);
+            let (offset, is_end) = stream.take(now, room - plain.len() - Frame::DATA_OVERHEAD, scratch);
             if !scratch.is_empty() || is_end {
                 let id = WireId { senders: stream_id.ours, number: stream_id.number };
                 Frame::Data { id, offset, bytes: scratch, is_end }.emit(plain);
@@ -411,8 +411,7 @@ impl<K> Session<K> {
             if is_end {
                 ended.push(stream_id);
             }
-            if stream.is_writer_waiting && stream.send.room() >= super::stream::SEND_BUFFER / 2 {
-                stream.is_writer_waiting = false;
+            if stream.wakes_writer() {
                 events.push_back(GatewayEvent::Writable { stream: stream_id });
             }
         }

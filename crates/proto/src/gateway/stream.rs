@@ -1,6 +1,7 @@
 use super::frame::Opening;
 use super::handover::{Part, parts};
 use super::rate_split::Kept;
+use super::stock::Stock;
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -9,9 +10,6 @@ use alloc::vec::Vec;
 pub(super) const FIRST_WINDOW: u64 = 2 << 20;
 /// The most bytes of a stream that may be under way.
 const MOST_WINDOW: u64 = 16 << 20;
-/// Bytes that a user may hand over before they are sent. They do not delay the bytes of other streams, but can no
-/// longer be refused.
-pub(super) const SEND_BUFFER: usize = 256 << 10;
 
 /// State of a stream.
 #[derive(Debug)]
@@ -26,6 +24,8 @@ pub(super) struct Stream {
     pub(super) is_writer_waiting: bool,
     /// Its share of the link beside streams of weight 1.
     pub(super) weight: u8,
+    /// The bytes of the user that may be stored.
+    pub(super) stock: Stock,
     /// The bytes that were given and may be sent again, where they travel in segments.
     pub(super) kept: Option<Kept>,
 }
@@ -39,6 +39,7 @@ impl Stream {
             is_readable_told: false,
             is_writer_waiting: false,
             weight: 1,
+            stock: Stock::default(),
             kept: None,
         }
     }
@@ -49,6 +50,31 @@ impl Stream {
         stream.receive.granted = u64::MAX;
         stream.kept = Some(Kept::default());
         stream
+    }
+
+    /// Bytes that may still be handed over. They do not delay the bytes of other streams, but can no longer be refused.
+    pub(super) fn room(&self) -> usize {
+        self.send.room(self.stock.size())
+    }
+
+    /// Takes the bytes for which there is room. Returns their number.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
+        self.send.write(bytes, self.stock.size())
+    }
+
+    /// Takes at most `room` bytes to send into `out`; returns their offset and whether the stream ends behind them.
+    pub(super) fn take(&mut self, now: Instant, room: usize, out: &mut Vec<u8>) -> (u64, bool) {
+        let before = out.len();
+        let taken = self.send.take(room, out);
+        self.stock.on_sent(now, (out.len() - before) as u64);
+        taken
+    }
+
+    /// True if a user that was refused bytes is to hand over the next ones. It waits no longer then.
+    pub(super) fn wakes_writer(&mut self) -> bool {
+        let wakes = self.is_writer_waiting && self.room() >= self.stock.size() / 2;
+        self.is_writer_waiting &= !wakes;
+        wakes
     }
 }
 
@@ -99,14 +125,14 @@ impl Default for Sending {
 }
 
 impl Sending {
-    /// Bytes that may still be handed over.
-    pub(super) fn room(&self) -> usize {
-        if self.is_ending { 0 } else { SEND_BUFFER.saturating_sub(self.queue.len()) }
+    /// Bytes that may still be handed over, where `most` may be stored.
+    fn room(&self, most: usize) -> usize {
+        if self.is_ending { 0 } else { most.saturating_sub(self.queue.len()) }
     }
 
     /// Takes the bytes for which there is room. Returns their number.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
-        let taken = bytes.len().min(self.room());
+    fn write(&mut self, bytes: &[u8], most: usize) -> usize {
+        let taken = bytes.len().min(self.room(most));
         self.queue.extend(&bytes[..taken]);
         taken
     }
@@ -287,7 +313,7 @@ mod tests {
     fn a_sender_waits_for_credit_and_ends_after_its_last_byte() {
         let mut send = Sending { limit: 5, ..Sending::default() };
         let mut out = Vec::new();
-        assert_eq!(send.write(b"hello world"), 11);
+        assert_eq!(send.write(b"hello world", 1_000), 11);
         send.finish();
         assert_eq!(send.take(1_000, &mut out), (0, false));
         assert!(!send.is_ready(), "no credit is left");
@@ -299,7 +325,7 @@ mod tests {
     #[test]
     fn a_stream_keeps_no_memory_for_bytes_that_have_gone() {
         let mut stream = Stream::new(None);
-        assert_eq!(stream.send.write(&[1; 100_000]), 100_000);
+        assert_eq!(stream.send.write(&[1; 100_000], 1_000_000), 100_000);
         stream.send.take(60_000, &mut Vec::new());
         stream.send.take(40_000, &mut Vec::new());
         assert!(stream.receive.on_bytes(50_000, &[1; 50_000], false));

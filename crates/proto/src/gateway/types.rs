@@ -102,7 +102,7 @@ pub struct PeerSpec<B> {
 /// Settings of a gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GatewaySettings {
-    /// Bytes that are asked of a peer ahead: more than the path holds.
+    /// Bytes that are asked of a peer ahead, at first: more are where the path holds more, up to [`Self::most_window`].
     pub window: u64,
     /// Silence of a peer after which its streams end.
     pub hold: Duration,
@@ -112,6 +112,16 @@ pub struct GatewaySettings {
     pub max_waiting: u64,
     /// Settings of users' packets; `None`: they are neither sent nor taken.
     pub carry: Option<CarrySettings>,
+}
+
+impl GatewaySettings {
+    /// A gigabit over a geostationary satellite.
+    const MOST_WINDOW: u64 = 64 << 20;
+
+    /// The most bytes that are asked of a peer ahead.
+    pub fn most_window(&self) -> u64 {
+        self.window.max(Self::MOST_WINDOW)
+    }
 }
 
 impl Default for GatewaySettings {

@@ -139,12 +139,11 @@ impl Subscriber {
         taken
     }
 
-    /// `range`, and the bytes before it since the last request, if these are no more than `limit`. A live flow is asked for in
-    /// its order, each byte by two Interests: both were lost.
-    pub fn from_gap(&self, range: ByteRange, limit: u64) -> ByteRange {
+    /// `range`, and the bytes before it since the last request. A live flow is asked for in its order, each byte by two Interests: all that
+    /// named these were lost, be it ten in a row.
+    pub fn from_gap(&self, range: ByteRange) -> ByteRange {
         let asked_end = self.asked.last().map_or(range.start, |last| last.end);
-        let is_gap = asked_end < range.start && range.start - asked_end <= limit;
-        if is_gap { ByteRange::new(asked_end, range.end) } else { range }
+        ByteRange::new(asked_end.min(range.start), range.end)
     }
 
     /// The reason why it waits for `range`.

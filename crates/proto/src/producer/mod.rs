@@ -310,11 +310,8 @@ impl<S: Source, C: Suite> Producer<S, C> {
         for &range in interest.ranges.iter() {
             let range = range.prefix(allowance);
             allowance -= range.len();
-            let range = if is_live && interest.reason == Reason::New {
-                subscriber.from_gap(range, self.config.request_limit)
-            } else {
-                range
-            };
+            let range =
+                if is_live && interest.reason == Reason::New { subscriber.from_gap(range) } else { range };
             subscriber.take_request(range, interest.reason, &mut self.parts);
             is_beyond_end |= length.is_some_and(|length| !range.is_empty() && range.start >= length);
         }

@@ -1,10 +1,11 @@
 //! A gateway of a pair: it ends the users' TCP connections of its side and carries their bytes to its peer over the protocol,
 //! with the very code that runs on Linux.
 
+use super::agenda::Agenda;
 use super::content::Pattern;
 use super::hop::{Seals, SimSuite};
-use super::tcp::{Receiver, Sender, TcpConfig};
-use crate::engine::{Backlog, Body, Host, HostReport};
+use super::tcp::{ReceiveBuffer, Receiver, Sender, TcpConfig};
+use crate::engine::{Backlog, Body, Host, HostReport, TcpSegment};
 use crate::record::SharedRecorder;
 use starhop_proto::config::Config;
 use starhop_proto::gateway::{
@@ -62,17 +63,43 @@ impl Bond for Pair {
 #[derive(Debug)]
 enum End {
     /// TCP from the flow's server; the bytes that were given to the stream.
-    Server { receiver: Box<Receiver>, server: SocketAddr, given: u64, is_timed: bool },
-    /// TCP to the flow's client; the bytes that were taken from the stream, and those of its requests that were given.
-    Client { sender: Box<Sender>, client: Option<SocketAddr>, taken: u64, requested: u64, is_end: bool },
+    Server { receiver: Box<Receiver>, buffer: ReceiveBuffer, server: SocketAddr, given: u64, is_timed: bool },
+    /// TCP to the flow's client, whose socket holds so many bytes; the bytes that were taken from the stream, and those of its requests that were given.
+    Client {
+        sender: Box<Sender>,
+        buffer: u64,
+        client: Option<SocketAddr>,
+        taken: u64,
+        requested: u64,
+        is_end: bool,
+    },
+}
+
+impl End {
+    /// The next segment, and where to.
+    fn poll_transmit(&mut self, now: Instant) -> Option<(TcpSegment, SocketAddr)> {
+        match self {
+            Self::Server { receiver, server, .. } => Some((receiver.poll_transmit(now)?, *server)),
+            Self::Client { sender, client, .. } => {
+                let client = (*client)?;
+                Some((sender.poll_transmit(now)?, client))
+            }
+        }
+    }
+
+    /// Time of the next timer.
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Server { receiver, .. } => receiver.poll_timeout(),
+            Self::Client { sender, .. } => sender.poll_timeout(),
+        }
+    }
 }
 
 /// A flow's connection.
 #[derive(Debug)]
 struct Line {
     content: FlowId,
-    /// Bytes that the gateway's own sockets hold for it.
-    buffer: u64,
     stream: Option<StreamId>,
     end: End,
 }
@@ -107,6 +134,7 @@ pub struct PairPlace {
 pub struct PairedGateway {
     gateway: Gateway<Pair, SimSuite>,
     lines: BTreeMap<u32, Line>,
+    agenda: Agenda,
     by_stream: BTreeMap<StreamId, u32>,
     pattern: Pattern,
     recorder: SharedRecorder,
@@ -128,7 +156,8 @@ impl PairedGateway {
         let suite = seals.first(seed);
         let gateway = Gateway::new(seals.start(), config.clone(), settings, vec![peer], suite, seed);
         let lines = flows.iter().map(|flow| (flow.flow, Line::new(flow, place.is_near_servers))).collect();
-        Self { gateway, lines, by_stream: BTreeMap::new(), pattern, recorder, bytes: Vec::new() }
+        let (agenda, by_stream, bytes) = (Agenda::default(), BTreeMap::new(), Vec::new());
+        Self { gateway, lines, agenda, by_stream, pattern, recorder, bytes }
     }
 
     fn take_events(&mut self, now: Instant) {
@@ -162,6 +191,7 @@ impl PairedGateway {
                 *place = Some(stream);
                 self.by_stream.insert(stream, flow);
                 receiver.open(now);
+                self.agenda.touch(flow);
             }
             _ => self.gateway.reset(stream, Reason::Refused),
         }
@@ -169,6 +199,7 @@ impl PairedGateway {
 
     /// Passes on the bytes of a flow for which there is room.
     fn serve(&mut self, now: Instant, flow: u32) {
+        self.agenda.touch(flow);
         let Some(line) = self.lines.get_mut(&flow) else { return };
         match line.end {
             End::Server { .. } => self.serve_server(now, flow),
@@ -177,10 +208,8 @@ impl PairedGateway {
     }
 
     fn serve_server(&mut self, now: Instant, flow: u32) {
-        let Some(Line { content, buffer, stream: Some(stream), end }) = self.lines.get_mut(&flow) else {
-            return;
-        };
-        let End::Server { receiver, given, is_timed, .. } = end else { return };
+        let Some(Line { content, stream: Some(stream), end }) = self.lines.get_mut(&flow) else { return };
+        let End::Server { receiver, buffer, given, is_timed, .. } = end else { return };
         if let Some(rtt) = receiver.handshake_rtt().filter(|_| !*is_timed) {
             *is_timed = true;
             self.gateway.connected(*stream);
@@ -192,6 +221,7 @@ impl PairedGateway {
             receiver.request(now, requested as u32);
         }
         self.gateway.consume(now, *stream, requested);
+        let before = *given;
         while receiver.next() > *given {
             let range = ByteRange::new(*given, receiver.next().min(*given + PIECE));
             self.bytes.clear();
@@ -205,12 +235,15 @@ impl PairedGateway {
         if receiver.is_complete() && receiver.next() == *given {
             self.gateway.finish(*stream);
         }
-        receiver.open_room(buffer.saturating_sub(receiver.next() - *given));
+        let rtt = receiver.handshake_rtt();
+        buffer.bound(self.gateway.bound_of_socket(*stream, || rtt));
+        buffer.on_read(now, *given - before, rtt.unwrap_or_default());
+        receiver.open_room(buffer.window().saturating_sub(receiver.next() - *given));
     }
 
     fn serve_client(&mut self, now: Instant, flow: u32) {
-        let Some(Line { content, buffer, stream, end }) = self.lines.get_mut(&flow) else { return };
-        let End::Client { sender, taken, requested, is_end, .. } = end else { return };
+        let Some(Line { content, stream, end }) = self.lines.get_mut(&flow) else { return };
+        let End::Client { sender, buffer, taken, requested, is_end, .. } = end else { return };
         if stream.is_none() && sender.is_open() {
             *stream = self.gateway.open(now, PEER, opening_of(flow)).ok();
             stream.map(|stream| self.by_stream.insert(stream, flow));
@@ -245,15 +278,17 @@ impl PairedGateway {
 impl Line {
     fn new(spec: &ServedFlow, is_near_servers: bool) -> Self {
         let ServedFlow { flow, content, ref tcp, server, seed } = *spec;
-        let buffer = tcp.receive_window;
         let end = if is_near_servers {
-            let receiver = Box::new(Receiver::new(tcp, flow, buffer));
-            End::Server { receiver, server, given: 0, is_timed: false }
+            let mut receiver = Box::new(Receiver::new(tcp, flow, tcp.receive_window));
+            let buffer = ReceiveBuffer::new(tcp.receive_window, tcp.mss);
+            receiver.set_room(buffer.window());
+            End::Server { receiver, buffer, server, given: 0, is_timed: false }
         } else {
             let sender = Box::new(Sender::new(tcp, flow, seed));
-            End::Client { sender, client: None, taken: 0, requested: 0, is_end: false }
+            let buffer = tcp.receive_window;
+            End::Client { sender, buffer, client: None, taken: 0, requested: 0, is_end: false }
         };
-        Self { content, buffer, stream: None, end }
+        Self { content, stream: None, end }
     }
 }
 
@@ -293,10 +328,11 @@ impl Host for PairedGateway {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.gateway.handle_timeout(now);
-        for line in self.lines.values_mut() {
-            if let End::Client { sender, .. } = &mut line.end {
+        while let Some(flow) = self.agenda.take_due(now) {
+            if let Some(Line { end: End::Client { sender, .. }, .. }) = self.lines.get_mut(&flow) {
                 sender.on_timeout(now);
             }
+            self.agenda.touch(flow);
         }
         self.take_events(now);
     }
@@ -307,28 +343,20 @@ impl Host for PairedGateway {
         {
             return Some(to);
         }
-        for line in self.lines.values_mut() {
-            let (segment, to) = match &mut line.end {
-                End::Server { receiver, server, .. } => (receiver.poll_transmit(now), Some(*server)),
-                End::Client { sender, client: Some(client), .. } => {
-                    (sender.poll_transmit(now), Some(*client))
-                }
-                End::Client { client: None, .. } => (None, None),
-            };
-            if let (Some(segment), Some(to)) = (segment, to) {
+        while let Some(flow) = self.agenda.first_touched() {
+            let end = self.lines.get_mut(&flow).map(|line| &mut line.end);
+            if let Some((segment, to)) = end.and_then(|end| end.poll_transmit(now)) {
                 *out = Body::Tcp(Box::new(segment));
                 return Some(to.into());
             }
+            let next = self.lines.get(&flow).and_then(|line| line.end.poll_timeout());
+            self.agenda.rest(flow, next);
         }
         None
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let lines = self.lines.values().filter_map(|line| match &line.end {
-            End::Server { receiver, .. } => receiver.poll_timeout(),
-            End::Client { sender, .. } => sender.poll_timeout(),
-        });
-        lines.chain(self.gateway.poll_timeout()).min()
+        self.agenda.next().into_iter().chain(self.gateway.poll_timeout()).min()
     }
 
     fn backlog(&self, flow: u32) -> Option<Backlog> {

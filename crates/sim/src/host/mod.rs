@@ -1,5 +1,6 @@
 //! The programs that run at the nodes.
 
+mod agenda;
 mod arq;
 mod asker;
 mod cbr;

@@ -24,7 +24,7 @@ pub const KEYS: [(&str, &str); 25] = [
     ("nat", "`true`: targets see this host's address, not the client's"),
     ("congestion", "The kernel's congestion control of connections with users"),
     ("hold-seconds", "Time until connections of a silent peer are reset"),
-    ("window-bytes", "Bytes asked of a peer ahead"),
+    ("window-bytes", "Bytes asked of a peer ahead at first; more where the path holds more"),
     ("max-connections", "Connections beyond which new ones take the plain path"),
     ("max-waiting-bytes", "Users' bytes that wait here beyond which new connections take the plain path"),
     ("link-rate-in-bits", "Rate of the link from the peers in bit/s, where it is known"),

@@ -314,7 +314,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// Asks for a peer's packets from now on: its trunk is asked for, too.
     pub(super) fn ask_packets(&mut self, now: Instant, index: u16, have: RangeSet) {
-        let window = self.settings.window;
+        let window = (self.settings.window, self.settings.most_window());
         let Some(peer) = self.peers.get(usize::from(index)) else { return };
         let Some(flow) = peer.carry.as_ref().map(|carry| carry.into.flow) else { return };
         let Some(upstream) = peer.address() else { return };
@@ -395,7 +395,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
         };
         let complete = self.consumer.flow(carry.into.flow).map_or(end, |flow| flow.in_order_end());
         // The peer cannot have sent bytes that it was not asked for.
-        carry.heard_end = carry.heard_end.max(end.min(complete + self.settings.window));
+        carry.heard_end = carry.heard_end.max(end.min(complete + self.settings.most_window()));
         carry.patience.on_end(now, carry.heard_end, complete);
         self.after_packets(index, deadline);
     }
@@ -482,7 +482,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             let ahead = self.producer.granted(flow).bytes_in(AHEAD).max(2 * payload as u64);
             let sent = self.producer.sent_end(flow).max(carry.out.handed);
             let Some(log) = self.producer.source().trunk(flow) else { return };
-            if log.end().saturating_sub(sent) >= ahead || log.kept() >= 2 * self.settings.window {
+            if log.end().saturating_sub(sent) >= ahead || log.kept() >= 2 * self.settings.most_window() {
                 return;
             }
             let super::Scratch { plain, sealed, .. } = &mut self.scratch;

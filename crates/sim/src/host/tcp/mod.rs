@@ -4,6 +4,7 @@
 //! machines around it, the receiving half (`receiver`) reassembles and acknowledges, and [`congestion`] holds the
 //! controls behind one trait.
 
+mod buffer;
 mod config;
 pub mod congestion;
 mod hosts;
@@ -13,6 +14,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+pub(super) use buffer::ReceiveBuffer;
 pub use config::{Count, LossDetection, TcpConfig, TcpConfigError, TcpSettings};
 pub use hosts::{TcpSink, TcpSource, TcpSplice};
 pub(super) use receiver::Receiver;

@@ -13,6 +13,14 @@ pub struct Transmit {
     pub len: usize,
 }
 
+impl Transmit {
+    /// Its bytes on the wire, with IPv4 or IPv6, and UDP.
+    pub fn wire_bytes(&self) -> u64 {
+        let below = if self.to.remote.ip().to_canonical().is_ipv6() { 48 } else { 28 };
+        self.len as u64 + below
+    }
+}
+
 /// A role: Consumer, Relay or Producer.
 ///
 /// Inputs are `handle_datagram` and `handle_timeout`; outputs are `poll_transmit`, `poll_event` and

@@ -535,7 +535,8 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
         loop {
             let start = out.len();
             out.resize(start + self.suite.room(), 0);
-            let to = if self.consumer.poll_transmit(now, out).is_some() {
+            let is_request = self.consumer.poll_transmit(now, out).is_some();
+            let to = if is_request {
                 self.consumer.suite().to
             } else {
                 self.producer.poll_transmit(now, out).and_then(|_| self.producer.suite().to)
@@ -546,6 +547,10 @@ impl<B: Bond, C: Suite> Node for Gateway<B, C> {
             };
             if let Some(sealed) = self.seal(now, &to, out, start) {
                 self.note_sent(now, &sealed);
+                if is_request {
+                    let downlinks = self.producer.downlinks_mut();
+                    downlinks.note_request(now, sealed.to.remote, sealed.wire_bytes());
+                }
                 self.note_beside_segments(now, &sealed);
                 return Some(sealed);
             }

@@ -68,9 +68,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     /// A datagram leaves: all of it counts on the link.
     pub(super) fn note_sent(&mut self, now: Instant, sent: &Transmit) {
         if !self.shared.rates.is_empty() {
-            // IPv4 or IPv6, and UDP.
-            let below = if sent.to.remote.ip().to_canonical().is_ipv6() { 48 } else { 28 };
-            self.producer.downlinks_mut().note_sent(now, sent.to.remote, sent.len as u64 + below);
+            self.producer.downlinks_mut().note_sent(now, sent.to.remote, sent.wire_bytes());
         }
     }
 }

@@ -8,7 +8,7 @@ const LEAST: u64 = 6 << 10;
 const MOST: u64 = 256 << 10;
 /// Before anything is known of the stream. Most answers are shorter.
 const FIRST: u64 = 32 << 10;
-/// What leaves is counted over this time; a longer pause tells nothing.
+/// The rate is counted over this time; a longer pause tells nothing.
 const SPAN: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_secs(2);
 /// The user's socket holds in addition what leaves in so many round trips to the user: a stream that may have more doubles in each; but no
@@ -29,7 +29,7 @@ pub(super) struct Stock {
     left: u64,
     since: Instant,
     last: Instant,
-    /// What left in [`LASTS`] when the socket was told its bound; 0: it has its own.
+    /// The bytes that left in [`LASTS`] when the socket was told its bound; 0: it has its own.
     told: u64,
 }
 

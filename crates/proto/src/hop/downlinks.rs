@@ -444,6 +444,15 @@ impl Downlinks {
         }
     }
 
+    /// A request of `bytes` on the wire has left for a neighbour that may ask as well: it takes its part of the rate that the neighbour grants.
+    pub fn note_request(&mut self, now: Instant, remote: SocketAddr, bytes: u64) {
+        let Some(link) = self.faces.at(remote) else { return };
+        if let Some(responder) = self.links.get_mut(link) {
+            responder.note_between(now, bytes);
+            self.reschedule(link);
+        }
+    }
+
     /// A datagram for `remote` has left, with so many bytes on the wire: those that no turn has taken from the link are
     /// taken now.
     pub fn note_sent(&mut self, now: Instant, remote: SocketAddr, bytes: u64) {

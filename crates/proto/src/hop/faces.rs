@@ -1,8 +1,9 @@
 use crate::peer::{Face, Incarnation, Peer};
 use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 /// An incarnation that another one has replaced at its face is forgotten after this time. A path that alternates between
 /// two nodes more often than this keeps the state of both.
@@ -12,6 +13,8 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// for another incarnation have no receiver there.
 pub(super) struct Faces {
     by_face: Table<Face, Speakers>,
+    /// The hop of the incarnation that spoke last at each address.
+    by_remote: BTreeMap<SocketAddr, Slot>,
     /// Hops whose incarnation was replaced, with the time of that, the earliest first.
     replaced: VecDeque<(Instant, Slot)>,
 }
@@ -35,7 +38,7 @@ pub(super) struct Change {
 impl Faces {
     /// No face has spoken.
     pub(super) fn new(seed: u64) -> Self {
-        Self { by_face: Table::new(seed), replaced: VecDeque::new() }
+        Self { by_face: Table::new(seed), by_remote: BTreeMap::new(), replaced: VecDeque::new() }
     }
 
     /// A peer was heard on `link`. Returns the change if another peer spoke last at its face.
@@ -46,11 +49,13 @@ impl Faces {
         let speakers = self.by_face.get_mut(slot)?;
         if !speakers.links.contains(&(incarnation, link)) {
             speakers.links.push((incarnation, link));
+            self.by_remote.insert(peer.face.remote, link);
         }
         if speakers.present == incarnation {
             return None;
         }
         speakers.present = incarnation;
+        self.by_remote.insert(peer.face.remote, link);
         let mut change = Change::default();
         for &(of, link) in &speakers.links {
             if of == incarnation { change.resumed.push(link) } else { change.held.push(link) }
@@ -58,6 +63,11 @@ impl Faces {
         self.replaced.retain(|(_, link)| !change.resumed.contains(link) && !change.held.contains(link));
         self.replaced.extend(change.held.iter().map(|&link| (now, link)));
         Some(change)
+    }
+
+    /// The hop of a neighbour that asks from this address.
+    pub(super) fn at(&self, remote: SocketAddr) -> Option<Slot> {
+        self.by_remote.get(&remote).copied()
     }
 
     /// A hop that was replaced long enough ago to be forgotten.
@@ -77,6 +87,9 @@ impl Faces {
     /// The hop of a peer is forgotten.
     pub(super) fn remove(&mut self, peer: &Peer, link: Slot) {
         self.replaced.retain(|(_, of)| *of != link);
+        if self.at(peer.face.remote) == Some(link) {
+            self.by_remote.remove(&peer.face.remote);
+        }
         let Some(slot) = self.by_face.find(&peer.face) else { return };
         let Some(speakers) = self.by_face.get_mut(slot) else { return };
         speakers.links.retain(|(_, of)| *of != link);
@@ -90,7 +103,6 @@ impl Faces {
 mod tests {
     use super::*;
     use crate::peer::Member;
-    use core::net::SocketAddr;
 
     fn peer(boot: u64) -> Peer {
         let face = SocketAddr::from(([192, 0, 2, 1], 9)).into();
@@ -111,6 +123,7 @@ mod tests {
         assert_eq!(faces.take_replaced(at(1009)), None);
         assert_eq!((faces.next_timeout(), faces.take_replaced(at(1010))), (Some(at(1010)), Some(Slot(0))));
         faces.remove(&peer(1), Slot(0));
+        assert_eq!(faces.at(peer(2).face.remote), Some(Slot(1)), "the one heard last");
         assert!(faces.hear(at(1011), &peer(2), Slot(1)).is_none());
     }
 

@@ -14,6 +14,7 @@ pub mod counter;
 mod downlinks;
 mod faces;
 mod fetch;
+mod flood;
 mod gauge;
 mod grant;
 mod granted;

@@ -114,8 +114,9 @@ impl Responder {
         self.scheduler.payload()
     }
 
-    /// A probe of `len` bytes leaves: the packets after it wait for its time on the wire.
-    pub fn note_probe(&mut self, now: Instant, len: u64) {
+    /// A packet of `len` bytes leaves for the neighbour out of turn, such as a probe or a request: those after it wait for its time on the
+    /// wire.
+    pub fn note_between(&mut self, now: Instant, len: u64) {
         self.granted.on_sent_between(now, len);
     }
 

@@ -300,7 +300,9 @@ impl<C: Suite> Relay<C> {
         let server = self.uplinks.get(request.link)?.face.remote;
         let request = Request { flow: self.names.translate(request.flow, server), ..request };
         self.stats.interests_out += 1;
-        emit_interest(&mut self.uplinks, &mut self.suite, now, request, of_flow, out)
+        let sent = emit_interest(&mut self.uplinks, &mut self.suite, now, request, of_flow, out)?;
+        self.downlinks.note_request(now, sent.to.remote, sent.wire_bytes());
+        Some(sent)
     }
 
     fn reschedule(&mut self, flow_slot: Slot) {

@@ -2,6 +2,7 @@ use super::decoder::{Decoder, Equation, Restored};
 use super::plan::{Hop, plan};
 use super::weather::Weather;
 use crate::hop::counter::Arrival;
+use crate::hop::flood::is_flooded;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::{CodePlan, DataHeader, ParityHeader};
@@ -12,10 +13,6 @@ const REVIEW: Duration = Duration::from_secs(1);
 const COMES: Duration = Duration::from_secs(1);
 /// Allowed lateness of parity: as long as a missing packet counts as late.
 const LATE: Duration = Duration::from_millis(10);
-
-/// Losses beside a queue of this length, or of this part of the round trip, ran over: parity would run over as well.
-const FLOOD: Duration = Duration::from_millis(50);
-const FLOOD_PART: (u64, u64) = (1, 4);
 
 /// The Requester's half of a hop's code: the plan that it asks for, and the decoder.
 #[derive(Clone, Debug, Default)]
@@ -39,10 +36,10 @@ impl HopCode {
         }
     }
 
-    /// A packet waited for `queue` on a hop whose round trip is `least` without one.
+    /// A packet waited for `queue` on a hop whose round trip is `least` without one. Parity for what runs over would run over as well.
     #[inline]
     pub fn on_queue(&mut self, queue: Duration, least: Duration) {
-        self.is_flooded = queue > FLOOD.max(least.scaled(FLOOD_PART.0, FLOOD_PART.1));
+        self.is_flooded = is_flooded(queue, least);
     }
 
     /// So many packets were lost, by time.

@@ -79,6 +79,11 @@ impl Blocks {
         }
     }
 
+    /// The usual loss, as a share.
+    pub(super) fn usual(&self) -> f64 {
+        self.usual_loss
+    }
+
     /// A packet arrived; after a time of `silent` without one the path was gone. Losses that are `doubted` may come from the rate, and none
     /// of them is usual. Returns the block that ends with it.
     #[inline]

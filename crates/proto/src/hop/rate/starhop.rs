@@ -12,6 +12,7 @@ use super::pulses::{self, Pulses, Step};
 use super::rivals::{Alone, Sight};
 use super::train::Train;
 use super::{Delivery, RateController};
+use crate::hop::flood::is_flooded;
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
@@ -42,6 +43,10 @@ const GENTLE_CUT: f64 = 0.9;
 /// Lowest grant of such a sender when it queues, as a share of the arriving rate: just below it, so that the queue
 /// drains, and not even that low if the delay is noisy and the queue may be none.
 const FLOOR: f64 = 0.95;
+/// A queue that runs over holds so many packets at least.
+const FLOOD_PACKETS: f64 = 8.0;
+/// The share that a link passes at least, whatever it usually loses.
+const LEAST_PASSED: f64 = 0.5;
 /// The share of packets with a held sender from which on the grant counts as the limit of the rate: in an interval,
 /// and in noise over several.
 const HELD: f64 = 0.5;
@@ -184,7 +189,7 @@ impl Starhop {
 
     /// Returns the base delay when the path has become longer.
     fn end_interval(&mut self, now: Instant, interval: &Interval, rtt: &HopRtt) -> Option<Duration> {
-        let carried = interval.sent_rate(now).unwrap_or_default().max(MIN_RATE);
+        let carried = self.carried(now, interval, rtt).max(MIN_RATE);
         self.held += interval.gain(now) * (interval.held() - self.held);
         // The share of a link that we have beside others says little about its rate.
         let link = self.contest.rivalry().map_or(carried, |rivalry| carried.max(rivalry.before()));
@@ -217,6 +222,19 @@ impl Starhop {
         }
         let verdict = self.judge(now, interval, delays, carried, rtt);
         self.on_verdict(now, interval, sight, verdict, rtt)
+    }
+
+    /// The rate that the link carries. Losses are no sign that it carries less; but of a queue that is this long the losses are what ran over,
+    /// beyond the usual ones.
+    fn carried(&mut self, now: Instant, interval: &Interval, rtt: &HopRtt) -> f64 {
+        let sent = interval.sent_rate(now).unwrap_or_default();
+        let queue = interval.least.saturating_sub(rtt.floor());
+        let is_long = queue.as_secs_f64() * self.rate > FLOOD_PACKETS * self.packet_bits;
+        if self.contest.rivalry().is_some() || !(is_long && is_flooded(queue, rtt.min())) {
+            return sent;
+        }
+        let received = interval.received_rate(now).unwrap_or_default();
+        sent.min(received / (1.0 - self.blocks.usual()).max(LEAST_PASSED))
     }
 
     /// The grant while an offer of the contest goes on, or until what came shows the grant of now.

@@ -1,0 +1,56 @@
+//! Links that are slow, or whose rate the operator gives, in virtual time and therefore exactly.
+
+#[path = "support/text.rs"]
+mod text;
+
+use starhop_lab::result::{LinkResult, RunResult};
+use starhop_lab::run::simulate;
+
+/// Three hops, the second as `hop` says, with these flows; judged from second 2 on.
+fn over(hop: &str, flows: &str) -> RunResult {
+    let scenario = format!(
+        "title = \"three hops\"\nduration = \"20s\"\nwarmup = \"2s\"\n[topology]\nkind = \"chain\"\nhops = 3\n\
+         [topology.link]\nrate = \"100Mbit\"\ndelay = \"1ms\"\n[[topology.override]]\nhop = 2\n{hop}\n{flows}"
+    );
+    let result = simulate(&text::parse(&scenario), |_| ());
+    assert!(result.problems.is_empty(), "{:?}", result.problems);
+    result
+}
+
+fn second_hop<'a>(result: &'a RunResult, direction: &str) -> &'a LinkResult {
+    let is_it = |link: &&LinkResult| link.name == "r1-r2" && link.direction == direction;
+    result.links.iter().find(is_it).expect("the second hop")
+}
+
+/// The losses of a full queue counted as carried: one flow had 47 of 100 packets dropped, and the queue stood at 134 ms.
+#[test]
+fn one_flow_on_a_slow_link_does_not_flood_its_queue() {
+    for (delay_ms, most_queue_ms) in [(5, 30.0), (20, 30.0), (60, 40.0)] {
+        let hop = format!("rate = \"1Mbit\"\ndelay = \"{delay_ms}ms\"\nqueue = \"15p\"");
+        let result = over(&hop, "[[flow]]\nname = \"a\"\n");
+        let link = second_hop(&result, "forward");
+        let dropped = link.dropped as f64 / link.packets as f64;
+        println!(
+            "{delay_ms} ms: {:.3} of the ideal, queue {:.1} ms, {dropped:.3} dropped",
+            result.flows[0].efficiency, link.mean_queue_ms
+        );
+        assert!(result.flows[0].efficiency >= 0.9, "{delay_ms} ms: {}", result.flows[0].efficiency);
+        assert!(link.mean_queue_ms <= most_queue_ms && dropped <= 0.02, "{delay_ms} ms: {link:?}");
+    }
+}
+
+/// Both directions are full. The requests for one take a part of the other: the queue was always full, and a hundredth was dropped.
+#[test]
+fn a_rate_that_is_given_holds_with_requests_of_the_other_direction() {
+    let options = "options = { controller = { fixed = \"20Mbit\" } }";
+    let flows = format!(
+        "[[flow]]\nname = \"down\"\n{options}\n[[flow]]\nname = \"up\"\nfrom = \"client\"\nto = \"server\"\n{options}\n"
+    );
+    let result = over("rate = \"20Mbit\"\ndelay = \"60ms\"\nqueue = \"125p\"", &flows);
+    for (direction, flow) in ["forward", "backward"].into_iter().zip(&result.flows) {
+        let link = second_hop(&result, direction);
+        println!("{direction}: {:.2} Mbit/s, queue {:.1} ms", flow.goodput_mbps, link.mean_queue_ms);
+        assert!(link.dropped == 0 && link.mean_queue_ms <= 6.0, "{direction}: {link:?}");
+        assert!(flow.goodput_mbps >= 18.4, "{direction}: {}", flow.goodput_mbps);
+    }
+}

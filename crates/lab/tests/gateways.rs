@@ -64,11 +64,16 @@ fn an_answer_through_gateways_takes_one_round_trip() {
 
 /// Bulk through gateways over a hop of 100 Mbit/s. `hop` has the hop's delay and loss.
 fn through_gateways(hop: &str, window: &str) -> RunResult {
+    over(&format!("rate = \"100Mbit\"\nqueue = \"2000p\"\n{hop}"), window, 4)
+}
+
+/// So many connections with bulk through gateways over this hop.
+fn over(hop: &str, window: &str, count: u32) -> RunResult {
     let text = format!(
         "title = \"gateways\"\nduration = \"20s\"\nwarmup = \"10s\"\n\
          [topology]\nkind = \"chain\"\nhops = 3\n[topology.link]\nrate = \"500Mbit\"\ndelay = \"10ms\"\n\
-         [[topology.override]]\nhop = 2\nrate = \"100Mbit\"\nqueue = \"2000p\"\n{hop}\n\
-         [[flow]]\nname = \"bulk\"\ntransport = \"cubic\"\ncount = 4\ngateway = [\"r1\", \"r2\"]\n\
+         [[topology.override]]\nhop = 2\n{hop}\n\
+         [[flow]]\nname = \"bulk\"\ntransport = \"cubic\"\ncount = {count}\ngateway = [\"r1\", \"r2\"]\n\
          gateway_options = {{ window = \"{window}\" }}\n"
     );
     let result = simulate(&text::parse(&text), |_| ());
@@ -95,4 +100,25 @@ fn a_path_that_holds_more_than_the_window_is_filled() {
     let rate = mbps(&through_gateways("delay = \"270ms\"", "1MiB"));
     println!("{rate:.1} Mbit/s");
     assert!(rate >= 88.0, "{rate} Mbit/s of 94");
+}
+
+/// A neighbour's counter that begins anew was taken for 130,000 lost packets, and the whole window was asked for again with each packet: two
+/// of three packets were dropped.
+#[test]
+fn gateways_do_not_flood_a_slow_link_with_requests() {
+    let hop = "rate = \"2Mbit\"\ndelay = \"20ms\"\nloss = \"1%\"\nqueue = \"20p\"";
+    let result = over(hop, "4MiB", 40);
+    let link = result.links.iter().find(|link| link.name == "r1-r2" && link.direction == "forward");
+    let (link, rate) = (link.expect("a hop"), mbps(&result));
+    println!("{rate:.2} Mbit/s, {} of {} dropped", link.dropped, link.packets);
+    assert!(rate >= 1.7 && link.dropped * 50 <= link.packets, "{rate} Mbit/s, {} dropped", link.dropped);
+}
+
+/// A connection of 40 on 10 Mbit/s stores what leaves in a moment: its bytes waited for 21 s.
+#[test]
+fn a_slow_connection_stores_little() {
+    let result = over("rate = \"10Mbit\"\ndelay = \"60ms\"\nqueue = \"200p\"", "4MiB", 40);
+    let longest = result.flows.iter().map(|flow| flow.owd_ms.mean).fold(0.0, f64::max);
+    println!("{longest:.0} ms from end to end, {:.2} Mbit/s", mbps(&result));
+    assert!(longest <= 1_200.0 && mbps(&result) >= 8.9, "{longest} ms, {} Mbit/s", mbps(&result));
 }

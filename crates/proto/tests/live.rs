@@ -3,7 +3,7 @@
 mod support;
 
 use starhop_proto::config::Config;
-use starhop_proto::consumer::{Consumer, ConsumerEvent, Request};
+use starhop_proto::consumer::{Consumer, ConsumerEvent, Request, Window};
 use starhop_proto::name::{ByteRange, FlowId, RangeSet};
 use starhop_proto::node::Node;
 use starhop_proto::producer::{Lookup, Producer, Source};
@@ -60,7 +60,12 @@ impl Pair {
             is_cut: false,
         };
         let request = Request { flow: FLOW, upstream: addr(0), length: None, have: RangeSet::new() };
-        assert!(this.consumer.open_live(START, request, (WINDOW, WINDOW), Checked::default()));
+        assert!(this.consumer.open_live(
+            START,
+            request,
+            Window { first: WINDOW, usual: WINDOW, most: WINDOW },
+            Checked::default()
+        ));
         this.carry();
         this
     }

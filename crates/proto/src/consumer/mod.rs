@@ -34,6 +34,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 pub use flow::Flow;
 use live::LiveWindow;
+pub use live::Window;
 use neighbours::Neighbours;
 use opening::Beginning;
 use share::Offer;
@@ -184,12 +185,12 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         true
     }
 
-    /// Begins to fetch a live flow, whose bytes may come at any time: the first of `window` says how many bytes are always asked for ahead
-    /// of those that are here, and the second how many may be where the path holds more. Nothing of a live flow times out; an application that knows that bytes should have
+    /// Begins to fetch a live flow, whose bytes may come at any time: `window` says how many bytes are always asked for ahead of
+    /// those that are here. Nothing of a live flow times out; an application that knows that bytes should have
     /// come calls [`Consumer::urge`] and [`Consumer::renew`]. False, and no change, if the flow is being fetched
     /// already.
-    pub fn open_live(&mut self, now: Instant, request: Request, window: (u64, u64), sink: S) -> bool {
-        self.insert(now, request, Some(LiveWindow::new(window.0, window.1)), sink)
+    pub fn open_live(&mut self, now: Instant, request: Request, window: Window, sink: S) -> bool {
+        self.insert(now, request, Some(LiveWindow::new(window)), sink)
     }
 
     /// Asks once more for the next packet of a live flow. Its answer tells how far the flow is.

@@ -207,7 +207,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
     /// The peer has begun the session: its trunk is asked for from now on.
     /// Bytes that another process has, of the trunk and of the flow of packets, are not asked for.
     fn ask_trunk(&mut self, now: Instant, index: u16, have: (RangeSet, RangeSet)) {
-        let window = (self.settings.window, self.settings.most_window());
+        let window = self.settings.window_of_trunk();
         let Some(peer) = self.peers.get_mut(usize::from(index)) else { return };
         let Some(session) = peer.session.as_mut().filter(|session| !session.is_asking) else { return };
         let Some(upstream) = peer.address else { return };

@@ -2,6 +2,7 @@
 
 use super::carry::CarrySettings;
 use super::frame::{Opening, Reason};
+use crate::consumer::Window;
 use crate::name::FlowId;
 use crate::security::SealKey;
 use crate::split::SplitConfig;
@@ -117,6 +118,17 @@ pub struct GatewaySettings {
 impl GatewaySettings {
     /// A gigabit over a geostationary satellite.
     const MOST_WINDOW: u64 = 64 << 20;
+    const FIRST_WINDOW: u64 = 256 << 10;
+
+    /// The bytes of a trunk that are asked of a peer ahead.
+    pub(super) fn window_of_trunk(&self) -> Window {
+        Window { first: self.window.min(Self::FIRST_WINDOW), ..self.window_of_packets() }
+    }
+
+    /// Those of users' packets, which have deadlines: none waits for its window.
+    pub(super) fn window_of_packets(&self) -> Window {
+        Window { first: self.window, usual: self.window, most: self.most_window() }
+    }
 
     /// The most bytes that are asked of a peer ahead.
     pub fn most_window(&self) -> u64 {

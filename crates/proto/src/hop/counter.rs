@@ -124,10 +124,12 @@ impl Arrivals {
     /// Number of packets between `after` and `before`, both excluded, that have not arrived. Further back than the window it
     /// may be too high, by packets missing just before `after`. Packets further back than the history count as missing.
     pub fn missing_between(&self, after: u64, before: u64) -> u64 {
-        let (first, window) = (after + 1, self.next.saturating_sub(WINDOW));
+        // Of those before the present epoch, which a fresh counter began, nothing is known: they count as one.
+        let unknown = u64::from(after + 1 < self.epoch);
+        let (first, window) = ((after + 1).max(self.epoch), self.next.saturating_sub(WINDOW));
         let before_window =
             if first >= window { 0 } else { self.gone_since(first, window).unwrap_or(window - first) };
-        before_window + self.missing_in_window(first.max(window), before)
+        unknown + before_window + self.missing_in_window(first.max(window), before)
     }
 
     /// Missing packets between `first` and the begin of the window; `None` where nobody remembers.
@@ -264,6 +266,17 @@ mod tests {
 
     fn lost_from(arrivals: &mut Arrivals, counters: &[u16]) -> Vec<u32> {
         counters.iter().map(|&c| arrivals.on_arrival(c).lost).collect()
+    }
+
+    #[test]
+    fn a_packet_may_be_missing_between_a_counter_and_the_fresh_one_after_it_and_not_a_hundred_thousand() {
+        let mut arrivals = Arrivals::new(3, 32);
+        let before = arrivals.on_arrival(100).number;
+        arrivals.resume();
+        let first = arrivals.on_arrival(60_000).number;
+        assert_eq!(arrivals.missing_between(before, first), 1);
+        let later = arrivals.on_arrival(60_003).number;
+        assert_eq!(arrivals.missing_between(before, later), 1 + 2);
     }
 
     #[test]

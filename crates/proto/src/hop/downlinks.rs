@@ -444,11 +444,12 @@ impl Downlinks {
         }
     }
 
-    /// A request of `bytes` on the wire has left for a neighbour that may ask as well: it takes its part of the rate that the neighbour grants.
+    /// A request of `bytes` on the wire has left for a neighbour that may ask as well: it takes a part of the rate that the neighbour
+    /// grants.
     pub fn note_request(&mut self, now: Instant, remote: SocketAddr, bytes: u64) {
         let Some(link) = self.faces.at(remote) else { return };
         if let Some(responder) = self.links.get_mut(link) {
-            responder.note_between(now, bytes);
+            responder.note_request(now, bytes);
             self.reschedule(link);
         }
     }

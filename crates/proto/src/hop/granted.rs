@@ -3,6 +3,12 @@ use super::pacer::Pacer;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 
+/// Requests count on the link with one byte for so many of the packets, so that they never stop these: where a low rate is granted because
+/// little was sent, the requests for a gigabit would be more than it.
+const PER_REQUESTED: u64 = 8;
+/// Bytes of requests that may be saved up.
+const MOST_REQUESTED: u64 = 4096;
+
 /// The pace of packets to a neighbour: its grant, within this node's own bound. Before the neighbour has measured the hop, some
 /// packets may leave and no more.
 #[derive(Debug)]
@@ -14,6 +20,8 @@ pub(super) struct Granted {
     had_backlog: bool,
     /// The packets that may leave before the neighbour's first measurement; `None` afterwards.
     cold: Option<ColdStart>,
+    /// Bytes of requests that still count.
+    requested: u64,
     /// Packets leave in chirps; the state of the present one.
     chirp: Option<Chirp>,
 }
@@ -23,7 +31,14 @@ impl Granted {
     /// may leave before the first measurement.
     pub(super) fn new(now: Instant, most: Rate, packet: u64, first: u32) -> Self {
         let pacer = Pacer::new(Rate::ZERO, packet);
-        Self { pacer, most, had_backlog: false, cold: Some(ColdStart::new(now, first)), chirp: None }
+        Self {
+            pacer,
+            most,
+            had_backlog: false,
+            cold: Some(ColdStart::new(now, first)),
+            requested: 0,
+            chirp: None,
+        }
     }
 
     /// The neighbour grants `rate`; `is_cold` says that it has measured nothing.
@@ -68,11 +83,8 @@ impl Granted {
     /// A packet of `bytes` on the wire leaves in its turn.
     #[inline]
     pub(super) fn on_sent(&mut self, now: Instant, bytes: u64) {
-        if self.had_backlog {
-            self.pacer.on_sent_of_backlog(now, bytes);
-        } else {
-            self.pacer.on_sent(now, bytes);
-        }
+        self.take(now, bytes);
+        self.requested = (self.requested + bytes / PER_REQUESTED).min(MOST_REQUESTED);
         if let Some(chirp) = self.chirp.as_mut().filter(|chirp| chirp.left > 0) {
             chirp.on_sent(now, self.pacer.rate().time_for(bytes));
         }
@@ -85,6 +97,25 @@ impl Granted {
     #[inline]
     pub(super) fn note_backlog(&mut self, has_backlog: bool) {
         self.had_backlog = has_backlog;
+    }
+
+    /// A request of `bytes` leaves for the neighbour. It takes its part of the rate, within its share.
+    pub(super) fn on_request(&mut self, now: Instant, bytes: u64) {
+        let counted = bytes.min(self.requested);
+        if counted > 0 {
+            self.requested -= counted;
+            self.take(now, counted);
+        }
+    }
+
+    /// Takes the time of `bytes` on the wire.
+    #[inline]
+    fn take(&mut self, now: Instant, bytes: u64) {
+        if self.had_backlog {
+            self.pacer.on_sent_of_backlog(now, bytes);
+        } else {
+            self.pacer.on_sent(now, bytes);
+        }
     }
 
     /// A packet of `bytes` leaves out of turn: those after it wait for its time on the wire.
@@ -159,6 +190,24 @@ mod tests {
         assert_eq!(granted.rate(), Rate::from_bps(1_000_000));
         granted.on_grant(NOW, Rate::from_bps(90_000_000), true);
         assert_eq!(granted.rate(), Rate::from_bps(8_000_000));
+    }
+
+    #[test]
+    fn requests_take_their_part_of_the_rate_and_never_stop_the_packets() {
+        let ready_after = |requests: usize| {
+            let mut granted = granted();
+            granted.on_grant(NOW, Rate::from_bps(8_000_000), false);
+            granted.on_sent(NOW, 1000);
+            granted.on_sent(NOW, 1000);
+            (0..requests).for_each(|_| granted.on_request(NOW, 80));
+            granted.ready_at()
+        };
+        assert_eq!(ready_after(1), ready_after(0) + Duration::from_micros(80), "a byte each microsecond");
+        assert_eq!(
+            ready_after(1_000),
+            ready_after(0) + Duration::from_micros(250),
+            "an eighth of two packets"
+        );
     }
 
     #[test]

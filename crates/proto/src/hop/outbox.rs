@@ -345,7 +345,7 @@ pub fn emit_answer<C: Suite>(
         return None;
     }
     if matches!(control, Control::Probe { .. }) {
-        responder.note_between(now, len);
+        responder.note_probe(now, len);
     }
     let to = Addressee::Asker(responder.peer);
     let is_uncounted = matches!(

@@ -114,10 +114,14 @@ impl Responder {
         self.scheduler.payload()
     }
 
-    /// A packet of `len` bytes leaves for the neighbour out of turn, such as a probe or a request: those after it wait for its time on the
-    /// wire.
-    pub fn note_between(&mut self, now: Instant, len: u64) {
+    /// A probe of `len` bytes leaves: the packets after it wait for its time on the wire.
+    pub fn note_probe(&mut self, now: Instant, len: u64) {
         self.granted.on_sent_between(now, len);
+    }
+
+    /// A request of `len` bytes leaves for the neighbour.
+    pub fn note_request(&mut self, now: Instant, len: u64) {
+        self.granted.on_request(now, len);
     }
 
     /// The neighbour has shown that it receives at its address. True if this was not known before.

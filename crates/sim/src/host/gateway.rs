@@ -113,6 +113,8 @@ pub struct ServedFlow {
     pub content: FlowId,
     /// TCP between gateways and users.
     pub tcp: TcpConfig,
+    /// The side of the pair on which its server is: 0 or 1.
+    pub server_side: u8,
     /// Address of its server.
     pub server: SocketAddr,
     /// Chooses the random numbers of its sender.
@@ -124,8 +126,8 @@ pub struct ServedFlow {
 pub struct PairPlace {
     /// Number of the pair.
     pub pair: u32,
-    /// Whether servers are on this side.
-    pub is_near_servers: bool,
+    /// The side: 0 or 1.
+    pub side: u8,
     /// Address of the other gateway.
     pub peer: SocketAddr,
 }
@@ -150,12 +152,13 @@ impl PairedGateway {
         flows: &[ServedFlow],
         (recorder, pattern): (SharedRecorder, Pattern),
     ) -> Self {
-        let bond = Pair { number: place.pair, side: u8::from(place.is_near_servers) };
+        let bond = Pair { number: place.pair, side: 1 - place.side };
         let peer = PeerSpec { address: Some(place.peer), bond, by_rate };
         let settings = GatewaySettings { window, ..GatewaySettings::default() };
         let suite = seals.first(seed);
         let gateway = Gateway::new(seals.start(), config.clone(), settings, vec![peer], suite, seed);
-        let lines = flows.iter().map(|flow| (flow.flow, Line::new(flow, place.is_near_servers))).collect();
+        let lines =
+            flows.iter().map(|flow| (flow.flow, Line::new(flow, flow.server_side == place.side))).collect();
         let (agenda, by_stream, bytes) = (Agenda::default(), BTreeMap::new(), Vec::new());
         Self { gateway, lines, agenda, by_stream, pattern, recorder, bytes }
     }
@@ -276,9 +279,9 @@ impl PairedGateway {
 }
 
 impl Line {
-    fn new(spec: &ServedFlow, is_near_servers: bool) -> Self {
-        let ServedFlow { flow, content, ref tcp, server, seed } = *spec;
-        let end = if is_near_servers {
+    fn new(spec: &ServedFlow, is_near_server: bool) -> Self {
+        let ServedFlow { flow, content, ref tcp, server, seed, .. } = *spec;
+        let end = if is_near_server {
             let mut receiver = Box::new(Receiver::new(tcp, flow, tcp.receive_window));
             let buffer = ReceiveBuffer::new(tcp.receive_window, tcp.mss);
             receiver.set_room(buffer.window());

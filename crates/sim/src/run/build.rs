@@ -257,8 +257,8 @@ pub(super) struct Builder {
     pub(super) rng: Rng,
     /// Flows that a gateway serves, by their numbers.
     pub(super) served: BTreeMap<u32, Served>,
-    /// Servers and gateways of flows that a pair of gateways carries, by their numbers.
-    pub(super) carried: BTreeMap<u32, (HostId, [HostId; 2])>,
+    /// The server of each flow that a pair of gateways carries, and the gateway near its client, by their numbers.
+    pub(super) carried: BTreeMap<u32, (HostId, HostId)>,
     middles: BTreeMap<usize, Vec<(NodeId, Middle)>>,
     /// The numbers and contents of the flows that one program fetches, until it is there.
     members: BTreeMap<u32, Vec<(usize, FlowId)>>,

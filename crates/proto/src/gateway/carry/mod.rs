@@ -314,7 +314,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
 
     /// Asks for a peer's packets from now on: its trunk is asked for, too.
     pub(super) fn ask_packets(&mut self, now: Instant, index: u16, have: RangeSet) {
-        let window = (self.settings.window, self.settings.most_window());
+        let window = self.settings.window_of_packets();
         let Some(peer) = self.peers.get(usize::from(index)) else { return };
         let Some(flow) = peer.carry.as_ref().map(|carry| carry.into.flow) else { return };
         let Some(upstream) = peer.address() else { return };

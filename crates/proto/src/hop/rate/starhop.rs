@@ -45,8 +45,6 @@ const GENTLE_CUT: f64 = 0.9;
 const FLOOR: f64 = 0.95;
 /// A queue that runs over holds so many packets at least.
 const FLOOD_PACKETS: f64 = 8.0;
-/// The share that a link passes at least, whatever it usually loses.
-const LEAST_PASSED: f64 = 0.5;
 /// The share of packets with a held sender from which on the grant counts as the limit of the rate: in an interval,
 /// and in noise over several.
 const HELD: f64 = 0.5;
@@ -233,8 +231,7 @@ impl Starhop {
         if self.contest.rivalry().is_some() || !(is_long && is_flooded(queue, rtt.min())) {
             return sent;
         }
-        let received = interval.received_rate(now).unwrap_or_default();
-        sent.min(received / (1.0 - self.blocks.usual()).max(LEAST_PASSED))
+        sent * (1.0 - (interval.loss() - self.blocks.usual()).max(0.0))
     }
 
     /// The grant while an offer of the contest goes on, or until what came shows the grant of now.

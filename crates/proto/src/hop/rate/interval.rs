@@ -19,9 +19,6 @@ pub(super) struct Interval {
     /// Bytes that left the sender: a lossy link had capacity for them all.
     sent_bytes: u64,
     received_bytes: u64,
-    /// Packets that the hop has passed or lost, short ones included, and those that it lost.
-    passed: u64,
-    lost: u64,
     /// Packets whose sender was held by the grant.
     held: u32,
     /// The smallest hopRTT of a packet.
@@ -38,8 +35,6 @@ impl Interval {
             packets: 0,
             sent_bytes: 0,
             received_bytes: 0,
-            passed: 0,
-            lost: 0,
             held: 0,
             least: Duration::MAX,
             hop_rtts: Duration::ZERO,
@@ -51,8 +46,6 @@ impl Interval {
         self.packets += 1;
         self.sent_bytes += delivery.bytes * u64::from(delivery.sent);
         self.received_bytes += delivery.bytes;
-        self.passed += u64::from(delivery.passed);
-        self.lost += u64::from(delivery.lost);
         self.held += u32::from(delivery.backlog);
         self.least = self.least.min(delivery.hop_rtt);
         self.hop_rtts += delivery.hop_rtt;
@@ -77,11 +70,6 @@ impl Interval {
     pub(super) fn gain(&self, now: Instant) -> f64 {
         let span = self.span(now).as_secs_f64();
         (span / (span + FILTER)).max(LEAST_GAIN)
-    }
-
-    /// The share of packets that were lost.
-    pub(super) fn loss(&self) -> f64 {
-        (self.lost as f64 / self.passed.max(1) as f64).min(1.0)
     }
 
     /// Whether there are enough packets to be judged.

@@ -43,6 +43,8 @@ const GENTLE_CUT: f64 = 0.9;
 /// Lowest grant of such a sender when it queues, as a share of the arriving rate: just below it, so that the queue
 /// drains, and not even that low if the delay is noisy and the queue may be none.
 const FLOOR: f64 = 0.95;
+/// The share that a link passes at least, whatever it usually loses.
+const LEAST_PASSED: f64 = 0.5;
 /// A queue that runs over holds so many packets at least.
 const FLOOD_PACKETS: f64 = 8.0;
 /// The share of packets with a held sender from which on the grant counts as the limit of the rate: in an interval,
@@ -231,7 +233,8 @@ impl Starhop {
         if self.contest.rivalry().is_some() || !(is_long && is_flooded(queue, rtt.min())) {
             return sent;
         }
-        sent * (1.0 - (interval.loss() - self.blocks.usual()).max(0.0))
+        let received = interval.received_rate(now).unwrap_or_default();
+        sent.min(received / (1.0 - self.blocks.usual()).max(LEAST_PASSED))
     }
 
     /// The grant while an offer of the contest goes on, or until what came shows the grant of now.

@@ -132,7 +132,7 @@ fn file_s(result: &RunResult) -> f64 {
     times.iter().sum::<f64>() / times.len() as f64
 }
 
-/// Whether all files are complete before bulk is judged: afterwards it has the link for itself.
+/// True if all files are complete before bulk is judged: afterwards it has the link for itself.
 fn files_are_over(result: &RunResult) -> bool {
     let end = |flow: &FlowResult| flow.completion_s.map(|s| flow.start_s + s);
     flows(result, "file").all(|flow| end(flow).is_some_and(|s| s <= (DURATION_S - JUDGED_S) as f64))

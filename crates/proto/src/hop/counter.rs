@@ -23,7 +23,7 @@ pub struct Arrival {
     pub runs: u32,
     /// Whether the packet had arrived before, or is too old to tell.
     pub is_duplicate: bool,
-    /// Whether it had counted as lost, or been repaired by other means. It was only late.
+    /// The packet had counted as lost, or been repaired by other means. It was only late.
     pub is_found: bool,
 }
 
@@ -98,7 +98,7 @@ impl Arrivals {
         Arrival { number, advance: 0, lost: 0, runs: 0, is_duplicate, is_found }
     }
 
-    /// Whether a straggler counts as lost. It does so no more.
+    /// True if a straggler counts as lost. It does so no more.
     fn is_found(&mut self, number: u64, is_duplicate: bool) -> bool {
         if !is_duplicate {
             return number < self.judged;

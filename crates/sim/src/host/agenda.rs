@@ -1,13 +1,14 @@
+use starhop_proto::deadlines::Deadlines;
+use starhop_proto::table::Slot;
 use starhop_proto::time::Instant;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The connections of a node that have to be looked at: those that something happened to, in the order of their numbers, and those whose
 /// time has come. A node with a thousand connections looks at a few of them for each packet.
 #[derive(Default, Debug)]
 pub(super) struct Agenda {
     touched: BTreeSet<u32>,
-    times: BTreeMap<u32, Instant>,
-    by_time: BTreeSet<(Instant, u32)>,
+    times: Deadlines,
 }
 
 impl Agenda {
@@ -24,31 +25,19 @@ impl Agenda {
     /// A connection has nothing to send before `next`.
     pub(super) fn rest(&mut self, connection: u32, next: Option<Instant>) {
         self.touched.remove(&connection);
-        let before = match next {
-            Some(at) => self.times.insert(connection, at),
-            None => self.times.remove(&connection),
-        };
-        if before == next {
-            return;
-        }
-        before.map(|at| self.by_time.remove(&(at, connection)));
-        next.map(|at| self.by_time.insert((at, connection)));
+        self.times.set(Slot(connection), next);
     }
 
     /// Takes a connection whose time has come.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<u32> {
-        let (at, connection) = *self.by_time.first()?;
-        if at > now {
-            return None;
-        }
-        self.by_time.pop_first();
-        self.times.remove(&connection);
-        Some(connection)
+        let (_, connection) = self.times.first().filter(|(at, _)| *at <= now)?;
+        self.times.set(connection, None);
+        Some(connection.0)
     }
 
     /// The time of the first that rests.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.by_time.first().map(|(at, _)| *at)
+        self.times.next().if_ever()
     }
 }
 

@@ -17,7 +17,8 @@ const MOST_REPAIRED: f64 = 0.002;
 /// those of lower orbits.
 const WORTH: Duration = Duration::from_secs(3);
 /// Packets per Parity packet, with steps of a fifth. The first is the limit of a tenth, the last that of the field.
-const EVERY: [u8; 19] = [10, 12, 14, 17, 20, 24, 28, 33, 39, 46, 55, 65, 78, 93, 111, 133, 160, 210, 255];
+pub(super) const EVERY: [u8; 19] =
+    [10, 12, 14, 17, 20, 24, 28, 33, 39, 46, 55, 65, 78, 93, 111, 133, 160, 210, 255];
 /// The most packets that a sum covers, so that a Requester keeps less than a megabyte.
 pub(super) const MOST_REACH: usize = 512;
 

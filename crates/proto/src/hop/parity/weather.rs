@@ -1,3 +1,4 @@
+use super::plan::{EVERY, MOST_REACH};
 use crate::time::{Duration, Instant};
 
 /// The loss of a hop.
@@ -12,8 +13,8 @@ pub struct Loss {
 /// A single loss among fewer packets than this tells little.
 const FEW: f64 = 500.0;
 
-/// Losses in one run that are no weather, but an outage: all parity that reaches a packet repairs fewer.
-const OUTAGE: u32 = 52;
+/// Losses in one run that are no weather, but an outage: the most parity that reaches a packet repairs fewer.
+const OUTAGE: u32 = (MOST_REACH / EVERY[0] as usize) as u32 + 1;
 
 /// Spans that together are the last minute.
 const SPANS: usize = 12;

@@ -81,6 +81,7 @@ pub struct Scheduler {
     waiting: Deadlines,
     /// Number of queues that have something to send.
     busy: usize,
+    /// The parts of the link.
     shares: Shares,
     /// Bytes that wait in all of them.
     bytes: u64,

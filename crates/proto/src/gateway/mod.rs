@@ -399,7 +399,7 @@ impl<B: Bond, C: Suite> Gateway<B, C> {
             let ahead = self.producer.granted(flow).bytes_in(AHEAD).max(2 * payload as u64);
             let sent = self.producer.sent_end(flow).max(handed);
             let Some(log) = self.producer.source().trunk(flow) else { return };
-            if log.end().saturating_sub(sent) >= ahead || log.kept() >= 2 * self.settings.most_window() {
+            if log.end().saturating_sub(sent) >= ahead || log.kept() >= self.settings.most_kept(log.start()) {
                 return;
             }
             let Scratch { data, plain, sealed, ended, .. } = &mut self.scratch;

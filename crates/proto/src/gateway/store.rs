@@ -36,6 +36,11 @@ pub(super) struct Log {
 parts!(Log { start, bytes });
 
 impl Log {
+    /// Offset before which everything has arrived.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
     /// Offset after the last byte.
     pub(super) fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64

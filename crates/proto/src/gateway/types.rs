@@ -134,6 +134,12 @@ impl GatewaySettings {
     pub fn most_window(&self) -> u64 {
         self.window.max(Self::MOST_WINDOW)
     }
+
+    /// The most bytes of a trunk that are kept for a peer that has told that it has `received` so many: twice what it can have asked for. A
+    /// window doubles once it has come, and what a peer says nothing of is not kept for a large one.
+    pub(super) fn most_kept(&self, received: u64) -> u64 {
+        2 * received.clamp(self.window, self.most_window())
+    }
 }
 
 impl Default for GatewaySettings {
@@ -181,4 +187,16 @@ pub enum NoStream {
     Full,
     /// The peer has as many as it may have, by what it told.
     PeerFull,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_tells_nothing_is_kept_no_more_for_than_for_the_first_window() {
+        let settings = GatewaySettings { window: 1 << 20, ..GatewaySettings::default() };
+        let kept = [0, 1 << 20, 3 << 20, 1 << 40].map(|received| settings.most_kept(received) >> 20);
+        assert_eq!(kept, [2, 2, 6, 128]);
+    }
 }

@@ -1,6 +1,6 @@
 use super::Delivery;
 use super::rivals::{Alone, Rivalry, Sight, Watch};
-use super::trial::{Found, LOSS, Trial};
+use super::trial::{Found, LOSS, Trial, Tried};
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
 
@@ -12,6 +12,18 @@ const BACK: Duration = Duration::from_secs(10);
 const MUCH: f64 = 0.31;
 /// A queue of this many targets is one of our own.
 const OWN_TARGETS: f64 = 4.0;
+
+/// A delay of so many targets above the least of the last minute shows no queue.
+const EMPTY_TARGETS: f64 = 1.5;
+
+/// The finding, once it was tried where losses come from.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Tells {
+    /// The rate from now on, bit/s.
+    Rate(f64),
+    /// Nobody else is there, and the losses were our own.
+    Alone(Alone),
+}
 
 /// The link with others or without: watches for them while the queue is held low, and competes with them while they fill it. What was
 /// learnt before the others came, or of their queue, counts no more once they have gone.
@@ -46,19 +58,21 @@ impl Contest {
         let doubted_from = self.doubted_from(sight);
         self.doubts_losses = doubted_from.is_some_and(|share| self.trial.doubts(share));
         if let Some(share) = doubted_from.filter(|_| sight.is_held) {
-            self.trial.begin(sight.now, sight.carried, packet, sight.feedback, share);
+            let Sight { now, carried: rate, feedback: delay, .. } = sight;
+            let empty = self.watch.least() + EMPTY_TARGETS * sight.target;
+            self.trial.begin(Tried { now, rate, packet, delay, empty }, share);
         }
         let before = self.watch.on_interval(sight)?;
         Some(self.compete(sight.now, before, packet, rtt))
     }
 
-    /// A packet of `packet` bytes arrived, and nothing is known of others. Returns the rate from now on once it is found out where the
-    /// losses come from.
-    pub(super) fn on_delivery(&mut self, delivery: &Delivery, packet: u64, rtt: &HopRtt) -> Option<f64> {
-        match self.trial.on_delivery(delivery.now, delivery.passed, delivery.lost)? {
-            Found::Elastic(before) => Some(self.compete(delivery.now, before, packet, rtt)),
-            Found::OfTheLink(before) => Some(before),
-        }
+    /// A packet of `packet` bytes arrived, and nothing is known of others. Tells once it is found out where the losses come from.
+    pub(super) fn on_delivery(&mut self, delivery: &Delivery, packet: u64, rtt: &HopRtt) -> Option<Tells> {
+        Some(match self.trial.on_delivery(delivery)? {
+            Found::Elastic(before) => Tells::Rate(self.compete(delivery.now, before, packet, rtt)),
+            Found::OfTheLink(before) => Tells::Rate(before),
+            Found::Own { rate, delay } => Tells::Alone(Alone::Gone { before: rate, base: delay }),
+        })
     }
 
     /// The share from which on losses may come from the rate.

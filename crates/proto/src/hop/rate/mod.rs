@@ -15,6 +15,7 @@ mod leaps;
 mod leotp;
 mod longer;
 mod lowest;
+mod overflow;
 mod policer;
 mod pulses;
 mod reno;

@@ -2,17 +2,17 @@ use super::base::{Base, Delays, Seen, Verdict};
 use super::blocks::{ALARM, Block, Blocks};
 use super::capacity::Capacity;
 use super::chirps::Chirps;
-use super::contest::Contest;
+use super::contest::{Contest, Tells};
 use super::grants::Grants;
 use super::growth::{Growth, HEADROOM, Spare};
 use super::interval::{Interval, Intervals, LEAST_GAIN};
 use super::leaps::{self, Leaps};
+use super::overflow::{self, Overflow};
 use super::policer::{Alarm, Bound, Policer};
 use super::pulses::{self, Pulses, Step};
 use super::rivals::{Alone, Sight};
 use super::train::Train;
 use super::{Delivery, RateController};
-use crate::hop::flood::is_flooded;
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
@@ -43,10 +43,8 @@ const GENTLE_CUT: f64 = 0.9;
 /// Lowest grant of such a sender when it queues, as a share of the arriving rate: just below it, so that the queue
 /// drains, and not even that low if the delay is noisy and the queue may be none.
 const FLOOR: f64 = 0.95;
-/// The share that a link passes at least, whatever it usually loses.
-const LEAST_PASSED: f64 = 0.5;
-/// A queue that runs over holds so many packets at least.
-const FLOOD_PACKETS: f64 = 8.0;
+/// The grant does not grow for so many hopRTTs after an alarm.
+const CALM_RTTS: u64 = 8;
 /// The share of packets with a held sender from which on the grant counts as the limit of the rate: in an interval,
 /// and in noise over several.
 const HELD: f64 = 0.5;
@@ -93,6 +91,7 @@ pub struct Starhop {
     /// Until then what comes was sent at a lower rate than this one, bit/s.
     settling: Option<(Instant, f64)>,
     was_noisy: bool,
+    overflow: Overflow,
     /// Share of packets lately whose sender was held by the grant.
     held: f64,
     /// The grant while a queue is drained.
@@ -125,6 +124,7 @@ impl Starhop {
             contest: Contest::default(),
             settling: None,
             was_noisy: false,
+            overflow: Overflow::default(),
             held: 0.0,
             drain_rate: 0.0,
             blocks: Blocks::new(),
@@ -214,7 +214,7 @@ impl Starhop {
             let alone = rivalry.on_interval(Sight { level, ..sight });
             let rate = rivalry.rate();
             self.grant(now, rate);
-            return alone.map(|alone| self.leave_rivalry(now, alone, rtt));
+            return alone.map(|alone| self.be_alone(now, alone, rtt));
         }
         if let Some(rate) = self.promised(now, interval, sight) {
             self.grant(now, rate);
@@ -224,17 +224,14 @@ impl Starhop {
         self.on_verdict(now, interval, sight, verdict, rtt)
     }
 
-    /// The rate that the link carries. Losses are no sign that it carries less; but of a queue that is this long the losses are what ran over,
-    /// beyond the usual ones.
+    /// The rate that the link carries, bit/s.
     fn carried(&mut self, now: Instant, interval: &Interval, rtt: &HopRtt) -> f64 {
-        let sent = interval.sent_rate(now).unwrap_or_default();
-        let queue = interval.least.saturating_sub(rtt.floor());
-        let is_long = queue.as_secs_f64() * self.rate > FLOOD_PACKETS * self.packet_bits;
-        if self.contest.rivalry().is_some() || !(is_long && is_flooded(queue, rtt.min())) {
-            return sent;
+        if self.contest.rivalry().is_some() {
+            return interval.sent_rate(now).unwrap_or_default();
         }
-        let received = interval.received_rate(now).unwrap_or_default();
-        sent.min(received / (1.0 - self.blocks.usual()).max(LEAST_PASSED))
+        let Self { rate, packet_bits, .. } = *self;
+        let usual_loss = self.blocks.usual();
+        self.overflow.carried(now, interval, overflow::Hop { rtt, rate, packet_bits, usual_loss })
     }
 
     /// The grant while an offer of the contest goes on, or until what came shows the grant of now.
@@ -337,7 +334,10 @@ impl Starhop {
             return self.settle(now, self.rate.max(before), interval.least + rtt.detained());
         }
         let span = interval.span(now).as_secs_f64();
-        self.growth.learn(carried, span);
+        // Losses of a queue were not carried.
+        let runs_over = self.has_queue(Duration::from_secs_f64(interval.mean()), rtt);
+        let most = if runs_over { overflow::passed(now, interval, self.blocks.usual()) } else { carried };
+        self.growth.learn(carried.min(most), span);
         let is_full = match step {
             Step::Raise(rate) => {
                 self.base.rebase(verdict.target);
@@ -455,7 +455,7 @@ impl Starhop {
     }
 
     /// Nobody else is there. Returns the base delay.
-    fn leave_rivalry(&mut self, now: Instant, alone: Alone, rtt: &HopRtt) -> Duration {
+    fn be_alone(&mut self, now: Instant, alone: Alone, rtt: &HopRtt) -> Duration {
         let before = self.contest.rivalry().map_or(0.0, |rivalry| rivalry.before());
         self.contest.end(now, alone);
         self.capacity.forget();
@@ -487,9 +487,11 @@ impl Starhop {
             self.pulses.stop();
             self.growth.leave_startup();
             self.rate = interval.received_rate(delivery.now).unwrap_or(self.rate / 2.0).min(self.rate);
-            self.growth.calm_down(delivery.now + rtt.smoothed().scaled(8, 1));
+            let until = delivery.now + rtt.smoothed().scaled(CALM_RTTS, 1);
+            self.growth.calm_down(until);
             if has_queue {
                 self.growth.carries_no_more(self.rate);
+                self.overflow.on_alarm(until);
             }
         }
     }
@@ -541,8 +543,10 @@ impl RateController for Starhop {
             self.rate = rivalry.rate().max(MIN_RATE);
         } else {
             self.base.on_packet(now, delivery.hop_rtt);
-            if let Some(rate) = self.contest.on_delivery(&delivery, self.packet_bytes(), rtt) {
-                self.settle(now, rate, rtt.smoothed());
+            match self.contest.on_delivery(&delivery, self.packet_bytes(), rtt) {
+                Some(Tells::Rate(rate)) => self.settle(now, rate, rtt.smoothed()),
+                Some(Tells::Alone(alone)) => return Some(self.be_alone(now, alone, rtt)),
+                None => {}
             }
         }
         if !interval.is_over(now, length) {

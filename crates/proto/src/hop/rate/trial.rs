@@ -7,6 +7,7 @@
 //! Until trials have found losses to be the link's, a hop does not get used to them. A lossy link is sent what it loses on top; hops that
 //! take each other's losses for the link's would send ever more.
 
+use super::Delivery;
 use crate::time::{Duration, Instant};
 
 /// The mean share of lost packets from which on it is worth to know, where the path seems longer, and the least of every block: a queue
@@ -75,6 +76,9 @@ struct Running {
     rate: f64,
     sent: f64,
     lost: f64,
+    /// The least delay of its packets, and one that shows no queue, seconds.
+    least: f64,
+    empty: f64,
 }
 
 /// The finding of trials.
@@ -82,8 +86,23 @@ struct Running {
 pub(super) enum Found {
     /// The losses come from the rate. The rate before, bit/s.
     Elastic(f64),
+    /// They come from the rate, and the queue went with them: nobody else fills it. The rate of which no more was lost, bit/s, and the
+    /// least delay, seconds.
+    Own { rate: f64, delay: f64 },
     /// They are the link's, or the trial did not show that they are not. The rate before, bit/s.
     OfTheLink(f64),
+}
+
+/// A hop that may be tried.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tried {
+    pub(super) now: Instant,
+    /// Its rate, bit/s, in packets of so many bytes.
+    pub(super) rate: f64,
+    pub(super) packet: u64,
+    /// The hopRTT, and one that shows no queue, seconds.
+    pub(super) delay: f64,
+    pub(super) empty: f64,
 }
 
 /// The losses to expect in a trial where a share of `loss` is lost, and the part of them from which on they are the link's.
@@ -140,9 +159,9 @@ impl Trial {
         self.next_at = self.next_at.max(now + FIRST_PAUSE);
     }
 
-    /// Begins a trial if a share of `least` or more is lost and it is time. The rate is `rate`, bit/s, in packets of `packet` bytes, the
-    /// hopRTT `delay`, seconds.
-    pub(super) fn begin(&mut self, now: Instant, rate: f64, packet: u64, delay: f64, least: f64) {
+    /// Begins a trial if a share of `least` or more is lost and it is time.
+    pub(super) fn begin(&mut self, tried: Tried, least: f64) {
+        let Tried { now, rate, packet, delay, empty } = tried;
         if self.running.is_some() || !self.are_worth_it(least) || now < self.next_at {
             return;
         }
@@ -152,15 +171,17 @@ impl Trial {
             return;
         }
         let from = now + Duration::from_secs_f64(feedback);
-        self.running = Some(Running { from, rate, sent: 0.0, lost: 0.0 });
+        self.running = Some(Running { from, rate, sent: 0.0, lost: 0.0, least: f64::INFINITY, empty });
     }
 
-    /// A packet arrived; `sent` have passed since the one before, of which `lost` are lost. Returns what a trial has found out.
-    pub(super) fn on_delivery(&mut self, now: Instant, sent: u32, lost: u32) -> Option<Found> {
+    /// A packet arrived. Returns what a trial has found out.
+    pub(super) fn on_delivery(&mut self, delivery: &Delivery) -> Option<Found> {
+        let now = delivery.now;
         let running = self.running.as_mut().filter(|running| now >= running.from)?;
-        running.sent += f64::from(sent);
-        running.lost += f64::from(lost);
-        let Running { from, rate, sent, lost } = *running;
+        running.sent += f64::from(delivery.passed);
+        running.lost += f64::from(delivery.lost);
+        running.least = running.least.min(delivery.hop_rtt.as_secs_f64());
+        let Running { from, rate, sent, lost, least, empty } = *running;
         let (expected, elastic) = measure(self.loss);
         let is_late = now.since(from) > MOST;
         let is_inelastic = lost >= elastic * expected || is_late;
@@ -184,8 +205,13 @@ impl Trial {
         }
         (self.had_all, self.of_link) = (false, 0.0);
         // The next trial compares with other losses.
-        (self.loss, self.blocks) = (0.0, 0);
-        Some(if is_second { Found::Elastic(rate) } else { Found::OfTheLink(rate) })
+        let before = core::mem::take(&mut self.loss);
+        self.blocks = 0;
+        Some(match (is_second, least <= empty) {
+            (false, _) => Found::OfTheLink(rate),
+            (true, false) => Found::Elastic(rate),
+            (true, true) => Found::Own { rate: rate * (1.0 - before) / (1.0 - lost / sent), delay: least },
+        })
     }
 
     /// A block of packets has ended; this share of it was lost.
@@ -210,6 +236,17 @@ mod tests {
     const RATE: f64 = 40e6;
     const DELAY: f64 = 0.060;
     const PACKET: u64 = 1400;
+
+    /// A hop of this rate that may be tried. A delay of less than 30 ms shows that its queue is empty.
+    fn tried(now: Instant, rate: f64, delay: f64) -> Tried {
+        Tried { now, rate, packet: PACKET, delay, empty: 0.030 }
+    }
+
+    /// A packet that arrived with these before it, through a queue that stands.
+    fn packets(now: Instant, passed: u32, lost: u32) -> Delivery {
+        let hop_rtt = Duration::from_secs_f64(DELAY);
+        Delivery { now, bytes: PACKET, passed, lost, runs: lost, sent: passed, hop_rtt, backlog: true }
+    }
 
     /// A link that drops what is above `capacity` where others send `others`, and `random` of what is sent.
     struct Link {
@@ -238,11 +275,11 @@ mod tests {
             if millis % 128 == 127 {
                 trial.on_block(f64::from(core::mem::take(&mut lost_of_block)) / 128.0);
             }
-            if let Some(Found::Elastic(before)) = trial.on_delivery(now, 1, lost) {
+            if let Some(Found::Elastic(before)) = trial.on_delivery(&packets(now, 1, lost)) {
                 assert_eq!(before, RATE);
                 return (true, offers_less);
             }
-            trial.begin(now, RATE, PACKET, DELAY, LOSS);
+            trial.begin(tried(now, RATE, DELAY), LOSS);
         }
         (false, offers_less)
     }
@@ -271,6 +308,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn losses_that_come_from_the_rate_and_go_with_the_queue_are_our_own() {
+        let link = Link { capacity: 36e6, others: 0.0, random: 0.03 };
+        let (mut trial, mut rng, mut lost_of_block) = (Trial::default(), Rng::new(1), 0);
+        let found = (0..10_000u64).find_map(|millis| {
+            let now = Instant::ZERO + Duration::from_millis(millis);
+            let lost = u32::from(rng.unit() < link.loss(trial.offer().unwrap_or(RATE)));
+            lost_of_block += lost;
+            if millis % 128 == 127 {
+                trial.on_block(f64::from(core::mem::take(&mut lost_of_block)) / 128.0);
+            }
+            let hop_rtt = Duration::from_millis(if trial.offer().is_some() { 30 } else { 60 });
+            let found = trial.on_delivery(&Delivery { hop_rtt, ..packets(now, 1, lost) });
+            trial.begin(tried(now, RATE, DELAY), LOSS);
+            found.filter(|found| !matches!(found, Found::OfTheLink(_)))
+        });
+        let Some(Found::Own { rate, delay }) = found else { panic!("{found:?}") };
+        assert!((36e6..40e6).contains(&rate) && delay == 0.030, "{rate} {delay}");
+    }
+
     /// True if trials of a minute leave the losses of `link` in doubt.
     fn are_doubted(link: &Link, seed: u64) -> bool {
         let (mut trial, mut rng, mut lost_of_block) = (Trial::default(), Rng::new(seed), 0);
@@ -281,11 +338,11 @@ mod tests {
             if tenths % 128 == 127 {
                 trial.on_block(f64::from(core::mem::take(&mut lost_of_block)) / 128.0);
             }
-            let found = trial.on_delivery(now, 1, lost);
+            let found = trial.on_delivery(&packets(now, 1, lost));
             if matches!(found, Some(Found::Elastic(_))) {
                 return true;
             }
-            trial.begin(now, RATE, PACKET, DELAY, LOSS);
+            trial.begin(tried(now, RATE, DELAY), LOSS);
         }
         trial.doubts(LOSS)
     }
@@ -322,9 +379,9 @@ mod tests {
         let ended = Instant::ZERO + Duration::from_secs(1);
         trial.in_vain_at = Some(ended);
         // 60 losses take 0.56 s at 40 Mbit/s, and the first of them comes after 90 ms: 6.5 s in all with the rest.
-        trial.begin(ended + Duration::from_secs(3), RATE, PACKET, DELAY, LOSS);
+        trial.begin(tried(ended + Duration::from_secs(3), RATE, DELAY), LOSS);
         assert_eq!(trial.offer(), None);
-        trial.begin(ended + Duration::from_secs(3), 4.0 * RATE, PACKET, DELAY, LOSS);
+        trial.begin(tried(ended + Duration::from_secs(3), 4.0 * RATE, DELAY), LOSS);
         assert!(trial.offer().is_some());
     }
 
@@ -333,9 +390,9 @@ mod tests {
         let mut trial = Trial::default();
         (0..20).for_each(|_| trial.on_block(0.06));
         let now = Instant::ZERO + Duration::from_secs(1);
-        trial.begin(now, RATE / 10.0, PACKET, DELAY, LOSS);
+        trial.begin(tried(now, RATE / 10.0, DELAY), LOSS);
         assert_eq!(trial.offer(), None, "60 losses would take 9 s");
-        trial.begin(now, RATE, PACKET, DELAY, LOSS);
+        trial.begin(tried(now, RATE, DELAY), LOSS);
         assert_eq!(trial.offer(), Some(OFFER * RATE));
     }
 
@@ -344,18 +401,18 @@ mod tests {
         let mut trial = Trial::default();
         (0..20).for_each(|_| trial.on_block(0.1));
         let began = Instant::ZERO + Duration::from_secs(1);
-        trial.begin(began, RATE, PACKET, DELAY, LOSS);
+        trial.begin(tried(began, RATE, DELAY), LOSS);
         let found = (0..100u64).find_map(|tenths| {
             let now = began + Duration::from_millis(100 * tenths);
-            trial.on_delivery(now, 1, 0).map(|found| (found, now.since(began)))
+            trial.on_delivery(&packets(now, 1, 0)).map(|found| (found, now.since(began)))
         });
         let (found, after) = found.expect("it ends");
         assert_eq!((found, trial.offer()), (Found::OfTheLink(RATE), None));
         assert!(after <= MOST + Duration::from_millis(200), "{after:?}");
         // The next one waits for ten times as long.
-        trial.begin(began + MOST.scaled(9, 1), RATE, PACKET, DELAY, LOSS);
+        trial.begin(tried(began + MOST.scaled(9, 1), RATE, DELAY), LOSS);
         assert_eq!(trial.offer(), None);
-        trial.begin(began + MOST.scaled(12, 1), RATE, PACKET, DELAY, LOSS);
+        trial.begin(tried(began + MOST.scaled(12, 1), RATE, DELAY), LOSS);
         assert!(trial.offer().is_some());
     }
 
@@ -371,7 +428,7 @@ mod tests {
         let mut trial = Trial::default();
         for loss in [0.0, 0.4, 0.3, 0.1, 0.0, 0.4, 0.4, 0.0] {
             trial.on_block(loss);
-            trial.begin(Instant::ZERO + Duration::from_secs(1), RATE, PACKET, DELAY, LOSS);
+            trial.begin(tried(Instant::ZERO + Duration::from_secs(1), RATE, DELAY), LOSS);
             assert_eq!(trial.offer(), None);
         }
     }
@@ -388,12 +445,12 @@ mod tests {
         (0..20).for_each(|_| trial.on_block(0.2));
         let now = Instant::ZERO + Duration::from_secs(1);
         trial.wait(now);
-        trial.begin(now + FIRST_PAUSE, RATE, PACKET, DELAY, LOSS);
+        trial.begin(tried(now + FIRST_PAUSE, RATE, DELAY), LOSS);
         assert_eq!(trial.offer(), None, "its losses are not known");
         (0..20).for_each(|_| trial.on_block(0.2));
-        trial.begin(now + FIRST_PAUSE.scaled(9, 10), RATE, PACKET, DELAY, LOSS);
+        trial.begin(tried(now + FIRST_PAUSE.scaled(9, 10), RATE, DELAY), LOSS);
         assert_eq!(trial.offer(), None, "it is too early");
-        trial.begin(now + FIRST_PAUSE, RATE, PACKET, DELAY, LOSS);
+        trial.begin(tried(now + FIRST_PAUSE, RATE, DELAY), LOSS);
         assert!(trial.offer().is_some());
     }
 
@@ -407,11 +464,11 @@ mod tests {
         for millis in 0..20_000u64 {
             let now = Instant::ZERO + Duration::from_millis(millis);
             let was_running = trial.offer().is_some();
-            trial.begin(now, 10.0 * RATE, PACKET, delay, LOSS);
+            trial.begin(tried(now, 10.0 * RATE, delay), LOSS);
             if trial.offer().is_some() && !was_running {
                 began.push(now);
             }
-            trial.on_delivery(now, 10, 9);
+            trial.on_delivery(&packets(now, 10, 9));
         }
         let pauses = began.windows(2).map(|pair| pair[1].since(pair[0]).as_secs_f64());
         let pauses: alloc::vec::Vec<_> = pauses.collect();

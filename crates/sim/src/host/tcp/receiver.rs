@@ -107,9 +107,17 @@ impl Receiver {
     /// The application asks with `len` bytes: at once, or as soon as the connection is open.
     pub(in crate::host) fn request(&mut self, now: Instant, len: u32) {
         self.asked += u64::from(len);
-        self.last_request = len;
-        if self.link == Link::Open {
-            self.link = Link::Requests { at: now, beyond: self.next };
+        match self.link {
+            Link::Open => {
+                self.last_request = len;
+                self.link = Link::Requests { at: now, beyond: self.next };
+            }
+            // More of a question: it leaves at once, and a repetition has all of it.
+            Link::Requests { beyond, .. } => {
+                self.last_request += len;
+                self.link = Link::Requests { at: now, beyond };
+            }
+            Link::Opens(_) | Link::Closed => self.last_request += len,
         }
     }
 
@@ -157,6 +165,7 @@ impl Receiver {
             (TcpKind::Data, Link::Requests { .. } | Link::Open) => {
                 if matches!(self.link, Link::Requests { beyond, .. } if segment.range().end > beyond) {
                     self.link = Link::Open;
+                    self.rtt.end_back_off();
                 }
                 self.on_data(now, segment, new);
             }

@@ -62,6 +62,11 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(16);
     }
 
+    /// The peer has answered: the next timeout is that of the first time again, as in Linux.
+    pub(crate) fn end_back_off(&mut self) {
+        self.backoff = 0;
+    }
+
     /// The retransmission timeout. The minimum bounds the term of the variation, as in Linux, not the sum.
     pub(crate) fn rto(&self) -> Duration {
         let base = if self.is_measured {

@@ -217,3 +217,37 @@ fn a_window_that_was_shut_is_opened_without_being_asked() {
     receiver.set_room(10 * MSS);
     assert!(receiver.poll_transmit(Instant::ZERO).is_some_and(|ack| ack.window >= 9 * MSS));
 }
+
+/// The segments of questions that leave at this time, as the bytes asked with in all and those of the segment.
+fn questions(receiver: &mut Receiver, now: Instant) -> Vec<(u64, u32)> {
+    let segments = std::iter::from_fn(|| receiver.poll_transmit(now));
+    segments.filter(|segment| segment.len > 0).map(|segment| (segment.seq, segment.len)).collect()
+}
+
+#[test]
+fn more_of_a_question_leaves_at_once_and_is_repeated_with_the_rest() {
+    let mut receiver = receiver(|_| ());
+    let (asked_at, more_at) =
+        (Instant::ZERO + Duration::from_secs(1), Instant::ZERO + Duration::from_millis(1_001));
+    receiver.request(asked_at, 296);
+    assert_eq!(questions(&mut receiver, asked_at), [(296, 296)]);
+    receiver.request(more_at, 204);
+    assert_eq!(questions(&mut receiver, more_at), [(500, 500)]);
+}
+
+/// Ten questions were answered, and the eleventh is lost.
+#[test]
+fn a_question_is_repeated_after_the_same_time_however_many_were_answered() {
+    let mut receiver = receiver(|_| ());
+    let mut now = Instant::ZERO + Duration::from_secs(1);
+    for seq in 32..42 {
+        receiver.request(now, 500);
+        assert_eq!(questions(&mut receiver, now).len(), 1);
+        now += Duration::from_millis(10);
+        receiver.on_segment(now, &data(seq), |_| ());
+    }
+    receiver.request(now, 500);
+    assert_eq!(questions(&mut receiver, now), [(5_500, 500)]);
+    let repeated = receiver.poll_timeout().expect("a timer");
+    assert!(repeated.since(now) <= Duration::from_secs(1), "{:?}", repeated.since(now));
+}

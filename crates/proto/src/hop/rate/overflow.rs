@@ -7,6 +7,9 @@ use crate::time::Instant;
 
 /// A queue that runs over holds so many packets at least.
 const PACKETS: f64 = 8.0;
+/// Where a block loses so much in front of a queue, however short, the grant is far above the link. Hops that share a link lose less when they
+/// overfill its queue together, and each would take the losses of the others for its own.
+const MUCH: f64 = 0.3;
 /// The share that a link passes at least, whatever it usually loses.
 const LEAST_PASSED: f64 = 0.5;
 
@@ -27,13 +30,16 @@ pub(super) struct Hop<'a> {
 }
 
 impl Overflow {
-    /// Far more than usual was lost in front of a queue. What comes until then was sent before that showed, or shows it again.
-    pub(super) fn on_alarm(&mut self, until: Instant) {
-        self.until = until;
+    /// This share of a block was lost in front of a queue, which is far more than usual. What comes until then was sent before that showed,
+    /// or shows it again.
+    pub(super) fn on_alarm(&mut self, loss: f64, until: Instant) {
+        if loss >= MUCH {
+            self.until = until;
+        }
     }
 
-    /// The rate that the link carried, bit/s. Losses are no sign that it carries less; but in front of a long queue, and after an alarm of a
-    /// short one, those beyond the usual ones ran over.
+    /// The rate that the link carried, bit/s. Losses are no sign that it carries less; but in front of a long queue, and after a short one
+    /// has lost much, those beyond the usual ones ran over.
     pub(super) fn carried(&self, now: Instant, interval: &Interval, hop: Hop<'_>) -> f64 {
         let sent = interval.sent_rate(now).unwrap_or_default();
         let queue = interval.least.saturating_sub(hop.rtt.floor());
@@ -44,7 +50,7 @@ impl Overflow {
 }
 
 /// The rate that came, and with it what a link usually loses behind its queue, bit/s.
-pub(super) fn passed(now: Instant, interval: &Interval, usual_loss: f64) -> f64 {
+fn passed(now: Instant, interval: &Interval, usual_loss: f64) -> f64 {
     interval.received_rate(now).unwrap_or_default() / (1.0 - usual_loss).max(LEAST_PASSED)
 }
 
@@ -80,11 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn after_an_alarm_losses_of_a_short_queue_do_not_count_either() {
+    fn once_a_short_queue_lost_much_its_losses_do_not_count_either() {
         let mut overflow = Overflow::default();
-        overflow.on_alarm(Instant::ZERO + Duration::from_secs(2));
+        let until = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        overflow.on_alarm(0.25, until(2));
+        assert_eq!(carried(&overflow, 30), 20.0, "others may have lost it");
+        overflow.on_alarm(0.35, until(2));
         assert_eq!([0, 30].map(|queue_ms| carried(&overflow, queue_ms)), [10.0 / 0.9; 2]);
-        overflow.on_alarm(Instant::ZERO + Duration::from_secs(1));
+        overflow.on_alarm(0.35, until(1));
         assert_eq!(carried(&overflow, 30), 20.0);
     }
 }

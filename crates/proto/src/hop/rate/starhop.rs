@@ -334,10 +334,7 @@ impl Starhop {
             return self.settle(now, self.rate.max(before), interval.least + rtt.detained());
         }
         let span = interval.span(now).as_secs_f64();
-        // Losses of a queue were not carried.
-        let runs_over = self.has_queue(Duration::from_secs_f64(interval.mean()), rtt);
-        let most = if runs_over { overflow::passed(now, interval, self.blocks.usual()) } else { carried };
-        self.growth.learn(carried.min(most), span);
+        self.growth.learn(carried, span);
         let is_full = match step {
             Step::Raise(rate) => {
                 self.base.rebase(verdict.target);
@@ -491,7 +488,7 @@ impl Starhop {
             self.growth.calm_down(until);
             if has_queue {
                 self.growth.carries_no_more(self.rate);
-                self.overflow.on_alarm(until);
+                self.overflow.on_alarm(block.loss, until);
             }
         }
     }

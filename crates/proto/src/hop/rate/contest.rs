@@ -13,9 +13,6 @@ const MUCH: f64 = 0.31;
 /// A queue of this many targets is one of our own.
 const OWN_TARGETS: f64 = 4.0;
 
-/// A delay of so many targets above the least of the last minute shows no queue.
-const EMPTY_TARGETS: f64 = 1.5;
-
 /// The finding, once it was tried where losses come from.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Tells {
@@ -59,7 +56,7 @@ impl Contest {
         self.doubts_losses = doubted_from.is_some_and(|share| self.trial.doubts(share));
         if let Some(share) = doubted_from.filter(|_| sight.is_held) {
             let Sight { now, carried: rate, feedback: delay, .. } = sight;
-            let empty = self.watch.least() + EMPTY_TARGETS * sight.target;
+            let empty = self.watch.longest_without_queue(sight);
             self.trial.begin(Tried { now, rate, packet, delay, empty }, share);
         }
         let before = self.watch.on_interval(sight)?;

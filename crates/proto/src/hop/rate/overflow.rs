@@ -45,13 +45,12 @@ impl Overflow {
         let queue = interval.least.saturating_sub(hop.rtt.floor());
         let is_long = queue.as_secs_f64() * hop.rate > PACKETS * hop.packet_bits;
         let runs_over = now < self.until || (is_long && is_flooded(queue, hop.rtt.min()));
-        if runs_over { sent.min(passed(now, interval, hop.usual_loss)) } else { sent }
+        if !runs_over {
+            return sent;
+        }
+        let came = interval.received_rate(now).unwrap_or_default();
+        sent.min(came / (1.0 - hop.usual_loss).max(LEAST_PASSED))
     }
-}
-
-/// The rate that came, and with it what a link usually loses behind its queue, bit/s.
-fn passed(now: Instant, interval: &Interval, usual_loss: f64) -> f64 {
-    interval.received_rate(now).unwrap_or_default() / (1.0 - usual_loss).max(LEAST_PASSED)
 }
 
 #[cfg(test)]

@@ -168,6 +168,11 @@ impl Watch {
         self.delays.value()
     }
 
+    /// The longest delay that shows no queue, seconds.
+    pub(super) fn longest_without_queue(&self, sight: Sight) -> f64 {
+        self.least() + STANDS * sight.target
+    }
+
     /// The path seems longer than it was in the last minute, and may not be: others may fill the queue.
     pub(super) fn seems_longer(&self, sight: Sight) -> bool {
         let longer = sight.base - self.least();

@@ -229,8 +229,7 @@ impl Starhop {
         if self.contest.rivalry().is_some() {
             return interval.sent_rate(now).unwrap_or_default();
         }
-        let Self { rate, packet_bits, .. } = *self;
-        let usual_loss = self.blocks.usual();
+        let (rate, packet_bits, usual_loss) = (self.rate, self.packet_bits, self.blocks.usual());
         self.overflow.carried(now, interval, overflow::Hop { rtt, rate, packet_bits, usual_loss })
     }
 

@@ -262,24 +262,46 @@ mod tests {
         }
     }
 
-    /// Runs trials on `link` for ten seconds of packets, one each millisecond, or until they find its losses to come from the rate.
-    /// Returns that, and the time in which less was offered, ms.
-    fn trials(link: &Link, seed: u64) -> (bool, u32) {
-        let (mut trial, mut rng) = (Trial::default(), Rng::new(seed));
-        let (mut lost_of_block, mut offers_less) = (0, 0);
-        for millis in 0..10_000u64 {
-            let now = Instant::ZERO + Duration::from_millis(millis);
-            offers_less += u32::from(trial.offer().is_some());
-            let lost = u32::from(rng.unit() < link.loss(trial.offer().unwrap_or(RATE)));
-            lost_of_block += lost;
-            if millis % 128 == 127 {
-                trial.on_block(f64::from(core::mem::take(&mut lost_of_block)) / 128.0);
+    /// A hop over a link whose losses are tried.
+    struct Hop<'a> {
+        link: &'a Link,
+        trial: Trial,
+        rng: Rng,
+        sent: u32,
+        lost_of_block: u32,
+    }
+
+    impl<'a> Hop<'a> {
+        fn over(link: &'a Link, seed: u64) -> Self {
+            Self { link, trial: Trial::default(), rng: Rng::new(seed), sent: 0, lost_of_block: 0 }
+        }
+
+        /// A packet arrives or is lost. The next trial begins when it is time.
+        fn packet(&mut self, now: Instant, hop_rtt: Duration) -> Option<Found> {
+            let rate = self.trial.offer().unwrap_or(RATE);
+            let lost = u32::from(self.rng.unit() < self.link.loss(rate));
+            self.sent += 1;
+            self.lost_of_block += lost;
+            if self.sent.is_multiple_of(128) {
+                self.trial.on_block(f64::from(core::mem::take(&mut self.lost_of_block)) / 128.0);
             }
-            if let Some(Found::Elastic(before)) = trial.on_delivery(&packets(now, 1, lost)) {
+            let found = self.trial.on_delivery(&Delivery { hop_rtt, ..packets(now, 1, lost) });
+            self.trial.begin(tried(now, RATE, DELAY), LOSS);
+            found
+        }
+    }
+
+    /// Runs trials on `link` for ten seconds of packets, one each millisecond, or until they find its losses to come
+    /// from the rate. Returns that, and the time in which less was offered, ms.
+    fn trials(link: &Link, seed: u64) -> (bool, u32) {
+        let (mut hop, mut offers_less) = (Hop::over(link, seed), 0);
+        for millis in 0..10_000 {
+            offers_less += u32::from(hop.trial.offer().is_some());
+            let now = Instant::ZERO + Duration::from_millis(millis);
+            if let Some(Found::Elastic(before)) = hop.packet(now, Duration::from_secs_f64(DELAY)) {
                 assert_eq!(before, RATE);
                 return (true, offers_less);
             }
-            trial.begin(tried(now, RATE, DELAY), LOSS);
         }
         (false, offers_less)
     }
@@ -311,17 +333,10 @@ mod tests {
     #[test]
     fn losses_that_come_from_the_rate_and_go_with_the_queue_are_our_own() {
         let link = Link { capacity: 36e6, others: 0.0, random: 0.03 };
-        let (mut trial, mut rng, mut lost_of_block) = (Trial::default(), Rng::new(1), 0);
-        let found = (0..10_000u64).find_map(|millis| {
-            let now = Instant::ZERO + Duration::from_millis(millis);
-            let lost = u32::from(rng.unit() < link.loss(trial.offer().unwrap_or(RATE)));
-            lost_of_block += lost;
-            if millis % 128 == 127 {
-                trial.on_block(f64::from(core::mem::take(&mut lost_of_block)) / 128.0);
-            }
-            let hop_rtt = Duration::from_millis(if trial.offer().is_some() { 30 } else { 60 });
-            let found = trial.on_delivery(&Delivery { hop_rtt, ..packets(now, 1, lost) });
-            trial.begin(tried(now, RATE, DELAY), LOSS);
+        let mut hop = Hop::over(&link, 1);
+        let found = (0..10_000).find_map(|millis| {
+            let hop_rtt = Duration::from_millis(if hop.trial.offer().is_some() { 30 } else { 60 });
+            let found = hop.packet(Instant::ZERO + Duration::from_millis(millis), hop_rtt);
             found.filter(|found| !matches!(found, Found::OfTheLink(_)))
         });
         let Some(Found::Own { rate, delay }) = found else { panic!("{found:?}") };
@@ -330,21 +345,12 @@ mod tests {
 
     /// True if trials of a minute leave the losses of `link` in doubt.
     fn are_doubted(link: &Link, seed: u64) -> bool {
-        let (mut trial, mut rng, mut lost_of_block) = (Trial::default(), Rng::new(seed), 0);
-        for tenths in 0..600_000u64 {
+        let mut hop = Hop::over(link, seed);
+        let is_elastic = (0..600_000).any(|tenths| {
             let now = Instant::ZERO + Duration::from_micros(100 * tenths);
-            let lost = u32::from(rng.unit() < link.loss(trial.offer().unwrap_or(RATE)));
-            lost_of_block += lost;
-            if tenths % 128 == 127 {
-                trial.on_block(f64::from(core::mem::take(&mut lost_of_block)) / 128.0);
-            }
-            let found = trial.on_delivery(&packets(now, 1, lost));
-            if matches!(found, Some(Found::Elastic(_))) {
-                return true;
-            }
-            trial.begin(tried(now, RATE, DELAY), LOSS);
-        }
-        trial.doubts(LOSS)
+            matches!(hop.packet(now, Duration::from_secs_f64(DELAY)), Some(Found::Elastic(_)))
+        });
+        is_elastic || hop.trial.doubts(LOSS)
     }
 
     #[test]

@@ -62,9 +62,9 @@ pub(in crate::host) struct Receiver {
     echo: Option<Instant>,
     marks: u64,
     xcp: Option<XcpHeader>,
-    /// Bytes that the client has asked with, and how many of them the last request had.
+    /// Bytes that the client has asked with, and how many of them nothing has come for.
     asked: u64,
-    last_request: u32,
+    unanswered: u32,
     /// Round trip of the handshake.
     handshake_rtt: Option<Duration>,
 }
@@ -93,7 +93,7 @@ impl Receiver {
             marks: 0,
             xcp: None,
             asked: 0,
-            last_request: 0,
+            unanswered: 0,
             handshake_rtt: None,
             config: config.clone(),
         }
@@ -107,17 +107,12 @@ impl Receiver {
     /// The application asks with `len` bytes: at once, or as soon as the connection is open.
     pub(in crate::host) fn request(&mut self, now: Instant, len: u32) {
         self.asked += u64::from(len);
+        self.unanswered += len;
         match self.link {
-            Link::Open => {
-                self.last_request = len;
-                self.link = Link::Requests { at: now, beyond: self.next };
-            }
+            Link::Open => self.link = Link::Requests { at: now, beyond: self.next },
             // More of a question: it leaves at once, and a repetition has all of it.
-            Link::Requests { beyond, .. } => {
-                self.last_request += len;
-                self.link = Link::Requests { at: now, beyond };
-            }
-            Link::Opens(_) | Link::Closed => self.last_request += len,
+            Link::Requests { beyond, .. } => self.link = Link::Requests { at: now, beyond },
+            Link::Opens(_) | Link::Closed => {}
         }
     }
 
@@ -165,6 +160,7 @@ impl Receiver {
             (TcpKind::Data, Link::Requests { .. } | Link::Open) => {
                 if matches!(self.link, Link::Requests { beyond, .. } if segment.range().end > beyond) {
                     self.link = Link::Open;
+                    self.unanswered = 0;
                     self.rtt.end_back_off();
                 }
                 self.on_data(now, segment, new);
@@ -275,7 +271,7 @@ impl Receiver {
             }
             Link::Requests { at, beyond } if at <= now => {
                 self.link = Link::Requests { at: self.after_timeout(now), beyond };
-                Some(TcpSegment { len: self.last_request, ..self.segment(now, TcpKind::Ack) })
+                Some(TcpSegment { len: self.unanswered, ..self.segment(now, TcpKind::Ack) })
             }
             Link::Requests { .. } | Link::Open => self.acknowledgement(now),
             Link::Opens(_) | Link::Closed => None,

@@ -124,7 +124,8 @@ fn a_slow_connection_stores_little() {
 }
 
 /// Sixty clients ask ten times each. A question that crossed in two records left the far gateway in two segments, and the simulator's
-/// TCP kept the second one for up to minutes: seven clients had not all their answers after half a minute.
+/// TCP kept the second one for up to minutes: seven clients had not all their answers after half a minute. Answers that leave packet by
+/// packet in turn end together, and the link is idle while all clients think: 10.7 s.
 #[test]
 fn all_clients_of_a_crowd_have_all_their_answers() {
     let text = "title = \"web\"\nduration = \"20s\"\n[topology]\nkind = \"chain\"\nhops = 4\n[topology.link]\nrate = \"50Mbit\"\n\
@@ -135,5 +136,5 @@ fn all_clients_of_a_crowd_have_all_their_answers() {
     let slowest =
         result.flows.iter().map(|flow| flow.completion_s.unwrap_or(f64::INFINITY)).fold(0.0, f64::max);
     println!("all answers after {slowest:.1} s");
-    assert!(result.problems.is_empty() && slowest <= 13.0, "{slowest} s, {:?}", result.problems);
+    assert!(result.problems.is_empty() && slowest <= 8.8, "{slowest} s, {:?}", result.problems);
 }

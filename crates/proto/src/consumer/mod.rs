@@ -359,7 +359,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         };
         // The hop counts packets of closed flows, too.
         let heard = self.shared.uplinks.on_packet(now, link, peer, Received::data(&header, payload));
-        self.take_data(now, slot, header, payload, heard);
+        self.take_data(now, slot, &header, payload, heard.as_ref());
         self.take_restored(now, link);
     }
 
@@ -385,7 +385,7 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
                 |slot: &Slot| self.flows.get(*slot).is_some_and(|flow| flow.fetch.uplink == link);
             let Some(slot) = slot.filter(is_asked_here) else { continue };
             let heard = self.shared.uplinks.heard_restored(now, link, number, header.range(payload.len()));
-            self.take_data(now, Some(slot), header, payload, heard);
+            self.take_data(now, Some(slot), &header, payload, heard.as_ref());
         }
     }
 
@@ -393,9 +393,9 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
         &mut self,
         now: Instant,
         slot: Option<Slot>,
-        header: DataHeader,
+        header: &DataHeader,
         payload: &[u8],
-        heard: Option<Heard>,
+        heard: Option<&Heard>,
     ) {
         let slot = self.still_open(slot);
         if let Some(flow) = slot.and_then(|slot| self.flows.get_mut(slot)) {
@@ -405,12 +405,12 @@ impl<S: Sink, C: Suite> Consumer<S, C> {
                     let link = flow.fetch.uplink;
                     let offer = header.waited.is_dry.then(|| self.shared.offer(link));
                     let shown = self.shared.shown(now, link);
-                    flow.on_bytes(now, &header, payload, (offer, shown));
+                    flow.on_bytes(now, header, payload, (offer, shown));
                 }
             }
         }
         let Some(heard) = heard else { return };
-        self.on_heard(now, slot, &heard);
+        self.on_heard(now, slot, heard);
         if let Some(slot) = slot {
             self.with_flow(now, slot, |flow, shared| flow.advance(now, shared));
         }

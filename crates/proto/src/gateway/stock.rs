@@ -1,3 +1,4 @@
+use super::turns::ANSWER;
 use crate::time::{Duration, Instant};
 
 /// A stream holds the bytes of its user that leave in this time: the user's application decides late what goes next, and a slow stream of a
@@ -62,7 +63,8 @@ impl Stock {
         }
         self.left += bytes;
         let (span, size) = (now.since(self.since), self.size() as u64);
-        let is_short = self.left >= size && span <= SPAN.scaled(1, 2);
+        // An answer in one turn is no sign of a fast stream: the next turn may be far.
+        let is_short = self.left >= size.max(ANSWER + size / 4) && span <= SPAN.scaled(1, 2);
         if !is_short && span < SPAN {
             return;
         }

@@ -1,78 +1,167 @@
 use super::StreamId;
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// Bytes that a stream of weight 1 may send per turn: about one packet.
-const QUANTUM: i64 = 1350;
+/// Bytes that a turn of a stream of weight 1 is worth: about one packet.
+const PACKET: i64 = 1350;
 
-/// Whose bytes go next: streams in turn by bytes and weight, and those that had nothing to send until now before the others
-/// (deficit round robin with two lists, RFC 8290 section 4.2). A short exchange does not wait behind a long transfer.
+/// Most answers are no longer. A stream of weight 1 may send as much ahead of its turns, and as much in one turn. Clients that ask together
+/// are answered one after another, all but the last of them earlier than if their answers went packet by packet in turn.
+pub(super) const ANSWER: u64 = 16 << 10;
+
+/// Whose bytes go next: streams in turn by bytes and weight, and those that sent little of late before the others (deficit round robin
+/// with a list for new streams, RFC 8290 section 4.2; here a stream has a credit of one answer, which its turns renew).
+///
+/// The first packet of a stream with nearly its whole credit goes before all else: a keystroke waits for no answer. The rest of its credit
+/// goes before those that have none. Without credit a stream waits for a turn that brings some, and then ends the answer that it has begun;
+/// a longer transfer sends a packet. What was sent in advance is paid back in turns, also by a stream that has run empty: short
+/// answers without end get no more than a long transfer does.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    fresh: VecDeque<StreamId>,
-    busy: VecDeque<StreamId>,
-    /// Of each stream that is in a list.
+    /// Ready streams with nearly their whole credit.
+    first: VecDeque<StreamId>,
+    /// Ready streams with some credit.
+    ahead: VecDeque<StreamId>,
+    /// The ready stream whose turn it is.
+    holder: Option<StreamId>,
+    /// All streams without a whole credit: each turn adds to it.
+    line: VecDeque<StreamId>,
+    /// Of all streams that are in a list.
     shares: BTreeMap<StreamId, Share>,
-    /// The sum of the weights of these.
+    /// The sum of the weights of ready streams: those that have something to send.
     weight: u32,
+    /// Bytes that all have sent.
+    sent: u64,
 }
 
 #[derive(Debug)]
 struct Share {
-    /// Bytes left in its turn.
-    left: i64,
-    /// Bytes of a turn.
-    quantum: i64,
     weight: u8,
+    /// Bytes that it may send before it waits for a turn. Negative: to be paid back.
+    credit: i64,
+    /// Bytes that it has sent of its present answer. What comes after others have sent as much as an answer is another one.
+    burst: i64,
+    /// The value of [`Turns::sent`] when it ran empty.
+    emptied_at: u64,
+    is_ready: bool,
+    is_in_line: bool,
+}
+
+impl Share {
+    fn new(weight: u8) -> Self {
+        let mut share =
+            Self { weight, credit: 0, burst: 0, emptied_at: 0, is_ready: false, is_in_line: false };
+        share.credit = share.answer();
+        share
+    }
+
+    fn packet(&self) -> i64 {
+        PACKET * i64::from(self.weight)
+    }
+
+    fn answer(&self) -> i64 {
+        ANSWER as i64 * i64::from(self.weight)
+    }
+
+    /// Credit that is missing from a whole one.
+    fn owed(&self) -> i64 {
+        self.answer() - self.credit
+    }
+
+    /// Half a packet in keystrokes does not count.
+    fn is_nearly_whole(&self) -> bool {
+        self.owed() < self.packet() / 2
+    }
+
+    /// Whether it may send on, once it has begun.
+    fn holds_on(&self) -> bool {
+        self.credit > 0 || self.burst < self.answer()
+    }
 }
 
 impl Turns {
     /// A stream of this weight has something to send.
     pub(super) fn add(&mut self, stream: StreamId, weight: u8) {
-        self.shares.entry(stream).or_insert_with(|| {
-            self.fresh.push_back(stream);
-            let weight = weight.max(1);
-            self.weight += u32::from(weight);
-            let quantum = QUANTUM * i64::from(weight);
-            Share { left: quantum, quantum, weight }
-        });
-    }
-
-    /// The stream whose turn it is: it may send one packet, which is charged to it afterwards.
-    pub(super) fn next(&mut self) -> Option<StreamId> {
-        loop {
-            let is_fresh = !self.fresh.is_empty();
-            let list = if is_fresh { &mut self.fresh } else { &mut self.busy };
-            let stream = *list.front()?;
-            let Some(share) = self.shares.get_mut(&stream) else {
-                list.pop_front();
-                continue;
-            };
-            if share.left > 0 {
-                return Some(stream);
+        let share = self.shares.entry(stream).or_insert_with(|| Share::new(weight.max(1)));
+        if !core::mem::replace(&mut share.is_ready, true) {
+            self.weight += u32::from(share.weight);
+            if self.sent - share.emptied_at >= ANSWER {
+                share.burst = 0;
             }
-            share.left += share.quantum;
-            list.pop_front();
-            self.busy.push_back(stream);
+            // Only a part of an answer may have been here: the rest follows it.
+            let goes_on = share.burst > 0 && share.holds_on();
+            if share.is_nearly_whole() {
+                self.first.push_back(stream);
+            } else if goes_on || share.credit > 0 {
+                self.ahead.push_back(stream);
+            }
         }
     }
 
-    /// The stream whose turn it is sent `bytes`; `is_done` says that it has no more to send.
+    /// The stream whose bytes are next: it may send one packet, which is charged to it afterwards.
+    pub(super) fn next(&mut self) -> Option<StreamId> {
+        if self.is_empty() {
+            // Nobody waited for what these sent in advance.
+            self.line.clear();
+            self.shares.clear();
+            return None;
+        }
+        loop {
+            if let Some(stream) = self.first.front().or(self.ahead.front()).or(self.holder.as_ref()) {
+                return Some(*stream);
+            }
+            let stream = self.line.pop_front()?;
+            self.take_turn(stream);
+        }
+    }
+
+    /// The turn of a stream that was at the front of the line.
+    fn take_turn(&mut self, stream: StreamId) {
+        let Some(share) = self.shares.get_mut(&stream) else { return };
+        share.credit += share.packet();
+        if !share.is_ready && share.owed() <= 0 {
+            self.shares.remove(&stream);
+            return;
+        }
+        self.line.push_back(stream);
+        self.holder = Some(stream).filter(|_| share.is_ready && share.credit > 0);
+    }
+
+    /// The stream whose bytes were next sent `bytes`; `is_done` says that it has no more to send.
     pub(super) fn on_sent(&mut self, stream: StreamId, bytes: usize, is_done: bool) {
+        let Some(share) = self.shares.get_mut(&stream) else { return };
+        share.credit -= bytes as i64;
+        share.burst += bytes as i64;
+        self.sent += bytes as u64;
+        if !core::mem::replace(&mut share.is_in_line, true) {
+            self.line.push_back(stream);
+        }
         if is_done {
-            self.remove(stream);
-        } else if let Some(share) = self.shares.get_mut(&stream) {
-            share.left -= bytes as i64;
+            share.is_ready = false;
+            share.emptied_at = self.sent;
+            self.weight -= u32::from(share.weight);
+        }
+        let goes_on = !is_done && share.holds_on();
+        if self.first.front() == Some(&stream) {
+            self.first.pop_front();
+            if goes_on {
+                self.ahead.push_back(stream);
+            }
+        } else if !goes_on && self.ahead.front() == Some(&stream) {
+            self.ahead.pop_front();
+        } else if !goes_on {
+            self.holder = None;
         }
     }
 
-    /// A stream has nothing more to send. The list drops it when its turn comes.
+    /// A stream has ended: it sends nothing more.
     pub(super) fn remove(&mut self, stream: StreamId) {
-        let share = self.shares.remove(&stream);
-        self.weight -= share.map_or(0, |share| u32::from(share.weight));
-        for list in [&mut self.fresh, &mut self.busy] {
-            if list.front() == Some(&stream) {
-                list.pop_front();
-            } else if let Some(place) = list.iter().position(|other| *other == stream) {
+        let Some(share) = self.shares.remove(&stream) else { return };
+        if share.is_ready {
+            self.weight -= u32::from(share.weight);
+        }
+        self.holder.take_if(|holder| *holder == stream);
+        for list in [&mut self.first, &mut self.ahead, &mut self.line] {
+            if let Some(place) = list.iter().position(|other| *other == stream) {
                 list.remove(place);
             }
         }
@@ -85,7 +174,7 @@ impl Turns {
 
     /// Whether no stream has anything to send.
     pub(super) fn is_empty(&self) -> bool {
-        self.shares.is_empty()
+        self.weight == 0
     }
 }
 
@@ -98,49 +187,141 @@ mod tests {
         StreamId { peer: 0, session: 1, ours: true, number }
     }
 
+    /// Sends `count` packets of the streams whose turn it is, `bytes` long, and returns the order. None runs empty.
+    fn send(turns: &mut Turns, count: usize, bytes: impl Fn(StreamId) -> usize) -> Vec<u64> {
+        let mut order = Vec::new();
+        for _ in 0..count {
+            let next = turns.next().unwrap();
+            turns.on_sent(next, bytes(next), false);
+            order.push(next.number);
+        }
+        order
+    }
+
     #[test]
     fn streams_share_by_bytes() {
         let mut turns = Turns::default();
-        let mut sent = [0; 3];
         (0..3).for_each(|number| turns.add(stream(number), 1));
-        for _ in 0..3_000 {
-            let next = turns.next().unwrap();
-            // The third sends in small pieces.
-            let bytes = if next.number == 2 { 100 } else { 1_300 };
-            sent[next.number as usize] += bytes;
-            turns.on_sent(next, bytes, false);
-        }
+        // The third sends in small pieces.
+        let bytes = |next: StreamId| if next.number == 2 { 100 } else { 1_300 };
+        let order = send(&mut turns, 3_000, bytes);
+        let sent = [0, 1, 2]
+            .map(|number| order.iter().filter(|sender| **sender == number).count() * bytes(stream(number)));
         let most = *sent.iter().max().unwrap();
-        assert!(sent.iter().all(|bytes| most - bytes <= 2_700), "{sent:?}");
+        assert!(sent.iter().all(|bytes| most - bytes <= ANSWER as usize), "{sent:?}");
     }
 
     #[test]
     fn streams_share_by_weight() {
         let mut turns = Turns::default();
-        let mut sent = [0; 3];
         (0..3).for_each(|number| turns.add(stream(number), [1, 4, 10][number as usize]));
-        for _ in 0..15_000 {
-            let next = turns.next().unwrap();
-            sent[next.number as usize] += 1_300;
-            turns.on_sent(next, 1_300, false);
-        }
+        let order = send(&mut turns, 15_000, |_| 1_300);
+        let sent = [0, 1, 2].map(|number| order.iter().filter(|sender| **sender == number).count());
         let of_first = [1, 4, 10].map(|weight| weight * sent[0]);
-        let are_near = sent.iter().zip(of_first).all(|(sent, fair)| i64::abs(sent - fair) <= fair / 50);
+        let are_near = sent.iter().zip(of_first).all(|(sent, fair)| sent.abs_diff(fair) <= fair / 50);
         assert!(are_near, "{sent:?}");
     }
 
     #[test]
-    fn who_had_nothing_to_send_goes_before_who_always_has() {
+    fn answers_leave_one_after_another_before_long_transfers() {
         let mut turns = Turns::default();
         turns.add(stream(0), 1);
-        for _ in 0..10 {
+        send(&mut turns, 100, |_| 1_300);
+        (1..=3).for_each(|number| turns.add(stream(number), 1));
+        let mut order = Vec::new();
+        let mut left = [usize::MAX, 11, 11, 11];
+        for _ in 0..34 {
             let next = turns.next().unwrap();
-            turns.on_sent(next, 1_300, false);
+            let packets = &mut left[next.number as usize];
+            *packets -= 1;
+            turns.on_sent(next, 1_300, *packets == 0);
+            order.push(next.number);
         }
+        // The first packet of each, then what is left of each.
+        let expected: Vec<u64> =
+            [1, 2, 3].into_iter().chain([1, 2, 3].into_iter().flat_map(|n| [n; 10])).collect();
+        assert_eq!(order[..33], expected);
+        assert_eq!(order[33], 0);
+    }
+
+    #[test]
+    fn a_keystroke_waits_for_one_packet_of_an_answer() {
+        let mut turns = Turns::default();
+        (0..5).for_each(|number| turns.add(stream(number), 1));
+        send(&mut turns, 20, |_| 1_300);
+        for _ in 0..10 {
+            turns.add(stream(9), 1);
+            assert_eq!(turns.next(), Some(stream(9)));
+            turns.on_sent(stream(9), 10, true);
+            send(&mut turns, 1, |_| 1_300);
+        }
+    }
+
+    #[test]
+    fn answers_without_end_get_no_more_than_a_long_transfer() {
+        let mut turns = Turns::default();
+        let mut sent = [0; 2];
+        turns.add(stream(0), 1);
+        for _ in 0..10_000 {
+            // The second sends one packet at a time, and has the next as soon as that has left.
+            turns.add(stream(1), 1);
+            let next = turns.next().unwrap();
+            turns.on_sent(next, 1_300, next.number == 1);
+            sent[next.number as usize] += 1;
+        }
+        assert!(sent[1] <= sent[0] + 15 && sent[0] <= sent[1] + 15, "{sent:?}");
+    }
+
+    #[test]
+    fn a_crowd_that_always_asks_is_answered_one_after_another_and_pays_a_long_transfer_its_part() {
+        let (mut turns, mut sent, mut answers) = (Turns::default(), [0; 11], 0);
+        let mut thinking = VecDeque::new();
+        let mut left = [11; 10];
+        (0..=10).for_each(|number| turns.add(stream(number), 1));
+        let mut last = 0;
+        for _ in 0..20_000 {
+            let next = turns.next().unwrap();
+            let number = next.number as usize;
+            sent[number] += 1;
+            if number < 10 {
+                answers += usize::from(last != number && left[number] < 11);
+                last = number;
+                left[number] -= 1;
+            }
+            let is_done = number < 10 && left[number] == 0;
+            turns.on_sent(next, 1_300, is_done);
+            if is_done {
+                left[number] = 11;
+                thinking.push_back(next);
+            }
+            if thinking.len() > 3 {
+                thinking.pop_front().into_iter().for_each(|next| turns.add(next, 1));
+            }
+        }
+        let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
+        assert!(most - least <= 30, "{sent:?}");
+        assert!(answers <= 100, "{answers} of 1,650 answers were taken up again after others");
+    }
+
+    #[test]
+    fn what_nobody_waited_for_is_not_owed() {
+        let mut turns = Turns::default();
+        turns.add(stream(0), 1);
+        send(&mut turns, 100, |_| 1_300);
+        turns.on_sent(stream(0), 1_300, true);
+        assert_eq!((turns.next(), turns.weight(), turns.shares.len()), (None, 0, 0));
         turns.add(stream(1), 1);
-        assert_eq!(turns.next(), Some(stream(1)));
-        turns.on_sent(stream(1), 1, true);
-        let order: Vec<u64> = (0..3).filter_map(|_| turns.next().map(|next| next.number)).collect();
-        assert_eq!(order, [0, 0, 0]);
+        turns.add(stream(0), 1);
+        assert_eq!(send(&mut turns, 3, |_| 1_300), [1, 0, 1]);
+    }
+
+    #[test]
+    fn an_ended_stream_is_in_no_list() {
+        let mut turns = Turns::default();
+        (0..3).for_each(|number| turns.add(stream(number), 2));
+        send(&mut turns, 5, |_| 1_300);
+        (0..3).for_each(|number| turns.remove(stream(number)));
+        let lists = [&turns.first, &turns.ahead, &turns.line];
+        assert!(lists.iter().all(|list| list.is_empty()) && turns.weight() == 0, "{turns:?}");
     }
 }

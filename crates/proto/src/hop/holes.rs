@@ -72,7 +72,7 @@ impl Hole {
 pub(super) type Place = (Instant, u64);
 
 /// The state of a hole, as far as it decides when it is due.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// Perhaps only late.
     Suspected,
@@ -86,6 +86,18 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// The number of kinds.
+    const COUNT: usize = UPSTREAM_DOUBLINGS as usize + 3;
+
+    /// Its place among the kinds.
+    fn index(self) -> usize {
+        match self {
+            Self::Suspected => 0,
+            Self::Asked => 1,
+            Self::Upstream { doublings } => 2 + doublings as usize,
+        }
+    }
+
     /// The kinds of holes that are repaired upstream.
     pub(super) fn upstream() -> impl Iterator<Item = Self> {
         (0..=UPSTREAM_DOUBLINGS).map(|doublings| Self::Upstream { doublings })
@@ -110,7 +122,7 @@ pub(super) const MAX_HOLES: usize = 16_384;
 #[derive(Debug, Default)]
 pub(super) struct Holes {
     by_start: BTreeMap<u64, Hole>,
-    by_place: BTreeSet<(Kind, Place)>,
+    by_place: [BTreeSet<Place>; Kind::COUNT],
 }
 
 impl Holes {
@@ -126,7 +138,7 @@ impl Holes {
     /// Adds a hole that overlaps no other, while there is room.
     pub(super) fn insert(&mut self, hole: Hole) {
         if self.by_start.len() < MAX_HOLES {
-            self.by_place.insert((hole.kind(), hole.place()));
+            self.by_place[hole.kind().index()].insert(hole.place());
             self.by_start.insert(hole.range.start, hole);
         }
     }
@@ -134,7 +146,7 @@ impl Holes {
     /// Takes out the hole that begins at `start`.
     pub(super) fn take(&mut self, start: u64) -> Option<Hole> {
         let hole = self.by_start.remove(&start)?;
-        self.by_place.remove(&(hole.kind(), hole.place()));
+        self.by_place[hole.kind().index()].remove(&hole.place());
         Some(hole)
     }
 
@@ -196,10 +208,7 @@ impl Holes {
 
     /// The holes of `kind`, in the order of their places.
     pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &Hole> {
-        self.by_place
-            .range((kind, (Instant::ZERO, 0))..)
-            .take_while(move |(of, _)| *of == kind)
-            .filter_map(|(_, (_, start))| self.by_start.get(start))
+        self.by_place[kind.index()].iter().filter_map(|(_, start)| self.by_start.get(start))
     }
 
     /// Shows `change` the holes of `kind` whose places are in `places`, in their order. It changes neither kind nor place.
@@ -212,8 +221,7 @@ impl Holes {
         if places.is_empty() {
             return;
         }
-        let lines = (kind, places.start)..(kind, places.end);
-        for (_, (_, start)) in self.by_place.range(lines) {
+        for (_, start) in self.by_place[kind.index()].range(places) {
             if let Some(hole) = self.by_start.get_mut(start) {
                 change(hole);
             }
@@ -223,7 +231,7 @@ impl Holes {
     /// Forgets all.
     pub(super) fn clear(&mut self) {
         self.by_start.clear();
-        self.by_place.clear();
+        self.by_place.iter_mut().for_each(BTreeSet::clear);
     }
 }
 
@@ -274,7 +282,7 @@ mod tests {
             let kinds = core::iter::once(Kind::Suspected).chain(Kind::due_in_order());
             let in_order: Vec<&Hole> = kinds.flat_map(|kind| holes.of(kind)).collect();
             assert_eq!(in_order.len(), holes.len());
-            assert!(in_order.is_sorted_by_key(|hole| (hole.kind(), hole.place())));
+            assert!(in_order.is_sorted_by_key(|hole| (hole.kind().index(), hole.place())));
         }
     }
 
@@ -284,7 +292,8 @@ mod tests {
         for n in 0..20_000 {
             holes.insert(Hole::asked(ByteRange::at(n * 2, 1), at(1), 1));
         }
-        assert_eq!((holes.len(), holes.by_place.len()), (MAX_HOLES, MAX_HOLES));
+        let placed: usize = holes.by_place.iter().map(BTreeSet::len).sum();
+        assert_eq!((holes.len(), placed), (MAX_HOLES, MAX_HOLES));
         assert!(holes.overlapping(ByteRange::at(0, 1)).next().is_some(), "the first ones are kept");
     }
 }

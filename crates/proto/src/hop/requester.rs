@@ -272,7 +272,7 @@ impl Requester {
         self.carried.parity += u64::from(matches!(packet, Whole::Parity(..)));
         let Some(code) = &mut self.code else { return };
         match packet {
-            Whole::Data(header, payload) => code.on_data(number, &header, payload),
+            Whole::Data(header, payload) => code.on_data(number, header, payload),
             Whole::Parity(header, sum) => code.on_parity(now, number, &header, sum),
             Whole::Other => code.on_other(number),
         }

@@ -44,7 +44,7 @@ pub struct Received<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Whole<'a> {
     /// Data, by the name that its flow has on the wire.
-    Data(DataHeader, &'a [u8]),
+    Data(&'a DataHeader, &'a [u8]),
     /// Parity.
     Parity(ParityHeader, &'a [u8]),
     /// Neither.
@@ -56,7 +56,7 @@ const BELOW_US: u64 = 8 + 20;
 
 impl<'a> Received<'a> {
     /// A Data packet as it came.
-    pub fn data(header: &DataHeader, payload: &'a [u8]) -> Self {
+    pub fn data(header: &'a DataHeader, payload: &'a [u8]) -> Self {
         let DataHeader { counter, echo, flags, waited, .. } = *header;
         Self {
             counter,
@@ -65,7 +65,7 @@ impl<'a> Received<'a> {
             wire_bytes: payload.len() as u64 + DataHeader::MAX_USUAL_LEN + BELOW_US,
             backlog: flags.backlog,
             waited: waited.time,
-            whole: Whole::Data(*header, payload),
+            whole: Whole::Data(header, payload),
         }
     }
 

@@ -14,7 +14,8 @@ use crate::wire::{DataFlags, DataHeader, News, Packet, ParityHeader, Reason, Sui
 use alloc::vec::Vec;
 
 impl<C: Suite> Relay<C> {
-    pub(super) fn on_data(&mut self, now: Instant, peer: &Peer, header: DataHeader, payload: &[u8]) {
+    /// A packet arrived, whose flow goes by its name inside the relay.
+    pub(super) fn on_data(&mut self, now: Instant, peer: &Peer, header: &mut DataHeader, payload: &[u8]) {
         self.stats.data_in += 1;
         let Some(flow_slot) = self.flows.find(&header.flow) else {
             self.stats.unasked += 1;
@@ -27,9 +28,10 @@ impl<C: Suite> Relay<C> {
             return;
         };
         let Some(name) = self.flows.get(flow_slot).map(|flow| flow.name) else { return };
-        let received = DataHeader { flow: name, ..header };
-        let heard = self.uplinks.on_packet(now, link, peer, Received::data(&received, payload));
-        self.take_data(now, flow_slot, header, payload, heard);
+        let id = core::mem::replace(&mut header.flow, name);
+        let heard = self.uplinks.on_packet(now, link, peer, Received::data(header, payload));
+        header.flow = id;
+        self.take_data(now, flow_slot, header, payload, heard.as_ref());
         self.take_restored(now, peer, link);
     }
 
@@ -59,7 +61,7 @@ impl<C: Suite> Relay<C> {
             let Some(flow_slot) = self.flows.find(&header.flow) else { continue };
             let heard = self.uplinks.heard_restored(now, link, number, header.range(payload.len()));
             if self.uplink_from(flow_slot, peer.face) == Some(link) {
-                self.take_data(now, flow_slot, header, payload, heard);
+                self.take_data(now, flow_slot, &header, payload, heard.as_ref());
             }
         }
     }
@@ -68,9 +70,9 @@ impl<C: Suite> Relay<C> {
         &mut self,
         now: Instant,
         flow_slot: Slot,
-        header: DataHeader,
+        header: &DataHeader,
         payload: &[u8],
-        heard: Option<Heard>,
+        heard: Option<&Heard>,
     ) {
         if header.flags.no_such_name {
             self.close_opening(now, flow_slot, Found::Nowhere);
@@ -84,13 +86,13 @@ impl<C: Suite> Relay<C> {
             self.on_length(flow_slot, header.range(payload.len()).end);
         }
         if let Some(heard) = heard {
-            self.on_heard(now, flow_slot, &heard);
+            self.on_heard(now, flow_slot, heard);
         }
         self.ask_for_unplaced(now, flow_slot);
     }
 
     /// Keeps the requested bytes of a packet and queues them for the neighbours that want them.
-    fn accept(&mut self, now: Instant, flow_slot: Slot, header: DataHeader, payload: &[u8]) {
+    fn accept(&mut self, now: Instant, flow_slot: Slot, header: &DataHeader, payload: &[u8]) {
         let range = header.range(payload.len());
         let Some(flow) = self.flows.get_mut(flow_slot) else { return };
         flow.last_used = now;

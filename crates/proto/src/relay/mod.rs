@@ -250,7 +250,7 @@ impl<C: Suite> Relay<C> {
                 }
                 Subject::Neighbour | Subject::Flow => {
                     header.flow = self.names.translate(header.flow, remote);
-                    self.on_data(now, &peer, header, payload);
+                    self.on_data(now, &peer, &mut header, payload);
                 }
             },
             Ok(Packet::Notice(mut notice)) => {

@@ -12,9 +12,9 @@ pub(super) const ANSWER: u64 = 16 << 10;
 /// with a list for new streams, RFC 8290 section 4.2; here a stream has a credit of one answer, which its turns renew).
 ///
 /// The first packet of a stream with nearly its whole credit goes before all else: a keystroke waits for no answer. The rest of its credit
-/// goes before those that have none. Without credit a stream waits for a turn that brings some, and then ends the answer that it has begun;
-/// a longer transfer sends a packet. What was sent in advance is paid back in turns, also by a stream that has run empty: short
-/// answers without end get no more than a long transfer does.
+/// goes before those that have none, which keep their part, or half, as soon as that was an answer in all. Without credit a stream waits
+/// for a turn that brings some, and then ends the answer that it has begun; a longer transfer sends a packet. What was sent in
+/// advance is paid back in turns, also by a stream that has run empty: short answers without end get no more than a long transfer does.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Ready streams with nearly their whole credit.
@@ -29,9 +29,17 @@ pub(super) struct Turns {
     shares: BTreeMap<StreamId, Share>,
     /// The sum of the weights of ready streams: those that have something to send.
     weight: u32,
+    /// The part of it that is in `first` and `ahead`.
+    in_front: u32,
+    /// Bytes that these have sent beyond their part, while others waited for a turn.
+    lead: u64,
     /// Bytes that all have sent.
     sent: u64,
 }
+
+/// The least part, of [`WHOLE`], of those in front: an answer waits for no more than as much of long transfers.
+const LEAST_PART: u64 = WHOLE / 2;
+const WHOLE: u64 = 1 << 10;
 
 #[derive(Debug)]
 struct Share {
@@ -42,16 +50,24 @@ struct Share {
     burst: i64,
     /// The value of [`Turns::sent`] when it ran empty.
     emptied_at: u64,
-    is_ready: bool,
+    state: State,
     is_in_line: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// It has nothing to send.
+    Empty,
+    /// It is in `first` or `ahead`.
+    InFront,
+    /// It waits for a turn, or has it.
+    Waits,
 }
 
 impl Share {
     fn new(weight: u8) -> Self {
-        let mut share =
-            Self { weight, credit: 0, burst: 0, emptied_at: 0, is_ready: false, is_in_line: false };
-        share.credit = share.answer();
-        share
+        let credit = ANSWER as i64 * i64::from(weight);
+        Self { weight, credit, burst: 0, emptied_at: 0, state: State::Empty, is_in_line: false }
     }
 
     fn packet(&self) -> i64 {
@@ -82,18 +98,21 @@ impl Turns {
     /// A stream of this weight has something to send.
     pub(super) fn add(&mut self, stream: StreamId, weight: u8) {
         let share = self.shares.entry(stream).or_insert_with(|| Share::new(weight.max(1)));
-        if !core::mem::replace(&mut share.is_ready, true) {
-            self.weight += u32::from(share.weight);
-            if self.sent - share.emptied_at >= ANSWER {
-                share.burst = 0;
-            }
-            // Only a part of an answer may have been here: the rest follows it.
-            let goes_on = share.burst > 0 && share.holds_on();
-            if share.is_nearly_whole() {
-                self.first.push_back(stream);
-            } else if goes_on || share.credit > 0 {
-                self.ahead.push_back(stream);
-            }
+        if share.state != State::Empty {
+            return;
+        }
+        self.weight += u32::from(share.weight);
+        if self.sent - share.emptied_at >= ANSWER {
+            share.burst = 0;
+        }
+        // Only a part of an answer may have been here: the rest follows it.
+        let goes_on = share.burst > 0 && share.holds_on();
+        share.state = State::Waits;
+        if goes_on || share.credit > 0 {
+            let list = if share.is_nearly_whole() { &mut self.first } else { &mut self.ahead };
+            list.push_back(stream);
+            share.state = State::InFront;
+            self.in_front += u32::from(share.weight);
         }
     }
 
@@ -105,59 +124,90 @@ impl Turns {
             self.shares.clear();
             return None;
         }
-        loop {
-            if let Some(stream) = self.first.front().or(self.ahead.front()).or(self.holder.as_ref()) {
-                return Some(*stream);
-            }
+        if let Some(stream) = self.first.front() {
+            return Some(*stream);
+        }
+        let may_lead = self.lead < ANSWER || self.in_front == self.weight;
+        if let Some(stream) = self.ahead.front().filter(|_| may_lead) {
+            return Some(*stream);
+        }
+        while self.holder.is_none() {
             let stream = self.line.pop_front()?;
             self.take_turn(stream);
         }
+        self.holder
     }
 
     /// The turn of a stream that was at the front of the line.
     fn take_turn(&mut self, stream: StreamId) {
         let Some(share) = self.shares.get_mut(&stream) else { return };
-        share.credit += share.packet();
-        if !share.is_ready && share.owed() <= 0 {
+        share.credit = (share.credit + share.packet()).min(share.answer());
+        if share.state == State::Empty && share.owed() == 0 {
             self.shares.remove(&stream);
             return;
         }
         self.line.push_back(stream);
-        self.holder = Some(stream).filter(|_| share.is_ready && share.credit > 0);
+        if share.state == State::Waits && share.credit > 0 {
+            self.holder = Some(stream);
+        }
     }
 
     /// The stream whose bytes were next sent `bytes`; `is_done` says that it has no more to send.
     pub(super) fn on_sent(&mut self, stream: StreamId, bytes: usize, is_done: bool) {
+        self.sent += bytes as u64;
+        self.count_lead(bytes as u64, self.holder != Some(stream));
         let Some(share) = self.shares.get_mut(&stream) else { return };
         share.credit -= bytes as i64;
         share.burst += bytes as i64;
-        self.sent += bytes as u64;
         if !core::mem::replace(&mut share.is_in_line, true) {
             self.line.push_back(stream);
         }
-        if is_done {
-            share.is_ready = false;
-            share.emptied_at = self.sent;
-            self.weight -= u32::from(share.weight);
-        }
         let goes_on = !is_done && share.holds_on();
-        if self.first.front() == Some(&stream) {
-            self.first.pop_front();
-            if goes_on {
-                self.ahead.push_back(stream);
+        let weight = u32::from(share.weight);
+        let is_first = self.first.pop_front().inspect(|first| debug_assert_eq!(*first, stream)).is_some();
+        match (share.state == State::InFront, goes_on) {
+            (true, true) if is_first => self.ahead.push_back(stream),
+            (_, true) => {}
+            (true, false) => {
+                if !is_first {
+                    self.ahead.pop_front();
+                }
+                self.in_front -= weight;
             }
-        } else if !goes_on && self.ahead.front() == Some(&stream) {
-            self.ahead.pop_front();
-        } else if !goes_on {
-            self.holder = None;
+            (false, false) => self.holder = None,
+        }
+        if !goes_on {
+            share.state = State::Waits;
+        }
+        if is_done {
+            (share.state, share.emptied_at) = (State::Empty, self.sent);
+            self.weight -= weight;
+        }
+    }
+
+    /// Bytes of a stream in front, or of one that had waited for its turn.
+    fn count_lead(&mut self, bytes: u64, is_in_front: bool) {
+        if self.in_front == self.weight {
+            self.lead = 0;
+            return;
+        }
+        let part = (u64::from(self.in_front) * WHOLE / u64::from(self.weight.max(1))).max(LEAST_PART);
+        if is_in_front {
+            self.lead += bytes * (WHOLE - part) / WHOLE;
+        } else {
+            self.lead = self.lead.saturating_sub(bytes * part / WHOLE);
         }
     }
 
     /// A stream has ended: it sends nothing more.
     pub(super) fn remove(&mut self, stream: StreamId) {
         let Some(share) = self.shares.remove(&stream) else { return };
-        if share.is_ready {
-            self.weight -= u32::from(share.weight);
+        let weight = u32::from(share.weight);
+        if share.state != State::Empty {
+            self.weight -= weight;
+        }
+        if share.state == State::InFront {
+            self.in_front -= weight;
         }
         self.holder.take_if(|holder| *holder == stream);
         for list in [&mut self.first, &mut self.ahead, &mut self.line] {
@@ -301,6 +351,27 @@ mod tests {
         let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
         assert!(most - least <= 30, "{sent:?}");
         assert!(answers <= 100, "{answers} of 1,650 answers were taken up again after others");
+    }
+
+    /// Files that are a little longer than an answer arrive as fast as they leave, while twenty are there already: the ends of
+    /// these do not wait for the beginnings of all others.
+    #[test]
+    fn longer_answers_are_not_left_behind_by_new_ones() {
+        let (mut turns, mut left) = (Turns::default(), alloc::vec![16; 20]);
+        (0..20).for_each(|number| turns.add(stream(number), 1));
+        let mut sent = 0;
+        while left[..20].iter().any(|left| *left > 0) {
+            sent += 1;
+            if sent % 16 == 0 {
+                turns.add(stream(left.len() as u64), 1);
+                left.push(16);
+            }
+            let next = turns.next().unwrap();
+            let packets = &mut left[next.number as usize];
+            *packets -= 1;
+            turns.on_sent(next, 1_300, *packets == 0);
+        }
+        assert!(sent <= 2 * 20 * 16, "{sent} packets until 320 had left");
     }
 
     #[test]

@@ -58,6 +58,42 @@ fn a_short_queue_is_not_filled_again_and_again() {
     }
 }
 
+/// Two pairs of gateways share a queue of ten packets without a relay before it. Each took the full queue for its path and the losses for
+/// those of the link, was used to up to three of four, and sent as much more: 35 to 59 of 100 packets were dropped.
+#[test]
+fn hops_that_share_a_short_queue_do_not_flood_it() {
+    let mut dropped = 0.0;
+    for (mbps, delay, later) in [
+        (1, "\"20ms\"", 6),
+        (1, "{ mean = \"5ms\", jitter = \"2.5ms\", keeps_order = false }", 6),
+        (1, "{ mean = \"20ms\", jitter = \"6ms\", keeps_order = false }", 6),
+        (1, "{ mean = \"60ms\", jitter = \"1ms\", keeps_order = false }", 0),
+        (2, "\"20ms\"", 1),
+        (10, "{ mean = \"20ms\", jitter = \"6ms\", keeps_order = false }", 0),
+    ] {
+        let pair = |to: &str, start: u32| {
+            format!(
+                "[[flow]]\nname = \"{to}\"\ntransport = \"cubic\"\ngateway = [\"r1\", \"{to}\"]\nstart = \"{start}s\"\ncount = 4\n"
+            )
+        };
+        let text = format!(
+            "title = \"two pairs\"\nduration = \"30s\"\nwarmup = \"12s\"\n[topology]\nkind = \"chain\"\nhops = 5\n\
+             [topology.link]\nrate = \"500Mbit\"\ndelay = \"1ms\"\n[[topology.override]]\nhop = 2\nrate = \"{mbps}Mbit\"\n\
+             delay = {delay}\nqueue = \"10p\"\n{}{}",
+            pair("r3", 1),
+            pair("r4", 1 + later)
+        );
+        let result = simulate(&text::parse(&text), |_| ());
+        let link = second_hop(&result, "forward");
+        let share = link.dropped as f64 / (link.packets + link.dropped) as f64;
+        let sum: f64 = result.flows.iter().map(|flow| flow.goodput_mbps).sum();
+        println!("{mbps} Mbit/s, {delay}: {share:.3} dropped, {sum:.2} Mbit/s");
+        assert!(sum >= 0.8 * f64::from(mbps), "{mbps} Mbit/s, {delay}: {sum}");
+        dropped += share / 6.0;
+    }
+    assert!(dropped <= 0.2, "{dropped:.3} dropped in the mean");
+}
+
 /// Both directions are full. The requests for one take a part of the other: the queue was always full, and a hundredth was dropped.
 #[test]
 fn a_rate_that_is_given_holds_with_requests_of_the_other_direction() {
@@ -76,7 +112,8 @@ fn a_rate_that_is_given_holds_with_requests_of_the_other_direction() {
 
 /// A queue of 4 ms that three flows overfill, on a link that loses much: the hop took its own losses for those of others, and competed with
 /// them as a TCP does that takes all losses for those of the queue. It had a twentieth of the link for five seconds, again and again, and
-/// 0.25 to 0.6 of it on average in five of the ten cases.
+/// 0.25 to 0.6 of it on average in five of the ten cases. In front of a queue that may be there an alarm holds for three hopRTTs, or hops that
+/// share one flood it ([`hops_that_share_a_short_queue_do_not_flood_it`]); without that the ten have 0.74 of the link.
 #[test]
 fn losses_of_ones_own_are_not_taken_for_those_of_others() {
     let mut share = 0.0;
@@ -91,5 +128,5 @@ fn losses_of_ones_own_are_not_taken_for_those_of_others() {
             share += goodput / 80.0 / 10.0;
         }
     }
-    assert!(share >= 0.7, "{share}");
+    assert!(share >= 0.65, "{share}");
 }

@@ -32,6 +32,8 @@ pub(super) struct Block {
     pub(super) came: Option<f64>,
     /// More was lost than is usual on this link.
     pub(super) is_alarm: bool,
+    /// No more was lost than may be usual.
+    pub(super) is_usual: bool,
     /// As much was lost as of a block that alarmed before and was sent faster: to send less does not help.
     pub(super) stays: bool,
 }
@@ -115,12 +117,9 @@ impl Blocks {
         let came = (from != Instant::ZERO && span != 0.0).then(|| bits / span);
         let usual = if doubted { 0.0 } else { self.usual_loss };
         let is_alarm = loss > ALARM + 1.5 * usual;
-        if !is_alarm && !doubted {
-            self.get_used_to(loss);
-        }
         self.alarmed = self.alarmed.filter(|before| loss > FEWER * before.loss);
         let stays = is_alarm && !doubted && loss <= MOST_OF_LINK && self.stays(came, loss);
-        Block { loss, came, is_alarm, stays }
+        Block { loss, came, is_alarm, is_usual: !is_alarm && !doubted, stays }
     }
 
     /// A block lost this share, which is the link's.

@@ -87,6 +87,11 @@ impl Contest {
         self.doubts_losses
     }
 
+    /// The least delay of the last minute, seconds.
+    pub(super) fn least(&self) -> f64 {
+        self.watch.least()
+    }
+
     /// A block of packets has ended; this share of it was lost.
     pub(super) fn on_block(&mut self, loss: f64) {
         self.trial.on_block(loss);

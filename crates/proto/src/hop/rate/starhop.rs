@@ -45,6 +45,8 @@ const GENTLE_CUT: f64 = 0.9;
 const FLOOR: f64 = 0.95;
 /// The grant does not grow for so many hopRTTs after an alarm.
 const CALM_RTTS: u64 = 8;
+/// … and does not follow what comes for so many: it was sent before, or with what was sent before in the queue.
+const CUT_RTTS: u64 = 3;
 /// The share of packets with a held sender from which on the grant counts as the limit of the rate: in an interval,
 /// and in noise over several.
 const HELD: f64 = 0.5;
@@ -475,27 +477,55 @@ impl Starhop {
     fn on_block(&mut self, delivery: &Delivery, block: Block, interval: &Interval, rtt: &HopRtt) {
         self.contest.on_block(block.loss);
         self.watch_policer(delivery, block, rtt);
-        if block.is_alarm {
-            let has_queue = self.has_queue(Duration::from_secs_f64(interval.mean()), rtt);
-            if block.stays && !has_queue {
-                self.blocks.get_used_to(block.loss);
-            }
-            self.pulses.stop();
-            self.growth.leave_startup();
-            self.rate = interval.received_rate(delivery.now).unwrap_or(self.rate / 2.0).min(self.rate);
-            let until = delivery.now + rtt.smoothed().scaled(CALM_RTTS, 1);
-            self.growth.calm_down(until);
-            if has_queue {
-                self.growth.carries_no_more(self.rate);
-                self.overflow.on_alarm(block.loss, until);
-            }
+        let has_queue = self.has_queue(Duration::from_secs_f64(interval.mean()), rtt);
+        let may_have_queue = has_queue || self.may_have_queue(interval);
+        // What is usual raises what alarms. Were the losses of a queue usual, it might lose more the next time, and that were usual, too.
+        let is_of_link = match block.is_alarm {
+            true => block.stays && !has_queue,
+            false => block.is_usual && (block.loss < ALARM || !may_have_queue),
+        };
+        if is_of_link {
+            self.blocks.get_used_to(block.loss);
         }
+        if block.is_alarm {
+            self.cut(delivery.now, block, interval, (rtt.smoothed(), may_have_queue));
+        }
+    }
+
+    /// More was lost than is usual: what came is granted.
+    fn cut(
+        &mut self,
+        now: Instant,
+        block: Block,
+        interval: &Interval,
+        (hop_rtt, may_have_queue): (Duration, bool),
+    ) {
+        let calm_until = now + hop_rtt.scaled(CALM_RTTS, 1);
+        let came = interval.received_rate(now).unwrap_or(self.rate / 2.0);
+        self.rate = self.rate.min(came);
+        if may_have_queue {
+            // A moment may have brought more than the block; while the grant doubles, what came a moment ago counts.
+            let of_block = block.came.filter(|_| !self.growth.is_startup());
+            self.rate = self.rate.min(of_block.unwrap_or(f64::INFINITY));
+            self.settling = Some((now + hop_rtt.scaled(CUT_RTTS, 1), self.rate));
+            self.growth.carries_no_more(self.rate);
+            self.overflow.on_alarm(block.loss, calm_until);
+        }
+        self.pulses.stop();
+        self.growth.leave_startup();
+        self.growth.calm_down(calm_until);
     }
 
     /// True if a hopRTT of `delay` shows a queue, of whomever.
     fn has_queue(&self, delay: Duration, rtt: &HopRtt) -> bool {
         let queue = delay.saturating_sub(rtt.floor()).as_secs_f64();
         queue > NO_QUEUE * self.base.target(self.usual_target(self.rate))
+    }
+
+    /// True if the delay is above the least of the last minute: the path may have become longer, or a queue may pass for that.
+    fn may_have_queue(&self, interval: &Interval) -> bool {
+        let beyond = interval.mean() - self.contest.least();
+        beyond > NO_QUEUE * self.base.target(self.usual_target(self.rate))
     }
 
     fn watch_policer(&mut self, delivery: &Delivery, block: Block, rtt: &HopRtt) {

@@ -479,7 +479,7 @@ impl Starhop {
         self.watch_policer(delivery, block, rtt);
         let has_queue = self.has_queue(Duration::from_secs_f64(interval.mean()), rtt);
         let may_have_queue = has_queue || self.may_have_queue(interval);
-        // What is usual raises what alarms. Were the losses of a queue usual, it might lose more the next time, and that were usual, too.
+        // Usual losses raise the alarm. Were those of a queue usual, it might lose more the next time, and that were usual, too.
         let is_of_link = match block.is_alarm {
             true => block.stays && !has_queue,
             false => block.is_usual && (block.loss < ALARM || !may_have_queue),

@@ -88,7 +88,7 @@ impl Share {
         self.owed() < self.packet() / 2
     }
 
-    /// Whether it may send on, once it has begun.
+    /// It may send on, once it has begun.
     fn holds_on(&self) -> bool {
         self.credit > 0 || self.burst < self.answer()
     }

@@ -65,9 +65,11 @@ enum State {
 }
 
 impl Share {
+    /// With a whole credit.
     fn new(weight: u8) -> Self {
-        let credit = ANSWER as i64 * i64::from(weight);
-        Self { weight, credit, burst: 0, emptied_at: 0, state: State::Empty, is_in_line: false }
+        let empty =
+            Self { weight, credit: 0, burst: 0, emptied_at: 0, state: State::Empty, is_in_line: false };
+        Self { credit: empty.answer(), ..empty }
     }
 
     fn packet(&self) -> i64 {

@@ -477,8 +477,10 @@ impl Starhop {
     fn on_block(&mut self, delivery: &Delivery, block: Block, interval: &Interval, rtt: &HopRtt) {
         self.contest.on_block(block.loss);
         self.watch_policer(delivery, block, rtt);
-        let has_queue = self.has_queue(Duration::from_secs_f64(interval.mean()), rtt);
-        let may_have_queue = has_queue || self.may_have_queue(interval);
+        let (delay, floor) = (interval.mean(), rtt.floor().as_secs_f64());
+        let has_queue = self.shows_queue(delay, floor);
+        // Above the least of the last minute the path may have become longer, or a queue may pass for that.
+        let may_have_queue = self.shows_queue(delay, floor.min(self.contest.least()));
         // Usual losses raise the alarm. Were those of a queue usual, it might lose more the next time, and that were usual, too.
         let is_of_link = match block.is_alarm {
             true => block.stays && !has_queue,
@@ -516,21 +518,15 @@ impl Starhop {
         self.growth.calm_down(calm_until);
     }
 
-    /// True if a hopRTT of `delay` shows a queue, of whomever.
-    fn has_queue(&self, delay: Duration, rtt: &HopRtt) -> bool {
-        let queue = delay.saturating_sub(rtt.floor()).as_secs_f64();
-        queue > NO_QUEUE * self.base.target(self.usual_target(self.rate))
-    }
-
-    /// True if the delay is above the least of the last minute: the path may have become longer, or a queue may pass for that.
-    fn may_have_queue(&self, interval: &Interval) -> bool {
-        let beyond = interval.mean() - self.contest.least();
-        beyond > NO_QUEUE * self.base.target(self.usual_target(self.rate))
+    /// True if a hopRTT of `delay` seconds shows a queue, of whomever, on a path that takes `base` seconds.
+    fn shows_queue(&self, delay: f64, base: f64) -> bool {
+        delay - base > NO_QUEUE * self.base.target(self.usual_target(self.rate))
     }
 
     fn watch_policer(&mut self, delivery: &Delivery, block: Block, rtt: &HopRtt) {
         let (at, loss, Some(came)) = (delivery.now, block.loss, block.came) else { return };
-        if loss > ALARM && !self.has_queue(delivery.hop_rtt, rtt) {
+        let (delay, floor) = (delivery.hop_rtt.as_secs_f64(), rtt.floor().as_secs_f64());
+        if loss > ALARM && !self.shows_queue(delay, floor) {
             self.policer.on_alarm(Alarm { at, sent: came / (1.0 - loss), came });
         } else if loss <= LOSS_PASSED {
             self.policer.on_passed(at, came);

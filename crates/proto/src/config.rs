@@ -128,7 +128,7 @@ pub struct Settings {
     /// Upper bound of the back-off: how long after an outage the Consumer finds out that it is over. A path
     /// whose own timeout is longer is asked once per timeout.
     pub max_rto: Duration,
-    /// State of a flow that carried nothing for this long is dropped.
+    /// State of a flow that carried nothing for this long is dropped, although somebody waits for it.
     pub flow_idle: Duration,
 }
 

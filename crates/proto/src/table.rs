@@ -6,7 +6,7 @@ use core::cell::Cell;
 use core::hash::Hash;
 use core::hash::{BuildHasher, Hasher};
 use foldhash::fast::{FixedState, FoldHasher};
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 
 /// Handle of an entry of a [`Table`]. Reused after the entry is removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -16,7 +16,9 @@ pub struct Slot(pub u32);
 /// cannot choose collisions; iteration is in slot order, so that it replays.
 #[derive(Debug)]
 pub struct Table<K, V> {
-    slots: HashMap<K, Slot, Keyed>,
+    /// By the hash of the key, which only `entries` holds: what was removed leaves some ten bytes behind.
+    slots: HashTable<Slot>,
+    hasher: Keyed,
     entries: Vec<Option<(K, V)>>,
     free: Vec<Slot>,
     /// The entry that was found last. Packets come in runs: mostly the next look-up is for it, and needs no hash.
@@ -101,7 +103,8 @@ impl<K: Hash + Eq + Copy, V> Table<K, V> {
     /// An empty table whose hash is keyed by `seed`.
     pub fn new(seed: u64) -> Self {
         Self {
-            slots: HashMap::with_hasher(Keyed::new(seed)),
+            slots: HashTable::new(),
+            hasher: Keyed::new(seed),
             entries: Vec::new(),
             free: Vec::new(),
             last: Cell::new(Slot(0)),
@@ -124,7 +127,7 @@ impl<K: Hash + Eq + Copy, V> Table<K, V> {
         if self.key(self.last.get()) == Some(key) {
             return Some(self.last.get());
         }
-        let slot = self.slots.get(key).copied();
+        let slot = self.slots.find(self.hasher.hash_one(key), |slot| self.key(*slot) == Some(key)).copied();
         slot.inspect(|slot| self.last.set(*slot))
     }
 
@@ -138,7 +141,8 @@ impl<K: Hash + Eq + Copy, V> Table<K, V> {
             self.entries.push(None);
         }
         self.entries[slot.0 as usize] = Some((key, make()));
-        self.slots.insert(key, slot);
+        let Self { slots, hasher, entries, .. } = self;
+        slots.insert_unique(hasher.hash_one(key), slot, |slot| hash_at(hasher, entries, *slot));
         slot
     }
 
@@ -160,7 +164,9 @@ impl<K: Hash + Eq + Copy, V> Table<K, V> {
     /// Takes an entry out.
     pub fn remove(&mut self, slot: Slot) -> Option<V> {
         let (key, value) = self.entries.get_mut(slot.0 as usize)?.take()?;
-        self.slots.remove(&key);
+        if let Ok(found) = self.slots.find_entry(self.hasher.hash_one(key), |other| *other == slot) {
+            found.remove();
+        }
         self.free.push(slot);
         Some(value)
     }
@@ -180,6 +186,11 @@ impl<K: Hash + Eq + Copy, V> Table<K, V> {
             .enumerate()
             .filter_map(|(i, e)| e.as_mut().map(|(_, value)| (Slot(i as u32), value)))
     }
+}
+
+/// The hash of the key at `slot`.
+fn hash_at<K: Hash, V>(hasher: &Keyed, entries: &[Option<(K, V)>], slot: Slot) -> u64 {
+    entries.get(slot.0 as usize).and_then(Option::as_ref).map_or(0, |(key, _)| hasher.hash_one(key))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use starhop_net::operate::names::{Place, Resolver, is_itself, not_on_roster};
 use starhop_net::operate::paths::{self, Paths};
 use starhop_net::operate::policing::Policing;
 use starhop_net::operate::transfers::{self, Record};
-use starhop_net::operate::{Accounts, Cache, Peer, Refusals, Status, about, reach};
+use starhop_net::operate::{Accounts, Cache, Peer, Refusals, Slack, Status, about, reach};
 use starhop_net::outboard::outboard_flow;
 use starhop_net::proofs::{MAX_PROOF_BYTES, Proofs};
 use starhop_net::security::HopSuite;
@@ -174,6 +174,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             refusals,
             paths,
             policing: Policing::default(),
+            slack: Slack::default(),
             names,
             next_look,
             reread,
@@ -196,6 +197,7 @@ struct Chores {
     refusals: Refusals,
     paths: Paths,
     policing: Policing,
+    slack: Slack,
     names: Names,
     next_look: Instant,
     reread: Option<Reread>,
@@ -332,6 +334,8 @@ impl daemon::Chores<Relay<HopSuite>> for Chores {
         warn(self.refusals.news(driver.stats()));
         self.paths.look(paths::of(driver.node().upstreams()));
         self.policing.look(driver.node().upstreams());
+        let node = driver.node();
+        self.slack.look(node.stats().state_bytes + node.suite().memory_held());
         self.look_at_upstreams(driver);
         if self.tells_stats {
             tell(stats("stats", driver));
@@ -430,13 +434,14 @@ fn transparent(args: &Args, config: Config, memory: Division) -> anyhow::Result<
             document["passed_on"] = counters.passed_on.into();
             tell(document);
         };
-        let mut lies = Lies::default();
+        let (mut lies, mut slack) = (Lies::default(), Slack::default());
         let record = RefCell::new(Record::default());
         let tick = |relay: &mut Transparent| {
             relay.take_ended().iter().for_each(|transfer| record.borrow_mut().note(transfer, None));
             relay.suite_mut().tidy(clock::now());
             warn(lies.news(clock::now(), relay.counters().relay));
             paths.look(relay.path_lengths());
+            slack.look(relay.counters().relay.state_bytes + relay.suite().memory_held());
             if args.service.tells_stats() {
                 document("stats", relay.counters(), relay.suite());
             }

@@ -13,7 +13,7 @@ use serde_json::json;
 use starhop_net::files::{Files, Root};
 use starhop_net::operate::paths::Paths;
 use starhop_net::operate::transfers::{self, Record};
-use starhop_net::operate::{Accounts, Peer, Refusals, Status, about};
+use starhop_net::operate::{Accounts, Peer, Refusals, Slack, Status, about};
 use starhop_net::security::HopSuite;
 use starhop_net::{Driver, DriverStats, Endpoint, clock, daemon};
 use starhop_proto::config::Config;
@@ -82,6 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             record: Record::default(),
             refusals: Refusals::default(),
             paths,
+            slack: Slack::default(),
             tells_stats,
             reread,
         };
@@ -97,6 +98,7 @@ struct Chores {
     record: Record,
     refusals: Refusals,
     paths: Paths,
+    slack: Slack,
     tells_stats: bool,
     reread: Option<Reread>,
 }
@@ -121,6 +123,8 @@ impl daemon::Chores<Producer<Files, HopSuite>> for Chores {
         warn(self.refusals.news(driver.stats()));
         let sent = driver.node().downstreams().map(|hop| (hop.addr, hop.payload));
         self.paths.look(sent);
+        let node = driver.node();
+        self.slack.look(node.stats().state_bytes + node.suite().memory_held());
         if self.tells_stats {
             tell(stats("stats", driver));
         }

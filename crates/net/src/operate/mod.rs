@@ -18,6 +18,7 @@ pub mod policing;
 mod reach;
 mod refusals;
 pub mod setup;
+mod slack;
 mod socket;
 mod status;
 pub mod transfers;
@@ -26,6 +27,7 @@ mod ward;
 pub use desk::{Desk, Doors, Inquiry};
 pub use reach::reach;
 pub use refusals::Refusals;
+pub use slack::Slack;
 pub use socket::{Address, NodeError, ask, nodes};
 pub use status::{
     Accounts, Cache, CarriedPackets, Code, Flow, Memory, Passed, Peer, Segments, Side, Site, Status,

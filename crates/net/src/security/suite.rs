@@ -174,6 +174,14 @@ impl HopSuite {
         }
     }
 
+    /// The bytes of memory that the seal takes now, at most.
+    pub fn memory_held(&self) -> u64 {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Sealed(sealed) => sealed.seal.stats().senders * Limits::SENDER_BYTES,
+        }
+    }
+
     /// Bounds the memory for the state of neighbours to `bytes`.
     pub fn set_memory(&mut self, bytes: u64) {
         if let Self::Sealed(sealed) = self {

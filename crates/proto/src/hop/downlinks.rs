@@ -20,13 +20,15 @@ use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::{CodePlan, Limit, NotNow, Reason, Waited};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 /// The Responders of a node, one per downstream hop, and the order in which they may send.
 pub struct Downlinks {
-    links: Table<LinkKey<Peer>, Responder>,
+    /// Each in its own place: the memory of one that is forgotten is given back.
+    links: Table<LinkKey<Peer>, Box<Responder>>,
     faces: Faces,
     strangers: Strangers,
     due: Deadlines,
@@ -109,7 +111,7 @@ impl Downlinks {
             self.ledger.add_hop(&peer);
         }
         let Self { links, config, rng, .. } = self;
-        let link = links.find_or_insert(key, || Responder::new(now, peer, config, rng));
+        let link = links.find_or_insert(key, || Box::new(Responder::new(now, peer, config, rng)));
         let no_room = Denied::NoRoom(Ledger::full(Limit::Neighbours));
         let responder = links.get_mut(link).ok_or(no_room)?;
         responder.on_interest(now, interest, len);
@@ -159,7 +161,7 @@ impl Downlinks {
     /// A hop to be forgotten: its neighbour was replaced at its face a while ago, or it is the oldest of too many
     /// strangers. Returns it with the owners of its queues, which must be closed before [`Downlinks::forget`].
     pub fn take_superfluous(&mut self, now: Instant) -> Option<(Slot, Vec<Slot>)> {
-        let last_heard = |link| self.links.get(link).map(Responder::last_heard);
+        let last_heard = |link| self.links.get(link).map(|responder| responder.last_heard());
         let stranger = self.strangers.take_forgettable(now, last_heard);
         let link = stranger.or_else(|| self.faces.take_replaced(now))?;
         let owners = self.links.get(link).map(|responder| responder.scheduler.owners().collect());
@@ -173,14 +175,14 @@ impl Downlinks {
 
     /// Bytes that the neighbour of a hop may ask for in addition to those that it waits for.
     pub fn credit(&self, link: Slot) -> u64 {
-        let outstanding = self.links.get(link).map_or(0, Responder::outstanding);
+        let outstanding = self.get(link).map_or(0, Responder::outstanding);
         self.config.credit_per_neighbour.saturating_sub(outstanding)
     }
 
     /// The refusal for the neighbour of a hop that may not ask for so many more bytes.
     pub fn too_many_bytes(&self, link: Slot) -> NotNow {
         let drain = |responder: &Responder| responder.link_rate().time_for(responder.outstanding());
-        let drain = self.links.get(link).map_or(MOST_BYTES_BACK, drain);
+        let drain = self.get(link).map_or(MOST_BYTES_BACK, drain);
         let after = drain.min(MOST_BYTES_BACK.scaled(BYTES_BACK.1, BYTES_BACK.0));
         let after = after.scaled(BYTES_BACK.0, BYTES_BACK.1).max(LEAST_BYTES_BACK);
         NotNow::new(Limit::Bytes, after)
@@ -200,7 +202,7 @@ impl Downlinks {
     /// Whether the neighbour of a hop has shown that it receives at its address. Others are told nothing but their token,
     /// with which they ask again.
     pub fn is_settled(&self, link: Slot) -> bool {
-        self.links.get(link).is_some_and(Responder::is_settled)
+        self.get(link).is_some_and(Responder::is_settled)
     }
 
     /// Reports the result for a flow for which [`Downlinks::take_opening`] let the neighbour of a hop ask.
@@ -278,17 +280,17 @@ impl Downlinks {
 
     /// The Responders, in no order that means anything.
     pub fn iter(&self) -> impl Iterator<Item = &Responder> {
-        self.links.iter().map(|(_, responder)| responder)
+        self.links.iter().map(|(_, responder)| &**responder)
     }
 
     /// The Responder of a hop.
     pub fn get(&self, link: Slot) -> Option<&Responder> {
-        self.links.get(link)
+        self.links.get(link).map(|responder| &**responder)
     }
 
     /// The Responder of a hop; changes to its queues go through [`Downlinks`].
     pub fn get_mut(&mut self, link: Slot) -> Option<&mut Responder> {
-        self.links.get_mut(link)
+        self.links.get_mut(link).map(|responder| &mut **responder)
     }
 
     /// Opens a queue for `flow`, which its owner calls `owner`, on a hop.
@@ -462,7 +464,7 @@ impl Downlinks {
 
     /// The rate at which a hop sends while others go on as now: the neighbour's grant, or its part of a shared link.
     pub fn rate(&self, link: Slot) -> Rate {
-        let granted = self.links.get(link).map_or(Rate::ZERO, Responder::link_rate);
+        let granted = self.get(link).map_or(Rate::ZERO, Responder::link_rate);
         self.shared.rate(link).map_or(granted, |share| share.min(granted))
     }
 

@@ -21,11 +21,17 @@ pub mod cost {
 /// half a minute, and bytes that others asked for arrive meanwhile.
 const BACK: Duration = Duration::from_millis(500);
 
-/// If memory is short, a flow that no neighbour waits for is forgotten after this time. Repetitions of the last
-/// requests have come by then.
-const QUIET: Duration = Duration::from_secs(2);
-/// Interval between two searches for such flows.
-const PRESSED_SWEEP: Duration = Duration::from_secs(1);
+/// Time after which a flow that no neighbour waits for is forgotten, and the interval between two searches for such flows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Patience {
+    quiet: Duration,
+    sweep: Duration,
+}
+
+/// Usually. Whoever asks again finds the bytes in the cache.
+const USUAL: Patience = Patience { quiet: Duration::from_secs(5), sweep: Duration::from_secs(5) };
+/// If memory is short. Repetitions of the last requests have come by then.
+const PRESSED: Patience = Patience { quiet: Duration::from_secs(2), sweep: Duration::from_secs(1) };
 
 #[derive(Debug, Default)]
 struct Account {
@@ -111,15 +117,19 @@ impl Ledger {
         self.used > self.budget / 4
     }
 
-    /// Time between two looks for flows to forget that have been idle for `long`.
-    pub(super) fn sweep_interval(&self, long: Duration) -> Duration {
-        if self.is_pressed() { PRESSED_SWEEP } else { long }
+    fn patience(&self) -> Patience {
+        if self.is_pressed() { PRESSED } else { USUAL }
     }
 
-    /// Whether a flow that has been `idle` is to be forgotten: for as `long` as one may be, or memory is short and the flow
-    /// `is_quiet`, which says that nobody waits for anything of it.
+    /// Time between two looks for flows to forget that have been idle for `long`.
+    pub(super) fn sweep_interval(&self, long: Duration) -> Duration {
+        self.patience().sweep.min(long)
+    }
+
+    /// Whether a flow that has been `idle` is to be forgotten: for as `long` as one may be, or for a while and the flow `is_quiet`, which
+    /// says that nobody waits for anything of it.
     pub(super) fn is_over(&self, idle: Duration, long: Duration, is_quiet: impl FnOnce() -> bool) -> bool {
-        idle >= long || (self.is_pressed() && idle >= QUIET && is_quiet())
+        idle >= long || (idle >= self.patience().quiet && is_quiet())
     }
 
     /// The names of `peer` that were not found.
@@ -249,11 +259,14 @@ mod tests {
     fn where_memory_is_short_a_quiet_flow_is_forgotten_early_and_looked_for_often() {
         let long = Duration::from_secs(30);
         let mut ledger = Ledger::new(1 << 20, 1);
-        assert_eq!((ledger.sweep_interval(long), ledger.is_pressed()), (long, false));
-        assert!(!ledger.is_over(QUIET, long, || true) && ledger.is_over(long, long, || false));
+        assert_eq!((ledger.sweep_interval(long), ledger.is_pressed()), (USUAL.sweep, false));
+        assert!(!ledger.is_over(PRESSED.quiet, long, || true) && ledger.is_over(long, long, || false));
+        assert!(ledger.is_over(USUAL.quiet, long, || true) && !ledger.is_over(USUAL.quiet, long, || false));
         fill(&mut ledger, &peer(1, 0), 1000);
-        assert_eq!((ledger.sweep_interval(long), ledger.is_pressed()), (PRESSED_SWEEP, true));
-        assert!(ledger.is_over(QUIET, long, || true) && !ledger.is_over(QUIET, long, || false));
+        assert_eq!((ledger.sweep_interval(long), ledger.is_pressed()), (PRESSED.sweep, true));
+        assert!(
+            ledger.is_over(PRESSED.quiet, long, || true) && !ledger.is_over(PRESSED.quiet, long, || false)
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::{Downlinks, Ending, Subscriber};
 use crate::name::FlowId;
 use crate::table::{Slot, Table};
 use crate::time::Instant;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// A flow that neighbours ask for.
@@ -13,6 +14,16 @@ pub trait Served {
 
     /// Time of its last request or packet.
     fn last_used(&self) -> Instant;
+}
+
+impl<F: Served> Served for Box<F> {
+    fn subscribers(&mut self) -> &mut Vec<Subscriber> {
+        (**self).subscribers()
+    }
+
+    fn last_used(&self) -> Instant {
+        (**self).last_used()
+    }
 }
 
 /// The outcome of [`Downlinks::sweep`].

@@ -193,9 +193,8 @@ impl<C: Suite> Relay<C> {
 
     /// There is no such flow: every neighbour that asked is told, and nothing is remembered.
     fn refuse(&mut self, flow_slot: Slot) {
-        let Some(Flow { fetch: Fetch { id, .. }, subscribers, .. }) = self.flows.remove(flow_slot) else {
-            return;
-        };
+        let Some(flow) = self.flows.remove(flow_slot) else { return };
+        let Flow { fetch: Fetch { id, .. }, subscribers, .. } = *flow;
         self.agenda.remove(flow_slot);
         for subscriber in subscribers {
             subscriber.close(&mut self.downlinks, Ending::Withdrawn);

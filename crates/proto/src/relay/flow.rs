@@ -10,6 +10,7 @@ use crate::table::Slot;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::{News, NotNow, Suite};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The state of a flow: its row of the pending table (the bytes that each neighbour wants), and the intake that
@@ -58,7 +59,8 @@ impl Flow {
         Self {
             fetch: Fetch { id, uplink, intake: Intake::new(now, config, 0) },
             name,
-            subscribers: Vec::new(),
+            // Most flows have one.
+            subscribers: Vec::with_capacity(1),
             length: None,
             is_volatile: false,
             is_suspect: false,
@@ -127,7 +129,7 @@ impl<C: Suite> Relay<C> {
         let name = self.names.translate(id, face.local);
         self.next_sweep = Some(self.downlinks.next_sweep(now, self.next_sweep));
         let config = &self.config;
-        self.flows.find_or_insert(id, || Flow::new(now, [id, name], uplink, config))
+        self.flows.find_or_insert(id, || Box::new(Flow::new(now, [id, name], uplink, config)))
     }
 
     /// The backpressure bound of the rate of a flow's upstream (LEOTP eq. 9): the rate that its fastest subscriber
@@ -233,9 +235,8 @@ impl<C: Suite> Relay<C> {
     /// come back later.
     pub(super) fn put_off(&mut self, now: Instant, flow_slot: Slot, not_now: NotNow) {
         self.close_opening(now, flow_slot, Found::NotAsked);
-        let Some(Flow { fetch: Fetch { id, .. }, subscribers, .. }) = self.flows.remove(flow_slot) else {
-            return;
-        };
+        let Some(flow) = self.flows.remove(flow_slot) else { return };
+        let Flow { fetch: Fetch { id, .. }, subscribers, .. } = *flow;
         self.agenda.remove(flow_slot);
         for subscriber in subscribers {
             subscriber.close(&mut self.downlinks, Ending::PutOff);

@@ -28,6 +28,7 @@ use crate::table::{Slot, Table};
 use crate::time::Instant;
 use crate::units::Rate;
 use crate::wire::{Packet, Plain, Suite};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use flow::Flow;
@@ -96,7 +97,7 @@ pub struct Relay<C = Plain> {
     config: Config,
     routes: Routes,
     names: Names,
-    flows: Table<FlowId, Flow>,
+    flows: Table<FlowId, Box<Flow>>,
     uplinks: Uplinks,
     downlinks: Downlinks,
     cache: Cache,

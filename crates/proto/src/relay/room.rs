@@ -9,6 +9,7 @@ use crate::table::{Slot, Table};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::Suite;
+use alloc::boxed::Box;
 
 /// From this part of the cache on, waiting bytes are a queue that the upstream has to know of: one divided by it.
 const SHORT: u64 = 4;
@@ -154,7 +155,7 @@ impl<C: Suite> Relay<C> {
 
 /// A neighbour for whom no more than `part` bytes wait is to be sent some of a block.
 fn is_awaited(
-    flows: &Table<FlowId, Flow>,
+    flows: &Table<FlowId, Box<Flow>>,
     downlinks: &Downlinks,
     (flow, block): (FlowId, ByteRange),
     part: u64,

@@ -5,12 +5,13 @@ use super::wall::nearest;
 use super::{HEADER_LEN, Keyring, Limits, ReplayWindow, SealKey, TOLERANCE_EPOCHS};
 use crate::peer::{Holder, Incarnation, Member, Peer, Refusal};
 use crate::table::{Slot, Table};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
 /// The receiving side: for each sender the windows of its two newest epochs.
 pub(super) struct Incoming<R: Keyring> {
-    senders: Table<Incarnation, Sender<R>>,
+    senders: Table<Incarnation, Box<Sender<R>>>,
     /// Senders in the order in which they were first heard, for the newcomers' part of the table.
     newcomers: VecDeque<Incarnation>,
     /// Senders that have proved their address, by whose they are.
@@ -104,15 +105,6 @@ impl<R: Keyring> Incoming<R> {
             if let Some(talk) = &mut sender.talk {
                 talk.forget();
             }
-        }
-    }
-
-    /// Forgets the ephemeral keys of askers that have been silent since `epoch`.
-    pub(super) fn wipe(&mut self, epoch: u64) {
-        for (_, sender) in self.senders.iter_mut().filter(|(_, sender)| sender.newest.number < epoch) {
-            sender.talk = None;
-            sender.newest.key = None;
-            sender.before = None;
         }
     }
 
@@ -218,23 +210,27 @@ impl<R: Keyring> Incoming<R> {
         }
         self.newcomers.push_back(id);
         let fresh = || Sender { member, holder: None, newest: Epoch::new(epoch), before: None, talk: None };
-        Some(self.senders.find_or_insert(id, fresh))
+        Some(self.senders.find_or_insert(id, || Box::new(fresh())))
     }
 
     /// Once per epoch: a table full of live senders is not searched for every newcomer.
     fn sweep(&mut self, own: u64) {
         if self.swept != own {
             self.swept = own;
-            self.forget_silent(own);
+            self.forget_silent(own.saturating_sub(TOLERANCE_EPOCHS));
         }
     }
 
-    /// Forgets senders whose newest epoch is too old to be accepted: nothing of theirs can be replayed.
-    fn forget_silent(&mut self, own: u64) {
+    /// Forgets senders that have been silent since `epoch`, with all keys. It must be too old to be accepted: then nothing of theirs
+    /// can be replayed.
+    pub(super) fn forget_silent(&mut self, epoch: u64) {
         let silent: alloc::vec::Vec<Slot> = (self.senders.iter())
-            .filter(|(_, sender)| sender.holder.is_some() && sender.newest.number + TOLERANCE_EPOCHS < own)
+            .filter(|(_, sender)| sender.newest.number < epoch)
             .map(|(slot, _)| slot)
             .collect();
+        if silent.is_empty() {
+            return;
+        }
         for slot in silent {
             let holder = self.senders.remove(slot).and_then(|sender| sender.holder);
             let Some(held) = holder.and_then(|holder| self.held.find(&holder)) else { continue };
@@ -246,6 +242,8 @@ impl<R: Keyring> Incoming<R> {
                 self.held.remove(held);
             }
         }
+        let Self { newcomers, senders, .. } = self;
+        newcomers.retain(|newcomer| senders.find(newcomer).is_some());
     }
 }
 

@@ -4,6 +4,7 @@ use super::header::{Direction, SealHeader};
 use super::{Keyring, SealKey, Sealing};
 use crate::peer::{Addressee, Face, Incarnation, Member, Peer};
 use crate::table::{Slot, Table};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -43,7 +44,7 @@ struct Link<K> {
     number: u16,
     epoch: u64,
     counter: u32,
-    key: Option<Keyed<K>>,
+    key: Option<Box<Keyed<K>>>,
 }
 
 struct Keyed<K> {
@@ -131,7 +132,7 @@ impl<K: SealKey> Outgoing<K> {
     ) -> bool {
         let epoch = self.epoch;
         let Some(link) = self.links.get_mut(slot) else { return false };
-        let Some(Keyed { sealing, exchange, .. }) = &link.key else { return false };
+        let Some(Keyed { sealing, exchange, .. }) = link.key.as_deref() else { return false };
         let Sealing { algorithm, hint, key, .. } = sealing;
         let (direction, receiver, exchange) = match to {
             Addressee::Asked(face) => (Direction::Request, Receiver::Address(face.remote), offered),
@@ -206,9 +207,9 @@ impl<K: SealKey> Outgoing<K> {
         }
         let (sender, asker) = (Incarnation { boot, link: number }, asker_of(to));
         let is_ready = |key: &Keyed<K>| !key.sealing.is_trial && key.asker == asker;
-        if !link.key.as_ref().is_some_and(is_ready) {
+        if !link.key.as_deref().is_some_and(is_ready) {
             let sealing = keys.sealing(to, sender, epoch, agreed)?;
-            link.key = Some(Keyed { sealing, asker, exchange });
+            link.key = Some(Box::new(Keyed { sealing, asker, exchange }));
         }
         self.last = Some((id, slot));
         Some(slot)

@@ -178,7 +178,7 @@ impl<R: Keyring> Seal<R> {
     pub fn wipe(&mut self, now: Instant) {
         self.exchanges.wipe(now);
         let (life, epoch) = (KEY_LIFE.as_nanos() + OVERLAP.as_nanos(), super::EPOCH.as_nanos());
-        self.incoming.wipe(self.latest.saturating_sub(life.div_ceil(epoch)));
+        self.incoming.forget_silent(self.latest.saturating_sub(life.div_ceil(epoch)));
         self.outgoing.wipe(self.latest);
     }
 

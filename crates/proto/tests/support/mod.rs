@@ -23,7 +23,7 @@ pub(crate) fn ms(millis: u64) -> Duration {
 }
 
 pub(crate) fn addr(index: usize) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::new(10, 0, 0, index as u8), 4000))
+    SocketAddr::from((Ipv4Addr::new(10, 0, (index >> 8) as u8, index as u8), 4000))
 }
 
 /// The suite of the relay with this number.

@@ -1,12 +1,13 @@
 use super::queue::Queue;
 use crate::table::Slot;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The queues of a link by their slots, and the number of lists that name each slot. The slot of a closed queue is used again
 /// only when no list names it: what a list says of a slot is never about the queue that took it over.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    queues: Vec<Option<Queue>>,
+    queues: Vec<Option<Box<Queue>>>,
     free: Vec<Slot>,
     listed: Vec<u8>,
     open: usize,
@@ -20,13 +21,13 @@ impl Queues {
             self.queues.push(None);
             self.listed.push(0);
         }
-        self.queues[slot.0 as usize] = Some(queue);
+        self.queues[slot.0 as usize] = Some(Box::new(queue));
         self.open += 1;
         slot
     }
 
     /// Takes a queue out of its slot.
-    pub(super) fn close(&mut self, slot: Slot) -> Option<Queue> {
+    pub(super) fn close(&mut self, slot: Slot) -> Option<Box<Queue>> {
         let queue = self.queues.get_mut(slot.0 as usize)?.take()?;
         self.open -= 1;
         if self.listed[slot.0 as usize] == 0 {
@@ -52,18 +53,18 @@ impl Queues {
     /// The queue at `slot`, if it is open.
     #[inline]
     pub(super) fn get(&self, slot: Slot) -> Option<&Queue> {
-        self.queues.get(slot.0 as usize)?.as_ref()
+        self.queues.get(slot.0 as usize)?.as_deref()
     }
 
     /// The queue at `slot`, to change it.
     #[inline]
     pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Queue> {
-        self.queues.get_mut(slot.0 as usize)?.as_mut()
+        self.queues.get_mut(slot.0 as usize)?.as_deref_mut()
     }
 
     /// Those that are open.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Queue> {
-        self.queues.iter().flatten()
+        self.queues.iter().flatten().map(|queue| &**queue)
     }
 
     /// The number of those that are open.

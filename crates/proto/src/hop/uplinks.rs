@@ -249,7 +249,7 @@ impl Uplinks {
         let requester = self.links.get_mut(link)?;
         let answered = requester.answered(now, echo.time);
         let speaker = requester.hear(now, peer, answered);
-        let timed = answered.filter(|&answered| self.absence.is_over_for(answered)).zip(Some(echo.way));
+        let timed = answered.filter(|&answered| self.absence.is_over_for(now, answered)).zip(Some(echo.way));
         if speaker == Speaker::Former {
             return Some(Heard::former(now, link, range));
         }

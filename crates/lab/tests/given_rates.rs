@@ -18,8 +18,12 @@ fn over(hop: &str, flows: &str) -> RunResult {
 }
 
 fn second_hop<'a>(result: &'a RunResult, direction: &str) -> &'a LinkResult {
-    let is_it = |link: &&LinkResult| link.name == "r1-r2" && link.direction == direction;
-    result.links.iter().find(is_it).expect("the second hop")
+    link_of(result, "r1-r2", direction)
+}
+
+fn link_of<'a>(result: &'a RunResult, name: &str, direction: &str) -> &'a LinkResult {
+    let is_it = |link: &&LinkResult| link.name == name && link.direction == direction;
+    result.links.iter().find(is_it).expect("a link of that name")
 }
 
 /// The losses of a full queue counted as carried: one flow had 47 of 100 packets dropped, and the queue stood at 134 ms.
@@ -92,6 +96,46 @@ fn hops_that_share_a_short_queue_do_not_flood_it() {
         dropped += share / 6.0;
     }
     assert!(dropped <= 0.2, "{dropped:.3} dropped in the mean");
+}
+
+/// A village of programs that each ask a hub by themselves, behind one link. The packets of each are further apart than half a hopRTT, so that
+/// its losses counted as those of a path that was gone; and the queue was less than one packet of its share, so that they counted as the
+/// link's: 49 of 100 packets were dropped.
+#[test]
+fn the_hops_of_a_crowd_see_that_they_overfill_a_link() {
+    let mut dropped = 0.0;
+    for (mbps, delay_ms, hops, packets, loss) in [
+        (12, 6, 5, 10, 0.5),
+        (9, 9, 20, 23, 2.0),
+        (9, 27, 10, 13, 0.0),
+        (47, 38, 50, 192, 2.0),
+        (30, 10, 20, 40, 0.0),
+    ] {
+        let client = |n: u32| {
+            format!(
+                "[[topology.edge]]\nfrom = \"village\"\nto = \"c{n}\"\n[[flow]]\nname = \"{n}\"\nto = \"c{n}\"\nstart = \"{}ms\"\n",
+                20 * n
+            )
+        };
+        let clients: String = (0..hops).map(client).collect();
+        let text = format!(
+            "title = \"a village\"\nduration = \"25s\"\nwarmup = \"5s\"\n[topology]\nkind = \"graph\"\nrelays = [\"hub\"]\n\
+             [topology.link]\nrate = \"1Gbit\"\ndelay = \"1ms\"\nqueue = \"2000p\"\n\
+             [[topology.edge]]\nfrom = \"server\"\nto = \"hub\"\n[[topology.edge]]\nfrom = \"hub\"\nto = \"village\"\n\
+             rate = \"{mbps}Mbit\"\ndelay = \"{delay_ms}ms\"\nloss = \"{loss}%\"\nqueue = \"{packets}p\"\n{clients}"
+        );
+        let result = simulate(&text::parse(&text), |_| ());
+        let link = link_of(&result, "hub-village", "forward");
+        let share = link.dropped as f64 / (link.packets + link.dropped) as f64;
+        let sum: f64 = result.flows.iter().map(|flow| flow.goodput_mbps).sum();
+        println!(
+            "{hops} hops, {mbps} Mbit/s, {delay_ms} ms: {share:.3} dropped, {sum:.2} Mbit/s, Jain {:.2}",
+            result.jain
+        );
+        assert!(sum >= 0.85 * f64::from(mbps), "{hops} hops, {mbps} Mbit/s: {sum}");
+        dropped += share / 5.0;
+    }
+    assert!(dropped <= 0.38, "{dropped:.3} dropped in the mean");
 }
 
 /// Both directions are full. The requests for one take a part of the other: the queue was always full, and a hundredth was dropped.

@@ -20,6 +20,8 @@ const AS_MUCH: f64 = 0.8;
 const MOST_OF_LINK: f64 = 0.36;
 /// A block of less than this part of the loss ends the comparison: the losses have gone.
 const FEWER: f64 = 0.5;
+/// The path is gone when nothing comes for so many times the usual time between two packets.
+const PAUSE: u64 = 4;
 /// The least share that is taken to have come of a block.
 const LEAST_CAME: f64 = 0.01;
 
@@ -61,6 +63,8 @@ pub(super) struct Blocks {
     from: Instant,
     /// Arrival of the last packet.
     last_at: Instant,
+    /// Usual time between two packets.
+    spacing: Duration,
     /// A block that alarmed. Each alarm lowers the rate.
     alarmed: Option<Alarmed>,
 }
@@ -77,6 +81,7 @@ impl Blocks {
             bytes: 0,
             from: Instant::ZERO,
             last_at: Instant::ZERO,
+            spacing: Duration::ZERO,
             alarmed: None,
         }
     }
@@ -86,12 +91,12 @@ impl Blocks {
         self.usual_loss
     }
 
-    /// A packet arrived; after a time of `silent` without one the path was gone. Losses that are `doubted` may come from the rate, and none
+    /// A packet arrived; after a time of `silent` without one the path was gone, or later where packets come rarely. Losses that are `doubted` may come from the rate, and none
     /// of them is usual. Returns the block that ends with it.
     #[inline]
     pub(super) fn add(&mut self, delivery: &Delivery, silent: Duration, doubted: bool) -> Option<Block> {
         let silence = delivery.now.since(core::mem::replace(&mut self.last_at, delivery.now));
-        if delivery.lost > 0 && silence >= silent {
+        if self.is_gone(silence, silent) && delivery.lost > 0 {
             return None;
         }
         self.sent += delivery.sent;
@@ -100,6 +105,13 @@ impl Blocks {
         self.runs += delivery.runs;
         self.bytes += delivery.bytes;
         self.is_whole().then(|| self.end(delivery.now, doubted))
+    }
+
+    /// Whether nothing came for so long, at least `silent`, that the path was gone. Packets of a small share of a link are far apart.
+    fn is_gone(&mut self, silence: Duration, silent: Duration) -> bool {
+        let gone = silent.max(self.spacing.scaled(PAUSE, 1));
+        self.spacing = self.spacing.scaled(7, 8) + silence.min(gone).scaled(1, 8);
+        silence >= gone
     }
 
     /// True if the packets so far tell how much is lost.
@@ -302,5 +314,23 @@ mod tests {
         assert_eq!(add(50, 500), None);
         let ended = (51..).find_map(|millis| add(millis, 0)).expect("packets go on");
         assert_eq!(ended.loss, 0.0);
+    }
+
+    #[test]
+    fn losses_of_a_small_share_of_a_link_count_although_its_packets_are_far_apart() {
+        let (mut blocks, mut now) = (Blocks::new(), Instant::from_nanos(1_000_000_000));
+        let mut ended = None;
+        for n in 0..200 {
+            now += SILENT.scaled(4, 1);
+            let lost = u32::from(n % 2 == 0);
+            let (passed, hop_rtt) = (1 + lost, Duration::from_millis(40));
+            let delivery =
+                Delivery { now, bytes: 1000, lost, runs: lost, passed, sent: passed, hop_rtt, backlog: true };
+            ended = ended.or(blocks.add(&delivery, SILENT, false));
+        }
+        assert!(
+            ended.is_some_and(|block| block.is_alarm && (block.loss - 1.0 / 3.0).abs() < 0.05),
+            "{ended:?}"
+        );
     }
 }

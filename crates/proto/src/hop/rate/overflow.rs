@@ -20,7 +20,7 @@ pub(super) struct Overflow {
     until: Instant,
 }
 
-/// The hop in an interval: its grant, bit/s, the bits of a packet, and the share that is usually lost.
+/// The hop in an interval: the rate of its link, bit/s, the bits of a packet, and the share that is usually lost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hop<'a> {
     pub(super) rtt: &'a HopRtt,

@@ -68,6 +68,9 @@ const SPREAD: f64 = 2.0;
 const LOSS_PASSED: f64 = 0.01;
 const NO_QUEUE: f64 = 2.0;
 
+/// What the link has shown to carry fades by so much with each block.
+const FADES: f64 = 1.0 / 64.0;
+
 /// The least that may be granted: a hop must be able to find out that it got better.
 pub(super) const MIN_RATE: f64 = 16_000.0;
 
@@ -94,6 +97,8 @@ pub struct Starhop {
     settling: Option<(Instant, f64)>,
     was_noisy: bool,
     overflow: Overflow,
+    /// The most that the link has shown to carry, bit/s: to the first packets, of whomever, and to blocks. It fades.
+    link: f64,
     /// Share of packets lately whose sender was held by the grant.
     held: f64,
     /// The grant while a queue is drained.
@@ -127,6 +132,7 @@ impl Starhop {
             settling: None,
             was_noisy: false,
             overflow: Overflow::default(),
+            link: 0.0,
             held: 0.0,
             drain_rate: 0.0,
             blocks: Blocks::new(),
@@ -231,7 +237,7 @@ impl Starhop {
         if self.contest.rivalry().is_some() {
             return interval.sent_rate(now).unwrap_or_default();
         }
-        let (rate, packet_bits, usual_loss) = (self.rate, self.packet_bits, self.blocks.usual());
+        let (rate, packet_bits, usual_loss) = (self.link(), self.packet_bits, self.blocks.usual());
         self.overflow.carried(now, interval, overflow::Hop { rtt, rate, packet_bits, usual_loss })
     }
 
@@ -473,9 +479,15 @@ impl Starhop {
         Duration::from_secs_f64(base)
     }
 
+    /// The rate of the link as far as it is known, bit/s: at least what is granted of it.
+    fn link(&self) -> f64 {
+        self.rate.max(self.link)
+    }
+
     /// A block of packets has ended with one of this interval.
     fn on_block(&mut self, delivery: &Delivery, block: Block, interval: &Interval, rtt: &HopRtt) {
         self.contest.on_block(block.loss);
+        self.link = block.came.unwrap_or_default().max(self.link * (1.0 - FADES));
         self.watch_policer(delivery, block, rtt);
         let (delay, floor) = (interval.mean(), rtt.floor().as_secs_f64());
         let has_queue = self.shows_queue(delay, floor);
@@ -518,9 +530,10 @@ impl Starhop {
         self.growth.calm_down(calm_until);
     }
 
-    /// True if a hopRTT of `delay` seconds shows a queue, of whomever, on a path that takes `base` seconds.
+    /// True if a hopRTT of `delay` seconds shows a queue, of whomever, on a path that takes `base` seconds. A queue of a few packets of the
+    /// link may be less than one packet of a small share of it.
     fn shows_queue(&self, delay: f64, base: f64) -> bool {
-        delay - base > NO_QUEUE * self.base.target(self.usual_target(self.rate))
+        delay - base > NO_QUEUE * self.base.target(self.usual_target(self.link()))
     }
 
     fn watch_policer(&mut self, delivery: &Delivery, block: Block, rtt: &HopRtt) {
@@ -541,6 +554,7 @@ impl RateController for Starhop {
         if let Some(on_wire) = on_wire.filter(|_| !self.growth.has_begun()) {
             let link = delivery.bytes as f64 * 8.0 / on_wire.as_secs_f64();
             self.rate = self.initial.min(link).max(MIN_RATE);
+            self.link = self.rate;
         }
         let packet_time = Duration::from_secs_f64(self.packet_bits / self.rate);
         // The first packets come as two for a stranger's request, and the others a round trip later.
@@ -582,6 +596,7 @@ impl RateController for Starhop {
         self.contest.on_new_path();
         self.base.forget();
         self.growth.forget();
+        self.link = 0.0;
         self.chirps.forget();
         self.leaps.forget();
         self.pulses.forget();

@@ -68,7 +68,7 @@ const SPREAD: f64 = 2.0;
 const LOSS_PASSED: f64 = 0.01;
 const NO_QUEUE: f64 = 2.0;
 
-/// What the link has shown to carry fades by so much with each block.
+/// The known rate of the link fades by so much with each block.
 const FADES: f64 = 1.0 / 64.0;
 
 /// The least that may be granted: a hop must be able to find out that it got better.

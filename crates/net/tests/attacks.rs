@@ -896,6 +896,31 @@ fn senders_without_end_fill_neither_the_memory_nor_the_place_of_others() {
     assert!(own.open(START, face(CLIENT, RELAY), &mut sealed(&mut honest, START, RELAY, ask())).is_ok());
 }
 
+/// A table that is not full forgets whom it has not heard for 76 s, settled or not, and takes no recording of theirs.
+#[test]
+fn senders_that_have_gone_silent_are_forgotten_and_cannot_be_replayed() {
+    let domains = Domains::new();
+    let mut own = seal(&domains.ours, START, 0);
+    let recorded: Vec<Vec<u8>> =
+        (0..3).map(|_| sealed(&mut seal(&domains.ours, START, 0), START, RELAY, ask())).collect();
+    for (n, bytes) in recorded.iter().enumerate() {
+        let peer = own.open(START, face(CLIENT, RELAY), &mut bytes.clone()).expect("it is taken").peer;
+        if n == 0 {
+            own.settle(&peer);
+        }
+    }
+    own.wipe(START + Duration::from_secs(60));
+    let later = START + Duration::from_secs(84);
+    assert_eq!(own.stats().senders, 3);
+    let lively = sealed(&mut seal(&domains.ours, later, 0), later, RELAY, ask());
+    assert!(own.open(later, face(CLIENT, RELAY), &mut lively.clone()).is_ok());
+    assert_eq!(own.stats().senders, 1);
+    for bytes in recorded {
+        assert_eq!(own.open(later, face(CLIENT, RELAY), &mut bytes.clone()), Err(Refusal::Untimely));
+    }
+    assert_eq!(own.open(later, face(CLIENT, RELAY), &mut lively.clone()), Err(Refusal::Replayed));
+}
+
 #[test]
 fn a_sealed_packet_costs_at_most_63_bytes_above_udp() {
     let domains = Domains::new();

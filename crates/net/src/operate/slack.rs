@@ -2,8 +2,10 @@
 
 use crate::sys::heap;
 
-/// State that must have been forgotten to be worth a walk over the heap, bytes.
+/// State that must have been forgotten to be worth a walk over the heap, bytes, and as a part of the most: a busy node forgets and learns
+/// all the time.
 const WORTH: u64 = 1 << 20;
+const PART: u64 = 4;
 
 /// A role's memory of the state that it held.
 ///
@@ -24,7 +26,7 @@ impl Slack {
 
     fn is_worth(&mut self, held: u64) -> bool {
         self.most = self.most.max(held);
-        let is_worth = self.most - held >= WORTH;
+        let is_worth = self.most - held >= WORTH.max(self.most / PART);
         if is_worth {
             self.most = held;
         }
@@ -43,5 +45,12 @@ mod tests {
             .map(|held| slack.is_worth(held))
             .to_vec();
         assert_eq!(is_worth, [false, false, false, true, false, false, true, false]);
+    }
+
+    #[test]
+    fn a_node_that_forgets_a_little_of_much_is_left_alone() {
+        let mut slack = Slack::default();
+        let is_worth: Vec<bool> = [80, 70, 80, 61, 60].map(|held| slack.is_worth(held * WORTH)).to_vec();
+        assert_eq!(is_worth, [false, false, false, false, true]);
     }
 }

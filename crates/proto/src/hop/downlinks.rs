@@ -239,12 +239,6 @@ impl Downlinks {
         self.links.get(link).is_some_and(|hop| self.ledger.hold_ranges(&hop.peer, before, after))
     }
 
-    /// Whether so much memory is in use that flows without requests should not be kept for long. One neighbour can
-    /// have half of the memory.
-    pub fn is_pressed(&self) -> bool {
-        self.ledger.is_pressed()
-    }
-
     /// Time between two looks for flows and neighbours to forget.
     pub fn sweep_interval(&self) -> Duration {
         self.ledger.sweep_interval(self.config.flow_idle)

@@ -113,7 +113,7 @@ impl Ledger {
 
     /// Whether so much memory is in use that flows without requests should not be kept for long. One neighbour can
     /// have half of the memory.
-    pub(super) fn is_pressed(&self) -> bool {
+    fn is_pressed(&self) -> bool {
         self.used > self.budget / 4
     }
 
@@ -126,7 +126,7 @@ impl Ledger {
         self.patience().sweep.min(long)
     }
 
-    /// Whether a flow that has been `idle` is to be forgotten: for as `long` as one may be, or for a while and the flow `is_quiet`, which
+    /// True if a flow that has been `idle` is to be forgotten: for as `long` as one may be, or for a while and the flow `is_quiet`, which
     /// says that nobody waits for anything of it.
     pub(super) fn is_over(&self, idle: Duration, long: Duration, is_quiet: impl FnOnce() -> bool) -> bool {
         idle >= long || (idle >= self.patience().quiet && is_quiet())

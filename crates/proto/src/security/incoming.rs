@@ -209,8 +209,8 @@ impl<R: Keyring> Incoming<R> {
             return None;
         }
         self.newcomers.push_back(id);
-        let fresh = || Sender { member, holder: None, newest: Epoch::new(epoch), before: None, talk: None };
-        Some(self.senders.find_or_insert(id, || Box::new(fresh())))
+        let fresh = Sender { member, holder: None, newest: Epoch::new(epoch), before: None, talk: None };
+        Some(self.senders.find_or_insert(id, || Box::new(fresh)))
     }
 
     /// Once per epoch: a table full of live senders is not searched for every newcomer.

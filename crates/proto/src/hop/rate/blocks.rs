@@ -107,7 +107,7 @@ impl Blocks {
         self.is_whole().then(|| self.end(delivery.now, doubted))
     }
 
-    /// Whether nothing came for so long, at least `silent`, that the path was gone. Packets of a small share of a link are far apart.
+    /// True if nothing came for so long, at least `silent`, that the path was gone. Packets of a small share of a link are far apart.
     fn is_gone(&mut self, silence: Duration, silent: Duration) -> bool {
         let gone = silent.max(self.spacing.scaled(PAUSE, 1));
         self.spacing = self.spacing.scaled(7, 8) + silence.min(gone).scaled(1, 8);

@@ -3,6 +3,7 @@
 //! One driver, one socket, one thread: it belongs on a tokio `current_thread` runtime, and a machine with
 //! more cores runs more of them. In its steady state it allocates nothing.
 
+mod backlog;
 mod batch;
 mod receive;
 mod timer;
@@ -154,8 +155,9 @@ impl<N: Node> Driver<N> {
         })
     }
 
+    /// Handles timeouts, in order with the arrivals: an answer that lies in the socket is not overdue.
     fn fire(&mut self) -> bool {
-        let now = clock::now();
+        let now = self.receiver.known_until(clock::now());
         let due = self.node.poll_timeout().is_some_and(|deadline| deadline <= now);
         if due {
             self.fired_at = now;

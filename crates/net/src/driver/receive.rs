@@ -1,9 +1,10 @@
 use super::DriverStats;
+use super::backlog::Backlog;
 use crate::clock;
 use crate::endpoint::Endpoint;
 use quinn_udp::{BATCH_SIZE, RecvMeta};
 use starhop_proto::peer::Face;
-use starhop_proto::time::Instant;
+use starhop_proto::time::{Duration as Span, Instant};
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,13 +23,27 @@ pub(super) struct Receiver {
     meta: [RecvMeta; BATCH_SIZE],
     /// No datagram that comes now arrived earlier: the last arrival, or the last moment at which the socket was empty.
     not_before: Instant,
+    backlog: Backlog,
+    /// The socket may hold more.
+    is_behind: bool,
 }
 
 impl Receiver {
     pub(super) fn new(_endpoint: &Endpoint) -> Self {
         // Pages are touched as they are needed: a quiet socket uses one slot of the 2 MiB.
         let bytes = vec![0; SLOT * BATCH_SIZE];
-        Self { bytes, meta: [RecvMeta::default(); BATCH_SIZE], not_before: Instant::ZERO }
+        Self {
+            bytes,
+            meta: [RecvMeta::default(); BATCH_SIZE],
+            not_before: Instant::ZERO,
+            backlog: Backlog::default(),
+            is_behind: false,
+        }
+    }
+
+    /// The time up to which the node knows what came, as seen from `now`: while the socket holds more, the last arrival.
+    pub(super) fn known_until(&self, now: Instant) -> Instant {
+        if self.is_behind { self.not_before } else { now }
     }
 
     /// Gives every waiting datagram to `handle` with the time of its arrival; false when there was none.
@@ -39,6 +54,7 @@ impl Receiver {
         mut handle: impl FnMut(Instant, Face, &mut [u8]),
     ) -> io::Result<bool> {
         let bound = endpoint.local();
+        self.is_behind = false;
         for call in 0..CALLS_PER_TURN {
             let asked_at = clock::now();
             let count = match self.call(endpoint, asked_at) {
@@ -54,7 +70,7 @@ impl Receiver {
                 Err(error) => return Err(error),
             };
             stats.rx_calls += 1;
-            let mut arrivals = Arrivals::now(self.not_before);
+            let mut arrivals = Arrivals::now(self.not_before, &mut self.backlog);
             for (slot, meta) in self.bytes.chunks_mut(SLOT).zip(&self.meta[..count]) {
                 stats.rx_bytes += meta.len as u64;
                 let local = SocketAddr::new(meta.dst_ip.unwrap_or(bound.ip()), bound.port());
@@ -71,6 +87,7 @@ impl Receiver {
                 return Ok(true);
             }
         }
+        self.is_behind = true;
         Ok(true)
     }
 
@@ -91,32 +108,35 @@ impl Receiver {
     }
 
     fn was_empty(&mut self, at: Instant) {
+        self.backlog.clear();
         self.not_before = self.not_before.max(at);
     }
 }
 
 /// Tells when datagrams arrived at this host. They wait until this process has a processor, and while it handles others: that
-/// wait is no queue in the network, and no length of the path. The time that a node was told last is no bound for them: with it
-/// the waits of a busy host counted as the path, and flows asked ahead without end.
-struct Arrivals {
+/// wait is no queue in the network, and no length of the path, but for the part that stays. The time that a node was told last is
+/// no bound for them: with it the waits of a busy host counted as the path, and flows asked ahead without end.
+struct Arrivals<'a> {
     /// Arrivals stay in their order, and a clock that somebody sets moves none further.
     not_before: Instant,
     now: Instant,
     /// The same time as the kernel's stamps tell it: since 1970.
     unix: Duration,
+    backlog: &'a mut Backlog,
 }
 
-impl Arrivals {
-    fn now(not_before: Instant) -> Self {
+impl<'a> Arrivals<'a> {
+    fn now(not_before: Instant, backlog: &'a mut Backlog) -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { not_before, now: clock::now(), unix }
+        Self { not_before, now: clock::now(), unix, backlog }
     }
 
     /// Of the next datagram, which has the kernel's `stamp`.
     fn next(&mut self, stamp: Option<Duration>) -> Instant {
         let waited = stamp.and_then(|stamp| self.unix.checked_sub(stamp)).unwrap_or_default();
-        let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        let arrived = self.now.before(starhop_proto::time::Duration::from_nanos(waited));
+        let waited = Span::from_nanos(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
+        let stays = self.backlog.take(self.now, waited);
+        let arrived = self.now.before(waited.saturating_sub(stays));
         self.not_before = arrived.max(self.not_before.min(self.now));
         self.not_before
     }
@@ -179,7 +199,9 @@ mod tests {
     #[test]
     fn no_arrival_lies_before_the_last_or_after_now() {
         let at = Instant::from_nanos;
-        let mut arrivals = Arrivals { not_before: at(900), now: at(1_000), unix: SPAN };
+        let mut backlog = Backlog::default();
+        let mut arrivals =
+            Arrivals { not_before: at(900), now: at(1_000), unix: SPAN, backlog: &mut backlog };
         let stamp = |ago: u64| Some(SPAN - Duration::from_nanos(ago));
         assert_eq!(arrivals.next(stamp(300)), at(900), "somebody set the clock forward");
         assert_eq!(arrivals.next(stamp(30)), at(970));

@@ -302,6 +302,10 @@ impl Scheduler {
         if !queue.part.is_counted() {
             self.shares.enter(&mut queue.part);
         }
+        queue.pause.end(now);
+        if reason == Reason::Lost {
+            self.marks.iter_mut().for_each(MarkBudget::on_loss);
+        }
         self.busy += usize::from(queue.queued().is_empty());
         self.bytes += range.len();
         let is_alone = self.busy == 1;
@@ -441,8 +445,8 @@ impl Scheduler {
             self.queues.list(slot);
         }
         let Some(queue) = self.queues.get_mut(slot) else { return };
-        if self.marks.is_some() {
-            let at = queue.pause.begin(now);
+        if let Some(marks) = &self.marks {
+            let at = queue.pause.begin(now, marks);
             if !self.waiting.has(slot) {
                 self.waiting.set(slot, Some(at));
             }

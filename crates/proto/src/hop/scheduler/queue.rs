@@ -97,7 +97,7 @@ pub(super) struct Queue {
     pub(super) part: Part,
     /// Offset after the highest byte sent.
     sent_end: u64,
-    /// Marks that are still to tell of the pause after the last packet.
+    /// The pause after the last packet, and the marks that are still to tell of it.
     pub(super) pause: Pause,
     place: Place,
     /// Whether the queue's own rate has held it since it was in a list last: then it is not sparse.
@@ -189,7 +189,6 @@ impl Queue {
     /// A repair waits from now on. True if it is the only one.
     pub(super) fn push_repair(&mut self, piece: Piece) -> bool {
         self.queued.insert(piece.range);
-        self.pause.end();
         self.repairs.push_back(piece);
         self.repairs.len() == 1
     }
@@ -197,7 +196,6 @@ impl Queue {
     /// New data waits from now on, in the order of its bytes or in that of its arrival. True if no other does.
     pub(super) fn push_fresh(&mut self, piece: Piece, payload: u64, order: Order) -> bool {
         self.queued.insert(piece.range);
-        self.pause.end();
         let was_empty = !self.has_fresh();
         let list = if piece.is_again { &mut self.again } else { &mut self.fresh };
         let at = match order {

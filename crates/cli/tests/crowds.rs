@@ -21,14 +21,18 @@ const SHARED: Hop =
 
 /// Programs that fetch small files side by side.
 const GETS: usize = 8;
+/// Files that each of them fetches at once.
+const AT_ONCE: usize = 8;
 const SMALL: usize = 20;
 
 fn main() {
     let tests: &[harness::Test] = &[
         ("hundreds_of_small_files_arrive_and_none_fails", || small_files(400)),
-        ("every_program_of_a_crowd_gets_its_file", || crowd(60, 200_000)),
+        ("every_program_of_a_crowd_gets_its_file", || crowd(60, 1, 200_000)),
+        ("one_program_fetches_a_crowd_of_files_side_by_side", || crowd(1, 60, 200_000)),
         ("long_thousands_of_small_files_arrive_and_none_fails", || small_files(2_000)),
-        ("long_every_one_of_three_hundred_programs_gets_its_file", || crowd(300, 1_000_000)),
+        ("long_every_one_of_three_hundred_programs_gets_its_file", || crowd(300, 1, 1_000_000)),
+        ("long_one_program_fetches_three_hundred_files_side_by_side", || crowd(1, 300, 1_000_000)),
     ];
     harness::run(tests, || None);
 }
@@ -43,10 +47,11 @@ fn offer(site: &Site, count: usize, len: usize) -> Vec<String> {
     (0..count).map(make).collect()
 }
 
-/// Starts a program that fetches files, one after the other.
-fn fetch(site: &Site, from: usize, names: &[String]) -> Process {
+/// Starts a program that fetches files, so many at once.
+fn fetch(site: &Site, from: usize, names: &[String], at_once: usize) -> Process {
     let mut command = site.command("get");
     command.args(names).args(["--discard", "--from", &site.chain_address(from)]);
+    command.args(["--at-once", &at_once.to_string()]);
     site.chain.hosts.last().expect("a host").spawn(command).expect("a process")
 }
 
@@ -75,7 +80,6 @@ fn whole(results: &[Value], len: usize) -> usize {
     results.iter().filter(is_whole).count()
 }
 
-/// Every file is a program's session of its own with the relay: a neighbour that comes, asks for two flows, and is quiet.
 fn small_files(count: usize) {
     let mut site = Site::new(&[NEAR; 2]);
     site.levels = Some("warn");
@@ -84,7 +88,8 @@ fn small_files(count: usize) {
     let relay = site.relay_with_events(1);
     let before = peak_memory(relay.process.id());
     let start = Instant::now();
-    let gets: Vec<_> = names.chunks(count.div_ceil(GETS)).map(|names| fetch(&site, 1, names)).collect();
+    let gets: Vec<_> =
+        names.chunks(count.div_ceil(GETS)).map(|names| fetch(&site, 1, names, AT_ONCE)).collect();
     let mut all = Vec::new();
     let mut complaints = String::new();
     for (told, complaint) in all_results(gets) {
@@ -109,15 +114,16 @@ fn small_files(count: usize) {
     assert_eq!(sum(&all, "timeouts"), 0, "{complaints}");
 }
 
-/// Programs that fetch a file each at the same time, through two relays.
-fn crowd(count: usize, len: usize) {
+/// Programs that fetch as many files each at the same time, through two relays.
+fn crowd(programs: usize, files: usize, len: usize) {
     let mut site = Site::new(&[SHARED; 3]);
     site.levels = Some("warn");
+    let count = programs * files;
     let names = offer(&site, count, len);
     let _server = site.serve();
     let _relays = [1, 2].map(|host| site.relay(host));
     let start = Instant::now();
-    let gets: Vec<_> = names.iter().map(|name| fetch(&site, 2, std::slice::from_ref(name))).collect();
+    let gets: Vec<_> = names.chunks(files).map(|names| fetch(&site, 2, names, files)).collect();
     let started = start.elapsed().as_secs_f64();
     let told = all_results(gets);
     let took = start.elapsed().as_secs_f64();
@@ -129,7 +135,7 @@ fn crowd(count: usize, len: usize) {
     // 1350 bytes of payload in at most 1441 on the wire.
     let ideal = (count * len) as f64 * 8.0 / (100e6 * 1350.0 / 1441.0);
     println!(
-        "     {} of {count} files of {len} bytes in {took:.2} s, {:.1} % of the path (the last program started after {started:.2} s); \
+        "     {} of {count} files of {len} bytes by {programs} programs in {took:.2} s, {:.1} % of the path (the last program started after {started:.2} s); \
          Jain {jain:.3} over transfers; {} timeouts, {} repairs",
         all.len(),
         100.0 * ideal / took,

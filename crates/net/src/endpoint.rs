@@ -115,12 +115,17 @@ impl Endpoint {
     /// `peer` in the form in which this socket reports it as a sender: an IPv6 socket speaks to IPv4 hosts
     /// under mapped addresses. `None` when the socket cannot reach that IP version.
     pub fn address_of(&self, peer: SocketAddr) -> Option<SocketAddr> {
-        match (self.local, peer) {
-            (SocketAddr::V6(local), SocketAddr::V4(v4)) => (*local.ip() == Ipv6Addr::UNSPECIFIED)
-                .then(|| SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()),
-            (SocketAddr::V4(_), SocketAddr::V6(_)) => None,
-            _ => Some(peer),
-        }
+        address_from(self.local, peer)
+    }
+}
+
+/// As [`Endpoint::address_of`], for a socket that is bound to `local`.
+pub(crate) fn address_from(local: SocketAddr, peer: SocketAddr) -> Option<SocketAddr> {
+    match (local, peer) {
+        (SocketAddr::V6(local), SocketAddr::V4(v4)) => (*local.ip() == Ipv6Addr::UNSPECIFIED)
+            .then(|| SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()),
+        (SocketAddr::V4(_), SocketAddr::V6(_)) => None,
+        _ => Some(peer),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `starhop get`: fetches one file.
+//! `starhop get`: fetches files.
 
 use super::mechanisms::Mechanisms;
 use super::sealing::{SealArgs, warn_insecure};
@@ -6,13 +6,18 @@ use super::{address, fix_rate, limit_rate, say};
 use crate::progress::Amount;
 use crate::quantity;
 use anyhow::{Context, bail};
+use futures_util::StreamExt;
 use indicatif::{HumanBytes, ProgressBar};
 use serde_json::json;
 use starhop_net::content::ContentName;
-use starhop_net::fetch::{self, Cost, FetchError, Job, Outcome, Output, Progress};
+use starhop_net::fetch::{self, Client, Cost, FetchError, Job, Outcome, Output, Progress, Source};
+use starhop_net::index::Offer;
 use starhop_net::{daemon, index};
 use starhop_proto::units::Rate;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,7 +28,8 @@ Example:
   starhop get 'films/*.mkv' notes/ --from 192.0.2.1:4433 --key domain.key -o here
   starhop get b3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262 --from relay:4433 --key domain.key -o empty
 
-While it runs the bytes are in FILE.starhop-part; the same command resumes from there.
+While it runs the bytes are in FILE.starhop-part; the same command resumes from there. Of several files the first failure
+is the exit code, and the others are fetched nevertheless.
 
 Exit codes:
   0    the file is here, whole and verified
@@ -36,7 +42,7 @@ Exit codes:
   7    the file changed at its source while it was fetched
   130  interrupted; the partial file is kept";
 
-/// Fetch one file, resume it where it was begun, verify it, and only then give it its name.
+/// Fetch files, resume them where they were begun, verify each, and only then give it its name.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -70,6 +76,9 @@ pub(crate) struct Args {
     /// A source that sends less than this, over the time of --timeout, counts as silent
     #[arg(long, default_value = "1kbit", value_parser = quantity::rate, value_name = "RATE")]
     min_rate: Rate,
+    /// Files that are fetched side by side, over one hop: on a long path each waits for its own round trips
+    #[arg(long, default_value = "8", value_name = "COUNT")]
+    at_once: NonZeroUsize,
     /// Print one JSON object with the result of each file instead of progress
     #[arg(long)]
     json: bool,
@@ -94,46 +103,73 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
+/// A file to fetch.
+#[derive(Clone)]
+struct Item {
+    job: Job,
+    /// Its place on the command line.
+    number: usize,
+}
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.seal.insecure {
         warn_insecure();
     }
     let is_one = args.names.len() == 1 && !index::is_pattern(&args.names[0]);
-    if is_one {
-        let name = parse(&args.names[0])?;
-        let path = args.output.clone().unwrap_or_else(|| name.file_name().into());
-        return get(args, name, path);
-    }
-    if args.output.as_ref().is_some_and(|output| output.as_os_str() == "-") {
+    if !is_one && args.output.as_ref().is_some_and(|output| output.as_os_str() == "-") {
         bail!("several files cannot go to standard output: name one, or a directory with -o DIR");
     }
-    let names = match expand(args)? {
-        Ok(names) => names,
-        Err(error) => {
-            eprintln!("starhop: {error}");
-            return Ok(ExitCode::from(error.exit_code()));
+    let items = if is_one {
+        let name = parse(&args.names[0])?;
+        let path = args.output.clone().unwrap_or_else(|| name.file_name().into());
+        item(args, 0, name, path)?.into_iter().collect()
+    } else {
+        match expand(args)? {
+            Ok(names) => items(args, &names)?,
+            Err(error) => {
+                eprintln!("starhop: {error}");
+                return Ok(ExitCode::from(error.exit_code()));
+            }
         }
     };
-    // The first failure is the exit code; the others are fetched nevertheless.
-    let mut code = ExitCode::SUCCESS;
-    for name in names {
-        let parsed = parse(&name)?;
-        let below = if name.starts_with("b3:") { parsed.file_name().into() } else { PathBuf::from(&name) };
+    let runtime = daemon::runtime()?;
+    runtime.block_on(get(args, items))
+}
+
+/// The files of several names, each once.
+fn items(args: &Args, names: &[String]) -> anyhow::Result<Vec<Item>> {
+    let mut seen = HashSet::new();
+    let mut items = Vec::new();
+    for name in names.iter().filter(|name| seen.insert(name.as_str())) {
+        let parsed = parse(name)?;
+        let below = if name.starts_with("b3:") { parsed.file_name().into() } else { PathBuf::from(name) };
         let path = args.output.as_ref().map_or(below.clone(), |directory| directory.join(&below));
-        if let Some(directory) =
-            path.parent().filter(|directory| !args.discard && !directory.as_os_str().is_empty())
-        {
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        if let Some(directory) = directory.filter(|_| !args.discard) {
             let made = std::fs::create_dir_all(directory);
             made.with_context(|| format!("cannot make the directory `{}`", directory.display()))?;
         }
-        let ended = get(args, parsed, path)?;
-        if ended == ExitCode::from(INTERRUPTED) {
-            return Ok(ended);
-        }
-        code = if code == ExitCode::SUCCESS { ended } else { code };
+        items.extend(item(args, items.len(), parsed, path)?);
     }
-    Ok(code)
+    Ok(items)
+}
+
+/// A file to fetch; none where one is there and is to stay.
+fn item(args: &Args, number: usize, name: ContentName, path: PathBuf) -> anyhow::Result<Option<Item>> {
+    if args.no_clobber && path.symlink_metadata().is_ok() {
+        eprintln!("starhop: `{}` is there, and stays as it is", path.display());
+        return Ok(None);
+    }
+    let output = match (args.discard, path.as_os_str() == "-") {
+        (true, _) => Output::Discard,
+        (_, true) => Output::Standard,
+        _ => Output::File { path, force: args.force },
+    };
+    if args.json && output == Output::Standard {
+        bail!("the file goes to standard output, and so would the result of --json: leave one of them out");
+    }
+    Ok(Some(Item { job: job(args, name, output), number }))
 }
 
 /// 128 + SIGINT, as shells count.
@@ -151,10 +187,7 @@ fn expand(args: &Args) -> anyhow::Result<Result<Vec<String>, FetchError>> {
     if !args.names.iter().any(|name| index::is_pattern(name)) {
         return Ok(Ok(args.names.clone()));
     }
-    let job = job(args, ContentName::Path("the list of files".to_owned()), Output::Discard)?;
-    let offers = match first_of(args, |from| {
-        Ok(daemon::runtime()?.block_on(fetch::list(&Job { from, ..job.clone() })))
-    })? {
+    let offers = match offers(args)? {
         Ok(offers) => offers,
         Err(error) => return Ok(Err(error)),
     };
@@ -174,82 +207,125 @@ fn expand(args: &Args) -> anyhow::Result<Result<Vec<String>, FetchError>> {
     Ok(Ok(names))
 }
 
-/// Asks one source after the other, until one has the name and answers.
-fn first_of<T>(
-    args: &Args,
-    mut ask: impl FnMut(SocketAddr) -> anyhow::Result<Result<T, FetchError>>,
-) -> anyhow::Result<Result<T, FetchError>> {
-    let (last, others) = args.from.split_last().context("no source is given")?;
-    for &from in others {
-        match ask(from)? {
-            Err(error @ (FetchError::NoSuchName { .. } | FetchError::Silent { .. })) => {
-                eprintln!("starhop: {error}; the next source is asked");
-            }
+/// The list of the first source that has one and answers.
+fn offers(args: &Args) -> anyhow::Result<Result<Vec<Offer>, FetchError>> {
+    let job = job(args, ContentName::Path("the list of files".to_owned()), Output::Discard);
+    let runtime = daemon::runtime()?;
+    for (n, source) in sources(args)?.iter().enumerate() {
+        let listed = runtime.block_on(fetch::with(source, async |client| client.list(&job).await));
+        match listed.and_then(|listed| listed) {
+            Err(error) if goes_on(&error) && n + 1 < args.from.len() => tell_next(&error),
             done => return Ok(done),
         }
     }
-    ask(*last)
+    bail!("no source is given")
 }
 
-fn job(args: &Args, name: ContentName, output: Output) -> anyhow::Result<Job> {
-    Ok(Job {
+/// Whether the next source may have what this one did not give.
+fn goes_on(error: &FetchError) -> bool {
+    matches!(error, FetchError::NoSuchName { .. } | FetchError::Silent { .. })
+}
+
+fn tell_next(error: &FetchError) {
+    eprintln!("starhop: {error}; the next source is asked");
+}
+
+fn sources(args: &Args) -> anyhow::Result<Vec<Source>> {
+    let config = args.mechanisms.config(|settings| {
+        fix_rate(settings, args.link_rate);
+        limit_rate(settings, args.limit_rate);
+    })?;
+    let security = args.seal.sources()?;
+    let source = |address: &SocketAddr| Source {
+        address: *address,
+        config: config.clone(),
+        security: security.clone(),
+    };
+    Ok(args.from.iter().map(source).collect())
+}
+
+fn job(args: &Args, name: ContentName, output: Output) -> Job {
+    Job {
         name,
-        from: args.from[0],
         bypass: args.bypass.clone(),
         output,
         timeout: args.timeout,
         least_rate: args.min_rate,
-        config: args.mechanisms.config(|settings| {
-            fix_rate(settings, args.link_rate);
-            limit_rate(settings, args.limit_rate);
-        })?,
         trace: args.trace.clone(),
-        security: args.seal.sources()?,
-    })
+    }
 }
 
-/// Fetches one file.
-fn get(args: &Args, name: ContentName, path: PathBuf) -> anyhow::Result<ExitCode> {
-    if args.no_clobber && path.symlink_metadata().is_ok() {
-        eprintln!("starhop: `{}` is there, and stays as it is", path.display());
-        return Ok(ExitCode::SUCCESS);
+/// Fetches files from the first source, and from each next one what those before did not give. The exit code is that of the first
+/// file that could not be fetched.
+async fn get(args: &Args, mut items: Vec<Item>) -> anyhow::Result<ExitCode> {
+    let sources = sources(args)?;
+    let display = Display::new(args.json || args.quiet, items.len());
+    let mut failures: Vec<(usize, u8)> = Vec::new();
+    for (n, source) in sources.iter().enumerate() {
+        let is_last = n + 1 == sources.len();
+        let mut left = Vec::new();
+        let asked = std::mem::take(&mut items);
+        let work = async |client: &Client| {
+            let fetching = asked.iter().map(|item| fetch_one(args, client, item, &display));
+            let mut ended = futures_util::stream::iter(fetching).buffer_unordered(args.at_once.get());
+            while let Some(result) = ended.next().await {
+                let Some((item, result, cost)) = result else { continue };
+                match result {
+                    Ok(outcome) => display.aside(|| report(args, &outcome))?,
+                    Err(error) if goes_on(&error) && !is_last => {
+                        display.aside(|| tell_next(&error));
+                        left.push(item.clone());
+                        continue;
+                    }
+                    Err(error) => {
+                        display.aside(|| complain(args, &item.job.name, &error, cost));
+                        failures.push((item.number, error.exit_code()));
+                    }
+                }
+                display.ended();
+            }
+            anyhow::Ok(())
+        };
+        match fetch::with(source, work).await {
+            Ok(done) => done?,
+            Err(error) => {
+                eprintln!("starhop: {error}");
+                asked.iter().for_each(|item| tell_failure(args, &item.job.name, &error, Cost::default()));
+                return Ok(ExitCode::from(error.exit_code()));
+            }
+        }
+        items = left;
     }
-    let output = match (args.discard, path.as_os_str() == "-") {
-        (true, _) => Output::Discard,
-        (_, true) => Output::Standard,
-        _ => Output::File { path, force: args.force },
-    };
-    if args.json && output == Output::Standard {
-        bail!("the file goes to standard output, and so would the result of --json: leave one of them out");
+    display.amount.bar().finish_and_clear();
+    let interrupted = failures.iter().find(|(_, code)| *code == INTERRUPTED);
+    let first = interrupted.or_else(|| failures.iter().min()).map_or(0, |(_, code)| *code);
+    Ok(ExitCode::from(first))
+}
+
+/// Fetches one file; nothing once a signal has ended the work.
+async fn fetch_one<'a>(
+    args: &Args,
+    client: &Client,
+    item: &'a Item,
+    display: &Display,
+) -> Option<(&'a Item, Result<Outcome, FetchError>, Cost)> {
+    if client.is_interrupted() {
+        return None;
     }
-    let job = job(args, name, output)?;
-    let display = Display::new(args.json || args.quiet);
     let mut cost = Cost::default();
     let mut told_at = Instant::now();
-    let result = first_of(args, |from| {
-        let job = Job { from, ..job.clone() };
-        let fetching = fetch::fetch(&job, |progress| {
-            cost = progress.cost;
-            display.show(progress);
-            if args.tell_every.is_some_and(|every| told_at.elapsed() >= every) {
-                told_at = Instant::now();
-                let (bytes, total) = (progress.bytes, progress.total);
-                say(&json!({"event": "progress", "bytes": bytes, "total": total}).to_string());
-            }
-        });
-        Ok(daemon::runtime()?.block_on(fetching))
-    })?;
-    display.0.bar().finish_and_clear();
-    Ok(match result {
-        Ok(outcome) => {
-            report(args, &outcome)?;
-            ExitCode::SUCCESS
+    let fetching = client.fetch(&item.job, |progress| {
+        cost = progress.cost;
+        display.show(item.number, progress);
+        if args.tell_every.is_some_and(|every| told_at.elapsed() >= every) {
+            told_at = Instant::now();
+            let (name, bytes, total) = (item.job.name.to_string(), progress.bytes, progress.total);
+            let told = json!({"event": "progress", "name": name, "bytes": bytes, "total": total});
+            say(&told.to_string());
         }
-        Err(error) => {
-            complain(args, &job.name, &error, cost);
-            ExitCode::from(error.exit_code())
-        }
-    })
+    });
+    let result = fetching.await;
+    Some((item, result, cost))
 }
 
 fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
@@ -289,6 +365,11 @@ fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
 
 fn complain(args: &Args, name: &ContentName, error: &FetchError, cost: Cost) {
     eprintln!("starhop: {error}");
+    tell_failure(args, name, error, cost);
+}
+
+/// The failure of a file, for a script.
+fn tell_failure(args: &Args, name: &ContentName, error: &FetchError, cost: Cost) {
     if args.json {
         let name = name.to_string();
         let (error, code) = (error.to_string(), error.exit_code());
@@ -296,23 +377,53 @@ fn complain(args: &Args, name: &ContentName, error: &FetchError, cost: Cost) {
     }
 }
 
-/// A bar on a terminal, nothing elsewhere.
-struct Display(Amount);
+/// A bar on a terminal, nothing elsewhere: the bytes of one file, or the number of several.
+struct Display {
+    amount: Amount,
+    /// Bytes of each of several files; empty for one.
+    files: RefCell<Vec<u64>>,
+    /// Files that have ended.
+    done: Cell<u64>,
+}
 
 impl Display {
-    fn new(json: bool) -> Self {
+    fn new(is_quiet: bool, files: usize) -> Self {
         // Hidden by itself where standard error is no terminal.
-        let bar = if json { ProgressBar::hidden() } else { ProgressBar::no_length() };
-        let with_total = "{msg:9} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}";
+        let bar = if is_quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
+        let with_total = match files {
+            0 | 1 => "{msg:9} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}",
+            _ => "{bar:30} {pos}/{len} files, {msg}, ETA {eta}",
+        };
         let amount = Amount::new(bar, "{spinner} {msg:9} {bytes} {bytes_per_sec}", with_total);
         amount.bar().set_message("asking");
-        Self(amount)
+        let files = RefCell::new(if files > 1 { vec![0; files] } else { Vec::new() });
+        Self { amount, files, done: Cell::new(0) }
     }
 
-    fn show(&self, progress: Progress) {
-        if progress.bytes > 0 {
-            self.0.bar().set_message(if progress.is_verifying { "verifying" } else { "fetching" });
+    fn show(&self, number: usize, progress: Progress) {
+        let mut files = self.files.borrow_mut();
+        if let Some(bytes) = files.get_mut(number) {
+            *bytes = progress.bytes;
+            self.amount.bar().set_message(HumanBytes(files.iter().sum()).to_string());
+            return;
         }
-        self.0.show(progress.bytes, progress.total);
+        if progress.bytes > 0 {
+            self.amount.bar().set_message(if progress.is_verifying { "verifying" } else { "fetching" });
+        }
+        self.amount.show(progress.bytes, progress.total);
+    }
+
+    /// One of the files has ended.
+    fn ended(&self) {
+        self.done.set(self.done.get() + 1);
+        let files = self.files.borrow().len() as u64;
+        if files > 0 {
+            self.amount.show(self.done.get(), Some(files));
+        }
+    }
+
+    /// Says something beside the bar.
+    fn aside<T>(&self, say: impl FnOnce() -> T) -> T {
+        self.amount.bar().suspend(say)
     }
 }

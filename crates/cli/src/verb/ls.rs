@@ -9,7 +9,7 @@ use clap::{Args as _, Command, FromArgMatches as _};
 use indicatif::HumanBytes;
 use starhop_net::content::ContentName;
 use starhop_net::daemon;
-use starhop_net::fetch::{self, FetchError, Job, Output};
+use starhop_net::fetch::{self, FetchError, Job, Output, Source};
 use starhop_net::index::{self, Offer};
 use starhop_proto::units::Rate;
 use std::fmt::Write;
@@ -50,16 +50,19 @@ pub(super) fn parse(line: &[String]) -> Option<Args> {
 pub(super) fn offers(args: &Args, timeout: Duration) -> anyhow::Result<Vec<Offer>> {
     let job = Job {
         name: ContentName::Path("the list of files".to_owned()),
-        from: args.from,
         bypass: Vec::new(),
         output: Output::Discard,
         timeout,
         least_rate: Rate::from_bps(1000),
-        config: args.mechanisms.config(|_| {})?,
         trace: None,
+    };
+    let source = Source {
+        address: args.from,
+        config: args.mechanisms.config(|_| {})?,
         security: args.seal.sources()?,
     };
-    Ok(daemon::runtime()?.block_on(fetch::list(&job))?)
+    let listing = fetch::with(&source, async |client| client.list(&job).await);
+    Ok(daemon::runtime()?.block_on(listing).and_then(|offers| offers)?)
 }
 
 /// Runs the verb.

@@ -60,6 +60,39 @@ pub struct DriverStats {
     pub last_errno: Option<i32>,
 }
 
+impl DriverStats {
+    /// The counts after `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            rx_datagrams: self.rx_datagrams - before.rx_datagrams,
+            rx_bytes: self.rx_bytes - before.rx_bytes,
+            rx_calls: self.rx_calls - before.rx_calls,
+            tx_datagrams: self.tx_datagrams - before.tx_datagrams,
+            tx_bytes: self.tx_bytes - before.tx_bytes,
+            tx_calls: self.tx_calls - before.tx_calls,
+            tx_blocked: self.tx_blocked - before.tx_blocked,
+            tx_refused: self.tx_refused - before.tx_refused,
+            rx_errors: self.rx_errors - before.rx_errors,
+            last_errno: self.last_errno,
+        }
+    }
+
+    /// Adds what was counted next.
+    pub fn add(&mut self, next: Self) {
+        self.rx_datagrams += next.rx_datagrams;
+        self.rx_bytes += next.rx_bytes;
+        self.rx_calls += next.rx_calls;
+        self.tx_datagrams += next.tx_datagrams;
+        self.tx_bytes += next.tx_bytes;
+        self.tx_calls += next.tx_calls;
+        self.tx_blocked += next.tx_blocked;
+        self.tx_refused += next.tx_refused;
+        self.rx_errors += next.rx_errors;
+        self.last_errno = next.last_errno;
+    }
+}
+
 /// Runs one node on one socket. Call [`Driver::turn`] again and again, and take events in between.
 #[derive(Debug)]
 pub struct Driver<N> {

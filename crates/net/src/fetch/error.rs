@@ -147,9 +147,9 @@ impl FetchError {
         Self::Interrupted { hint: resume_hint(job) }
     }
 
-    pub(super) fn silent(job: &Job, lately: u64, received: u64, seen: String) -> Self {
+    pub(super) fn silent(job: &Job, from: SocketAddr, lately: u64, received: u64, seen: String) -> Self {
         let hint = if received > 0 { resume_hint(job) } else { String::new() };
-        Self::Silent { from: job.from, seconds: job.timeout.as_secs_f64(), lately, received, seen, hint }
+        Self::Silent { from, seconds: job.timeout.as_secs_f64(), lately, received, seen, hint }
     }
 
     /// The exit code of a program that ends with this error.

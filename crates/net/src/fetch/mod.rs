@@ -1,10 +1,12 @@
 //! Downloads one object into a file: resumes an unfinished download, verifies the whole, and only then gives it its
 //! name.
 
+mod client;
 mod error;
 mod groups;
 mod in_order;
 mod memory;
+mod pace;
 mod route;
 mod seen;
 mod session;
@@ -14,6 +16,7 @@ mod stream;
 mod target;
 mod writer;
 
+pub use client::{Client, with};
 pub use error::FetchError;
 pub use in_order::Waits;
 pub use route::Culprit;
@@ -21,14 +24,14 @@ pub use target::{Output, is_partial};
 
 use crate::clock;
 use crate::content::{ContentName, MAX_MANIFEST, Manifest, manifest_flow};
-use crate::daemon::Signals;
 use crate::driver::DriverStats;
 use crate::index::{self, MAX_INDEX, Offer, index_flow};
 use crate::outboard::{MAX_OUTBOARD, Outboard, outboard_flow, outboard_len};
 use crate::security::{Security, Sources};
+use client::Download;
 use groups::GroupSink;
 use serde::Serialize;
-use session::{AnySink, Session};
+use session::AnySink;
 use sink::FileSink;
 use starhop_proto::config::Config;
 use starhop_proto::consumer::{FlowStats, Request, Sink};
@@ -39,14 +42,23 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use target::{Place, Target};
 
-/// A download: the object, its source, and its output.
+/// A neighbour, and how it is asked.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its address.
+    pub address: SocketAddr,
+    /// The protocol's configuration.
+    pub config: Config,
+    /// Keys with which packets are sealed.
+    pub security: Sources,
+}
+
+/// A download: the object, and its output.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The object.
     pub name: ContentName,
-    /// The neighbour to ask.
-    pub from: SocketAddr,
-    /// Other sources, in turn, if wrong bytes come from `from`.
+    /// Other sources, in turn, if wrong bytes come from the first.
     pub bypass: Vec<SocketAddr>,
     /// Destination of the bytes.
     pub output: Output,
@@ -54,10 +66,6 @@ pub struct Job {
     pub timeout: Duration,
     /// A source that sends less than this within the timeout counts as silent.
     pub least_rate: Rate,
-    /// The protocol's configuration.
-    pub config: Config,
-    /// Keys with which packets are sealed.
-    pub security: Sources,
     /// File into which the arrival times of bytes are noted.
     pub trace: Option<PathBuf>,
 }
@@ -82,7 +90,7 @@ pub struct Cost {
     pub repairs: u64,
     /// End-to-end timeouts.
     pub timeouts: u64,
-    /// Bytes of datagrams sent towards the source.
+    /// Bytes of datagrams sent towards the source meanwhile, those of other downloads included.
     pub return_bytes: u64,
     /// Datagrams sent towards the source.
     pub return_packets: u64,
@@ -107,9 +115,9 @@ pub struct Outcome {
     pub timeouts: u64,
     /// Bytes received more than once.
     pub duplicate_bytes: u64,
-    /// Bytes of datagrams sent towards the source.
+    /// Bytes of datagrams sent towards the source meanwhile, those of other downloads included.
     pub return_bytes: u64,
-    /// Bytes of datagrams received.
+    /// Bytes of datagrams received, in the same way.
     pub forward_bytes: u64,
     /// Bytes that an earlier attempt had left.
     pub resumed_from: u64,
@@ -127,7 +135,7 @@ pub struct Outcome {
     pub security: Security,
     /// User and system time of the process.
     pub cpu_seconds: f64,
-    /// Counters of the socket.
+    /// Counters of the socket, in the same way.
     pub socket: DriverStats,
 }
 
@@ -142,88 +150,78 @@ impl Cost {
     }
 }
 
-/// Downloads. A partial file stays when this fails, unless its bytes are known to be wrong.
-///
-/// # Errors
-/// See [`FetchError`], each of whose kinds calls for another reaction.
-pub async fn fetch(job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outcome, FetchError> {
-    let start = Instant::now();
-    let place = Place::find(&job.output)?;
-    let mut session = Session::new(job)?;
-    let (length, hash) = match &job.name {
-        ContentName::Hash(hash) => (None, *hash),
-        ContentName::Path(path) => {
-            let (length, hash) = resolve(&mut session, path).await?;
-            (Some(length), hash)
+impl Client {
+    /// Downloads. A partial file stays when this fails, unless its bytes are known to be wrong.
+    ///
+    /// # Errors
+    /// See [`FetchError`], each of whose kinds calls for another reaction.
+    pub async fn fetch(&self, job: &Job, mut progress: impl FnMut(Progress)) -> Result<Outcome, FetchError> {
+        let start = Instant::now();
+        let place = Place::find(&job.output)?;
+        let mut download = Download::new(self, job);
+        let (length, hash) = match &job.name {
+            ContentName::Hash(hash) => (None, *hash),
+            ContentName::Path(path) => {
+                let (length, hash) = resolve(&mut download, path).await?;
+                (Some(length), hash)
+            }
+        };
+        if place.is_complete(length, hash)? {
+            let bytes = job.output.path().and_then(|path| path.metadata().ok()).map_or(0, |meta| meta.len());
+            return Ok(of_here(&download, &hash, bytes, start));
         }
-    };
-    if place.is_complete(length, hash)? {
-        return Ok(already_here(job, &hash, start, &session));
+        let mut target = Target::open(&place, &job.name, length, hash)?;
+        let have = target.as_ref().map(|target| target.have.clone()).unwrap_or_default();
+        let resumed_from = have.byte_count();
+        let flow = FlowId::of_content(hash.as_bytes());
+        let outboard = match &target {
+            Some(_) => outboard(&mut download, flow, length, &hash).await?,
+            None => None,
+        };
+        let verified_on_arrival = outboard.is_some();
+        if let Some(target) = target.as_mut().filter(|_| verified_on_arrival) {
+            target.set_verified();
+        }
+        let sink = FileSink::new(flow, target, hash, &have, job.trace.as_deref())?;
+        let sink = GroupSink::new(sink, outboard, length, have.clone());
+        let request = Request { flow, upstream: self.source.address, length, have };
+        let mut tell = |bytes, total, cost, is_verifying| {
+            progress(Progress { bytes: resumed_from + bytes, total, is_verifying, cost });
+        };
+        let (length, sink) = if length == Some(resumed_from) {
+            (resumed_from, sink)
+        } else {
+            let tell = |bytes, cost| tell(bytes, length, cost, false);
+            let fetched = download.run(request, AnySink::Object(Box::new(sink)), tell).await;
+            let (length, sink) = fetched.map_err(|error| changed(error, &job.name))?;
+            (length, sink.into_object()?)
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        tell(length - resumed_from, Some(length), Cost::of(download.tally, download.socket), true);
+        let sink = sink.into_file();
+        let waits = sink.waits();
+        let verified = finish(sink, length, &download).await?;
+        let received = download.tally.received_bytes;
+        Ok(Outcome {
+            seconds,
+            goodput_mbps: (length - resumed_from) as f64 * 8e-6 / seconds,
+            in_order_wait_ms: waits,
+            duplicate_bytes: download.tally.duplicate_bytes.max(received.saturating_sub(length)),
+            resumed_from,
+            verified_on_arrival,
+            verified,
+            culprits: core::mem::take(&mut download.culprits),
+            ..of_here(&download, &hash, length, start)
+        })
     }
-    let mut target = Target::open(&place, &job.name, length, hash)?;
-    let have = target.as_ref().map(|target| target.have.clone()).unwrap_or_default();
-    let resumed_from = have.byte_count();
-    let flow = FlowId::of_content(hash.as_bytes());
-    let outboard = match &target {
-        Some(_) => outboard(&mut session, flow, length, &hash).await?,
-        None => None,
-    };
-    let verified_on_arrival = outboard.is_some();
-    if let Some(target) = target.as_mut().filter(|_| verified_on_arrival) {
-        target.set_verified();
-    }
-    let sink = FileSink::new(flow, target, hash, &have, job.trace.as_deref())?;
-    let sink = GroupSink::new(sink, outboard, length, have.clone());
-    let request = Request { flow, upstream: job.from, length, have };
-    let mut tell = |bytes, total, cost, is_verifying| {
-        progress(Progress { bytes: resumed_from + bytes, total, is_verifying, cost });
-    };
-    let (length, sink) = if length == Some(resumed_from) {
-        (resumed_from, sink)
-    } else {
-        let tell = |bytes, total, cost| tell(bytes, total, cost, false);
-        let fetched = session.run(request, AnySink::Object(Box::new(sink)), tell).await;
-        let (length, sink) = fetched.map_err(|error| changed(error, &job.name))?;
-        (length, sink.into_object()?)
-    };
-    let seconds = start.elapsed().as_secs_f64();
-    let (tally, socket) = (session.tally(), session.socket());
-    let received = tally.received_bytes;
-    tell(length - resumed_from, Some(length), Cost::of(tally, socket), true);
-    let sink = sink.into_file();
-    let (waits, security) = (sink.waits(), session.security());
-    let verified = finish(sink, length, session.signals(), job).await?;
-    Ok(Outcome {
-        name: job.name.to_string(),
-        bytes: length,
-        seconds,
-        goodput_mbps: (length - resumed_from) as f64 * 8e-6 / seconds,
-        in_order_wait_ms: waits,
-        repairs: tally.repairs,
-        timeouts: tally.timeouts,
-        duplicate_bytes: tally.duplicate_bytes.max(received.saturating_sub(length)),
-        return_bytes: socket.tx_bytes,
-        forward_bytes: socket.rx_bytes,
-        resumed_from,
-        verified_on_arrival,
-        culprits: session.into_culprits(),
-        verified,
-        blake3: hash.to_hex().to_string(),
-        path: job.output.path().map(Path::to_owned),
-        security,
-        cpu_seconds: clock::cpu_seconds(),
-        socket,
-    })
 }
 
-/// Nothing need be fetched.
-fn already_here(job: &Job, hash: &blake3::Hash, start: Instant, session: &Session<'_>) -> Outcome {
-    let path = job.output.path().map(Path::to_owned);
-    let bytes = path.as_ref().and_then(|path| path.metadata().ok()).map_or(0, |meta| meta.len());
-    let (tally, socket) = (session.tally(), session.socket());
+/// The result where nothing need be fetched: `length` bytes are here already.
+fn of_here(download: &Download<'_>, hash: &blake3::Hash, length: u64, start: Instant) -> Outcome {
+    let Download { client, job, tally, socket, .. } = download;
     Outcome {
         name: job.name.to_string(),
-        bytes,
+        bytes: length,
         seconds: start.elapsed().as_secs_f64(),
         goodput_mbps: 0.0,
         in_order_wait_ms: Waits::default(),
@@ -232,15 +230,15 @@ fn already_here(job: &Job, hash: &blake3::Hash, start: Instant, session: &Sessio
         duplicate_bytes: 0,
         return_bytes: socket.tx_bytes,
         forward_bytes: socket.rx_bytes,
-        resumed_from: bytes,
+        resumed_from: length,
         verified_on_arrival: false,
         culprits: Vec::new(),
         verified: true,
         blake3: hash.to_hex().to_string(),
-        path,
-        security: session.security(),
+        path: job.output.path().map(Path::to_owned),
+        security: client.security(),
         cpu_seconds: clock::cpu_seconds(),
-        socket,
+        socket: *socket,
     }
 }
 
@@ -252,31 +250,33 @@ fn changed(error: FetchError, name: &ContentName) -> FetchError {
     }
 }
 
-/// Fetches the list of a source's objects. `job` gives the source and the options; its name appears in errors only.
-///
-/// # Errors
-/// As [`fetch`].
-pub async fn list(job: &Job) -> Result<Vec<Offer>, FetchError> {
-    let mut session = Session::new(job)?;
-    let upstream = job.from;
-    let mut problem = String::new();
-    // It may change between two packets.
-    for _ in 0..3 {
-        let request = Request { flow: index_flow(), upstream, length: None, have: RangeSet::new() };
-        let bytes = session.read(request, MAX_INDEX).await?;
-        match bytes.and_then(|bytes| index::read(&bytes)) {
-            Ok(offers) => return Ok(offers),
-            Err(error) => problem = error,
+impl Client {
+    /// Fetches the list of the source's objects. `job` gives the options; its name appears in errors only.
+    ///
+    /// # Errors
+    /// As [`Client::fetch`].
+    pub async fn list(&self, job: &Job) -> Result<Vec<Offer>, FetchError> {
+        let mut download = Download::new(self, job);
+        let upstream = self.source.address;
+        let mut problem = String::new();
+        // It may change between two packets.
+        for _ in 0..3 {
+            let request = Request { flow: index_flow(), upstream, length: None, have: RangeSet::new() };
+            let bytes = download.read(request, MAX_INDEX).await?;
+            match bytes.and_then(|bytes| index::read(&bytes)) {
+                Ok(offers) => return Ok(offers),
+                Err(error) => problem = error,
+            }
         }
+        Err(FetchError::Manifest { name: job.name.to_string(), from: upstream, problem })
     }
-    Err(FetchError::Manifest { name: job.name.to_string(), from: upstream, problem })
 }
 
 /// Fetches the length and the hash of the object that a human name stands for.
-async fn resolve(session: &mut Session<'_>, path: &str) -> Result<(u64, blake3::Hash), FetchError> {
-    let from = session.job().from;
+async fn resolve(download: &mut Download<'_>, path: &str) -> Result<(u64, blake3::Hash), FetchError> {
+    let from = download.client.source.address;
     let request = Request { flow: manifest_flow(path), upstream: from, length: None, have: RangeSet::new() };
-    let bytes = session.read(request, MAX_MANIFEST).await?;
+    let bytes = download.read(request, MAX_MANIFEST).await?;
     bytes.and_then(|bytes| Manifest::parse(&bytes)).map_err(|problem| FetchError::Manifest {
         name: path.to_owned(),
         from,
@@ -287,7 +287,7 @@ async fn resolve(session: &mut Session<'_>, path: &str) -> Result<(u64, blake3::
 /// Fetches the outboard, which verifies the object's parts, from each source in turn until one has it. If none has
 /// it the download goes on: the whole is verified at the end in any case.
 async fn outboard(
-    session: &mut Session<'_>,
+    download: &mut Download<'_>,
     flow: FlowId,
     length: Option<u64>,
     hash: &blake3::Hash,
@@ -297,18 +297,18 @@ async fn outboard(
         return Ok(None);
     }
     let (flow, length) = (outboard_flow(flow), expected.flatten());
-    let job = session.job();
-    for from in [job.from].into_iter().chain(job.bypass.iter().copied()) {
-        let Some(upstream) = session.address_of(from) else { continue };
+    let job = download.job.clone();
+    for from in [download.client.source.address].into_iter().chain(job.bypass.iter().copied()) {
+        let Some(upstream) = download.client.address_of(from) else { continue };
         let request = Request { flow, upstream, length, have: RangeSet::new() };
-        let bytes = match session.read(request, length.unwrap_or(MAX_OUTBOARD)).await {
+        let bytes = match download.read(request, length.unwrap_or(MAX_OUTBOARD)).await {
             Ok(bytes) => bytes,
             Err(FetchError::NoSuchName { .. }) => continue,
             Err(error) => return Err(error),
         };
         match bytes.ok().and_then(|bytes| Outboard::read(&bytes, hash)) {
             Some(outboard) => return Ok(Some(outboard)),
-            None => session.blame(Culprit { address: from, groups: 0, first_offset: 0 }),
+            None => download.culprits.push(Culprit { address: from, groups: 0, first_offset: 0 }),
         }
     }
     Ok(None)
@@ -331,19 +331,14 @@ trait Watched: Sink {
 }
 
 /// Waits until the bytes are on the disk, verified and renamed; true when verified.
-async fn finish(
-    mut sink: FileSink,
-    length: u64,
-    signals: &mut Signals,
-    job: &Job,
-) -> Result<bool, FetchError> {
+async fn finish(mut sink: FileSink, length: u64, download: &Download<'_>) -> Result<bool, FetchError> {
     sink.write_trace()?;
     let mut ending = sink.end(length);
     while !ending.is_done() {
         tokio::select! {
-            () = signals.recv() => {
+            () = download.client.interrupted() => {
                 ending.abandon();
-                return Err(FetchError::interrupted(job));
+                return Err(FetchError::interrupted(&download.job));
             }
             () = tokio::time::sleep(Duration::from_millis(2)) => {}
         }

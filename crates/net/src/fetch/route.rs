@@ -29,8 +29,8 @@ pub(super) struct Route {
 }
 
 impl Route {
-    pub(super) fn new(job: &Job, flow: FlowId) -> Self {
-        Self { flow, asked: job.from, others: job.bypass.clone().into_iter(), culprits: Vec::new() }
+    pub(super) fn new(job: &Job, asked: SocketAddr, flow: FlowId) -> Self {
+        Self { flow, asked, others: job.bypass.clone().into_iter(), culprits: Vec::new() }
     }
 
     pub(super) fn culprits(self) -> Vec<Culprit> {

@@ -1,37 +1,89 @@
 use super::groups::GroupSink;
 use super::memory::MemorySink;
-use super::route::Route;
+use super::pace::Pace;
+use super::route::{Culprit, Route};
 use super::seen::seen;
-use super::{Cost, Culprit, FetchError, Job, Watched};
+use super::{Cost, FetchError, Job, Source, Watched};
 use crate::clock;
 use crate::daemon::Signals;
 use crate::driver::{Driver, DriverStats};
 use crate::endpoint::Endpoint;
 use crate::operate::paths::{self, Paths};
-use crate::security::{Freshness, HopSuite, Security};
+use crate::security::{Freshness, HopSuite};
 use starhop_proto::consumer::{Consumer, ConsumerEvent, FlowStats, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::MissedTickBehavior;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Interval, MissedTickBehavior};
 
-/// Interval at which progress is reported, unfinished chunks go to the disk and silence is checked.
+/// Shortest interval at which progress is reported, unfinished chunks go to the disk and silence is checked.
 const TICK: Duration = Duration::from_millis(100);
+
+/// The same where nothing comes: packets wake a session up anyway, and a timer of its own costs it two more wake-ups.
+const QUIET_TICK: Duration = Duration::from_millis(250);
+
+/// Interval at which the sinks of many flows are asked whether they can take no more and whether wrong bytes came: with each packet,
+/// it was a seventh of the work of 300 flows.
+const WATCH: Duration = Duration::from_millis(10);
 
 /// Interval at which key files are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// One socket and one Consumer for all flows of a download: those that describe the object, and the object.
-pub(super) struct Session<'a> {
-    job: &'a Job,
+/// One socket and one Consumer for all flows of a client's downloads: those that describe objects, and the objects.
+pub(super) struct Session {
+    source: Source,
     driver: Driver<Consumer<AnySink, HopSuite>>,
     signals: Signals,
     hangup: Signal,
     keys: Freshness,
     paths: Paths,
-    tally: FlowStats,
-    culprits: Vec<Culprit>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    runs: HashMap<FlowId, Run>,
+    /// Orders of a flow that is being fetched: the same object has two names.
+    waiting: Vec<Order>,
+    /// Whether a signal has ended all downloads.
+    interrupted: watch::Sender<bool>,
+    /// The failure of the socket, which ends all downloads, too.
+    failure: Option<io::Error>,
+    ticked: Instant,
+    watched: Instant,
+}
+
+/// A flow to fetch.
+pub(super) struct Order {
+    pub(super) job: Rc<Job>,
+    pub(super) request: Request,
+    pub(super) sink: AnySink,
+    /// Tells the caller how far it is: the bytes that came, and their cost.
+    pub(super) told: watch::Sender<(u64, Cost)>,
+    pub(super) done: oneshot::Sender<Result<Ended, FetchError>>,
+}
+
+/// A flow that has come as a whole.
+pub(super) struct Ended {
+    pub(super) length: u64,
+    pub(super) sink: AnySink,
+    pub(super) stats: FlowStats,
+    /// Counters of the socket meanwhile, for all flows.
+    pub(super) socket: DriverStats,
+    pub(super) culprits: Vec<Culprit>,
+}
+
+/// A flow that is being fetched.
+struct Run {
+    job: Rc<Job>,
+    route: Route,
+    pace: Pace,
+    /// The socket's counters when it began.
+    before: DriverStats,
+    told: watch::Sender<(u64, Cost)>,
+    done: oneshot::Sender<Result<Ended, FetchError>>,
 }
 
 /// Destination of the bytes of a flow.
@@ -42,146 +94,227 @@ pub(super) enum AnySink {
     Object(Box<GroupSink>),
 }
 
-impl<'a> Session<'a> {
-    pub(super) fn new(job: &'a Job) -> Result<Self, FetchError> {
-        let signals = Signals::new()?;
-        let hangup = signal(SignalKind::hangup())?;
-        let keys = Freshness::of(&job.security);
-        let endpoint = Endpoint::towards(job.from)?;
-        let suite = HopSuite::new(&job.security)?;
-        let consumer = Consumer::new(job.config.clone(), suite, clock::seed());
-        let driver = Driver::new(consumer, endpoint)?;
-        let (tally, culprits) = (FlowStats::default(), Vec::new());
-        let paths = Paths::new(job.config.payload);
-        Ok(Self { job, driver, signals, hangup, keys, paths, tally, culprits })
+impl Session {
+    /// A session with `source`, and where to hear of an interruption.
+    pub(super) fn new(
+        source: &Source,
+        orders: mpsc::UnboundedReceiver<Order>,
+    ) -> Result<(Self, watch::Receiver<bool>), FetchError> {
+        let endpoint = Endpoint::towards(source.address)?;
+        let suite = HopSuite::new(&source.security)?;
+        let consumer = Consumer::new(source.config.clone(), suite, clock::seed());
+        let (interrupted, hears) = watch::channel(false);
+        let session = Self {
+            source: source.clone(),
+            driver: Driver::new(consumer, endpoint)?,
+            signals: Signals::new()?,
+            hangup: signal(SignalKind::hangup())?,
+            keys: Freshness::of(&source.security),
+            paths: Paths::new(source.config.payload),
+            orders,
+            runs: HashMap::new(),
+            waiting: Vec::new(),
+            interrupted,
+            failure: None,
+            ticked: Instant::now(),
+            watched: Instant::now(),
+        };
+        Ok((session, hears))
     }
 
-    pub(super) fn job(&self) -> &'a Job {
-        self.job
+    pub(super) fn local(&self) -> SocketAddr {
+        self.driver.endpoint().local()
     }
 
-    /// Counters of the object's flow, with the repairs and timeouts of those before it.
-    pub(super) fn tally(&self) -> FlowStats {
-        self.tally
+    pub(super) fn suite(&self) -> &HopSuite {
+        self.driver.node().suite()
     }
 
-    pub(super) fn socket(&self) -> DriverStats {
-        self.driver.stats()
-    }
-
-    pub(super) fn signals(&mut self) -> &mut Signals {
-        &mut self.signals
-    }
-
-    pub(super) fn security(&self) -> Security {
-        self.driver.node().suite().security()
-    }
-
-    pub(super) fn into_culprits(self) -> Vec<Culprit> {
-        self.culprits
-    }
-
-    /// Notes that wrong bytes came from `culprit`.
-    pub(super) fn blame(&mut self, culprit: Culprit) {
-        self.culprits.push(culprit);
-    }
-
-    /// `peer` as the socket knows it; `None` where the socket cannot reach it.
-    pub(super) fn address_of(&self, peer: SocketAddr) -> Option<SocketAddr> {
-        self.driver.endpoint().address_of(peer)
-    }
-
-    /// Fetches a small flow of at most `limit` bytes; the inner error says why these are not whole.
-    pub(super) async fn read(
-        &mut self,
-        request: Request,
-        limit: u64,
-    ) -> Result<Result<Vec<u8>, String>, FetchError> {
-        let sink = AnySink::Memory(MemorySink::new(limit));
-        let (length, sink) = self.run(request, sink, |_, _, _| {}).await?;
-        // Its bytes are no part of the object.
-        self.tally.received_bytes = 0;
-        match sink {
-            AnySink::Memory(sink) => Ok(sink.into_bytes(length)),
-            AnySink::Object(_) => Err(lost_sink()),
+    /// Carries packets, and fetches what is ordered.
+    pub(super) async fn run(&mut self) -> Infallible {
+        let [mut tick, mut look] = [QUIET_TICK, LOOK].map(interval);
+        loop {
+            let is_interrupted = *self.interrupted.borrow();
+            tokio::select! {
+                biased;
+                () = self.signals.recv(), if !is_interrupted => self.interrupt(),
+                _ = self.hangup.recv() => self.reload(),
+                Some(order) = self.orders.recv() => self.begin(order),
+                _ = look.tick() => self.look(),
+                _ = tick.tick() => self.tick(),
+                done = self.driver.turn(), if self.failure.is_none() => {
+                    if let Err(failure) = done {
+                        self.fail(failure);
+                    }
+                }
+            }
+            let now = Instant::now();
+            if now.duration_since(self.watched) >= WATCH {
+                self.watched = now;
+                self.watch();
+            }
+            self.take_events();
+            if now.duration_since(self.ticked) >= TICK {
+                self.tick();
+                tick.reset();
+            }
         }
     }
 
-    /// Fetches one flow into `sink` and returns its length and the sink.
-    pub(super) async fn run(
-        &mut self,
-        request: Request,
-        sink: AnySink,
-        mut progress: impl FnMut(u64, Option<u64>, Cost),
-    ) -> Result<(u64, AnySink), FetchError> {
-        let (flow, total) = (request.flow, request.length);
-        self.driver.node_mut().open(clock::now(), request, sink);
-        let mut route = Route::new(self.job, flow);
-        let mut pace = Pace::new(self.job);
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut look = tokio::time::interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let result = loop {
-            tokio::select! {
-                biased;
-                () = self.signals.recv() => break Err(FetchError::interrupted(self.job)),
-                _ = self.hangup.recv() => self.reload(),
-                _ = look.tick() => {
-                    self.follow_keys();
-                    self.paths.look(paths::of(self.driver.node().upstreams()));
-                }
-                _ = tick.tick() => {
-                    let stats = self.on_tick(flow);
-                    progress(stats.received_bytes, total, Cost::of(stats, self.driver.stats()));
-                    if let Some(lately) = pace.too_little(stats.received_bytes) {
-                        let seen = seen(self.job.from, self.driver.stats(), self.driver.node().suite());
-                        break Err(FetchError::silent(self.job, lately, stats.received_bytes, seen));
-                    }
-                }
-                done = self.driver.turn() => done?,
-            }
-            if let Err(failure) = self.watch(flow, &mut route) {
-                break Err(failure);
-            }
-            if let Some(done) = self.ended(flow) {
-                break done;
-            }
+    fn begin(&mut self, order: Order) {
+        if let Some(error) = self.refusal(&order.job) {
+            return drop(order.done.send(Err(error)));
+        }
+        let flow = order.request.flow;
+        if self.runs.contains_key(&flow) {
+            return self.waiting.push(order);
+        }
+        let run = Run {
+            route: Route::new(&order.job, self.source.address, flow),
+            pace: Pace::new(&order.job),
+            before: self.driver.stats(),
+            job: order.job,
+            told: order.told,
+            done: order.done,
         };
-        let stats = self.on_tick(flow);
-        progress(stats.received_bytes, total, Cost::of(stats, self.driver.stats()));
-        self.add(stats);
-        self.culprits.extend(route.culprits());
+        self.driver.node_mut().open(clock::now(), order.request, order.sink);
+        self.runs.insert(flow, run);
+    }
+
+    /// The reason why nothing is fetched any more.
+    fn refusal(&self, job: &Job) -> Option<FetchError> {
+        if *self.interrupted.borrow() {
+            return Some(FetchError::interrupted(job));
+        }
+        self.failure.as_ref().map(|failure| FetchError::Socket(again(failure)))
+    }
+
+    fn interrupt(&mut self) {
+        self.interrupted.send_replace(true);
+        self.end_all();
+    }
+
+    fn fail(&mut self, failure: io::Error) {
+        self.failure = Some(failure);
+        self.end_all();
+    }
+
+    /// Ends every download with the reason why nothing is fetched any more.
+    fn end_all(&mut self) {
+        let running: Vec<FlowId> = self.runs.keys().copied().collect();
+        for flow in running {
+            if let Some(error) = self.runs.get(&flow).and_then(|run| self.refusal(&run.job)) {
+                self.end(flow, Err(error));
+            }
+        }
+    }
+
+    /// Ends the fetching of a flow, and begins with the next order of the same.
+    fn end(&mut self, flow: FlowId, result: Result<u64, FetchError>) {
+        let Some(run) = self.runs.remove(&flow) else { return };
+        let stats = self.flush(flow);
+        let socket = self.driver.stats().since(run.before);
+        run.told.send_replace((stats.received_bytes, Cost::of(stats, socket)));
         let sink = self.driver.node_mut().close(flow);
-        result.and_then(|length| sink.map(|sink| (length, sink)).ok_or_else(lost_sink))
+        let ended = result.and_then(|length| {
+            let sink = sink.ok_or_else(lost_sink)?;
+            Ok(Ended { length, sink, stats, socket, culprits: run.route.culprits() })
+        });
+        // The caller may have given up.
+        drop(run.done.send(ended));
+        if let Some(next) = self.waiting.iter().position(|order| order.request.flow == flow) {
+            let order = self.waiting.remove(next);
+            self.begin(order);
+        }
     }
 
     /// Downloads get no signal when keys are rotated: the session checks its key files itself.
-    fn follow_keys(&mut self) {
-        if Freshness::of(&self.job.security) != self.keys {
+    fn look(&mut self) {
+        if Freshness::of(&self.source.security) != self.keys {
             self.reload();
         }
         if let Some(news) = self.driver.node_mut().suite_mut().end_of_roster() {
             tracing::warn!("{news}");
         }
+        self.paths.look(paths::of(self.driver.node().upstreams()));
     }
 
     /// Loads changed keys. If they are invalid, the present keys stay until the next change.
     fn reload(&mut self) {
-        self.keys = Freshness::of(&self.job.security);
+        self.keys = Freshness::of(&self.source.security);
         let _ = self.driver.node_mut().suite_mut().reload();
     }
 
-    /// Lets the sink hand on the bytes that it holds back, and returns the flow's counters.
-    fn on_tick(&mut self, flow: FlowId) -> FlowStats {
+    /// Tells how far each download is, and ends those to which too little comes.
+    fn tick(&mut self) {
+        self.ticked = Instant::now();
+        let running: Vec<FlowId> = self.runs.keys().copied().collect();
+        for flow in running {
+            let (stats, socket) = (self.flush(flow), self.driver.stats());
+            let Some(run) = self.runs.get_mut(&flow) else { continue };
+            let cost = Cost::of(stats, socket.since(run.before));
+            run.told.send_replace((stats.received_bytes, cost));
+            if let Some(lately) = run.pace.too_little(stats.received_bytes) {
+                let from = self.source.address;
+                let seen = seen(from, socket, self.driver.node().suite());
+                let error = FetchError::silent(&run.job, from, lately, stats.received_bytes, seen);
+                self.end(flow, Err(error));
+            }
+        }
+    }
+
+    /// Lets a flow's sink hand on the bytes that it holds back, and returns the flow's counters.
+    fn flush(&mut self, flow: FlowId) -> FlowStats {
         let Some(flow) = self.driver.node_mut().flow_mut(flow) else { return FlowStats::default() };
         flow.sink_mut().flush();
         flow.stats()
     }
 
-    /// Looks whether the sink can take no more, and whether wrong bytes came.
-    fn watch(&mut self, flow: FlowId, route: &mut Route) -> Result<(), FetchError> {
-        let Some(fetched) = self.driver.node_mut().flow_mut(flow) else { return Ok(()) };
+    /// Looks whether sinks can take no more, and whether wrong bytes came.
+    fn watch(&mut self) {
+        let mut failed = Vec::new();
+        for (&flow, run) in &mut self.runs {
+            if run.done.is_closed() {
+                failed.push((flow, FetchError::interrupted(&run.job)));
+            } else if let Err(failure) = run.watch(flow, &mut self.driver) {
+                failed.push((flow, failure));
+            }
+        }
+        failed.into_iter().for_each(|(flow, failure)| self.end(flow, Err(failure)));
+    }
+
+    /// All bytes of a flow are here, unless some of them turn out to be wrong.
+    fn finish(&mut self, flow: FlowId, length: u64) {
+        match self.runs.get_mut(&flow).map(|run| run.watch(flow, &mut self.driver)) {
+            Some(Ok(true)) => {}
+            Some(Err(failure)) => self.end(flow, Err(failure)),
+            Some(Ok(false)) | None => self.end(flow, Ok(length)),
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.driver.poll_event() {
+            match event {
+                ConsumerEvent::Finished { flow, length } => self.finish(flow, length),
+                ConsumerEvent::NoSuchName { flow } => {
+                    let Some(run) = self.runs.get(&flow) else { continue };
+                    let (name, from) = (run.job.name.to_string(), self.source.address);
+                    self.end(flow, Err(FetchError::NoSuchName { name, from }));
+                }
+                ConsumerEvent::PutOff { .. } | ConsumerEvent::TimedOut { .. } => {}
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Looks whether the sink can take no more. True if wrong bytes came, which are asked for elsewhere.
+    fn watch(
+        &mut self,
+        flow: FlowId,
+        driver: &mut Driver<Consumer<AnySink, HopSuite>>,
+    ) -> Result<bool, FetchError> {
+        let Some(fetched) = driver.node_mut().flow_mut(flow) else { return Ok(false) };
         if let Some(failure) = fetched.sink_mut().failure() {
             return Err(failure);
         }
@@ -189,33 +322,29 @@ impl<'a> Session<'a> {
             fetched.sink_mut().on_length(length);
         }
         let bad = fetched.sink_mut().take_bad();
-        if bad.is_empty() { Ok(()) } else { route.on_bad(&mut self.driver, &bad, self.job) }
-    }
-
-    fn ended(&mut self, asked: FlowId) -> Option<Result<u64, FetchError>> {
-        while let Some(event) = self.driver.poll_event() {
-            match event {
-                ConsumerEvent::Finished { flow, length } if flow == asked => return Some(Ok(length)),
-                ConsumerEvent::NoSuchName { flow } if flow == asked => {
-                    let (name, from) = (self.job.name.to_string(), self.job.from);
-                    return Some(Err(FetchError::NoSuchName { name, from }));
-                }
-                _ => {}
-            }
+        if !bad.is_empty() {
+            self.route.on_bad(driver, &bad, &self.job)?;
         }
-        None
-    }
-
-    fn add(&mut self, flow: FlowStats) {
-        self.tally.received_bytes += flow.received_bytes;
-        self.tally.duplicate_bytes += flow.duplicate_bytes;
-        self.tally.repairs += flow.repairs;
-        self.tally.timeouts += flow.timeouts;
+        Ok(!bad.is_empty())
     }
 }
 
-fn lost_sink() -> FetchError {
-    FetchError::Socket(std::io::Error::other("the sink is gone"))
+fn interval(period: Duration) -> Interval {
+    let mut interval = tokio::time::interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// The same failure once more, for the next one who asks.
+fn again(failure: &io::Error) -> io::Error {
+    failure
+        .raw_os_error()
+        .map_or_else(|| io::Error::new(failure.kind(), failure.to_string()), io::Error::from_raw_os_error)
+}
+
+/// The session or a flow's sink is gone, which no caller can bring about.
+pub(super) fn lost_sink() -> FetchError {
+    FetchError::Socket(io::Error::other("the sink is gone"))
 }
 
 impl AnySink {
@@ -261,30 +390,5 @@ impl Watched for AnySink {
             Self::Memory(_) => Vec::new(),
             Self::Object(sink) => sink.take_bad(),
         }
-    }
-}
-
-/// Watches the rate of arrivals: a source that sends a byte now and then would hold a download for ever.
-struct Pace {
-    timeout: Duration,
-    /// Bytes that must come within the timeout.
-    least: u64,
-    received: u64,
-    since: Instant,
-}
-
-impl Pace {
-    fn new(job: &Job) -> Self {
-        let least = job.least_rate.as_bps() as f64 / 8.0 * job.timeout.as_secs_f64();
-        Self { timeout: job.timeout, least: (least as u64).max(1), received: 0, since: Instant::now() }
-    }
-
-    /// The bytes that came within the timeout, if they are too few.
-    fn too_little(&mut self, received: u64) -> Option<u64> {
-        let lately = received - self.received;
-        if lately >= self.least {
-            (self.received, self.since) = (received, Instant::now());
-        }
-        (self.since.elapsed() > self.timeout).then_some(lately)
     }
 }

@@ -6,6 +6,7 @@
 
 mod catalogue;
 mod hashing;
+mod readers;
 mod root;
 mod scan;
 mod source;

@@ -1,22 +1,16 @@
-use super::catalogue::{Catalogue, Entry, Object, Progress, Shared, Stamp};
+use super::catalogue::{Catalogue, Entry, Object, Progress, Shared};
+use super::readers::Readers;
 use super::root::Root;
 use super::scan;
+use crate::sys::descriptor;
 use crate::trace::Trace;
 use starhop_proto::name::{ByteRange, FlowId};
 use starhop_proto::producer::{Lookup, Source};
 use starhop_proto::time::Instant;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-
-/// Bytes that are read ahead of a flow that is read in order.
-const READ_AHEAD: usize = 256 * 1024;
-
-/// The most files open at once: 64 MiB of read-ahead.
-const MAX_OPEN: usize = 256;
 
 /// Serves files. Dropping it ends the hashing thread.
 #[derive(Debug)]
@@ -24,23 +18,11 @@ pub struct Files {
     shared: Arc<Shared>,
     catalogue: Arc<Catalogue>,
     version: u64,
-    open: BTreeMap<FlowId, Open>,
+    readers: Readers,
     /// Flows whose file has changed: not served until the catalogue has the file's new hash.
     withdrawn: BTreeSet<FlowId>,
-    uses: u64,
     trace: Option<Trace>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// A file that is being read.
-#[derive(Debug)]
-struct Open {
-    entry: Arc<Entry>,
-    file: File,
-    /// The bytes of the file from `start` on.
-    ahead: Vec<u8>,
-    start: u64,
-    used: u64,
 }
 
 impl Files {
@@ -59,9 +41,8 @@ impl Files {
             catalogue: shared.current(),
             shared,
             version: 0,
-            open: BTreeMap::new(),
+            readers: Readers::new(descriptor::all()),
             withdrawn: BTreeSet::new(),
-            uses: 0,
             trace: trace.then(Trace::default),
             thread: Some(thread),
         })
@@ -100,31 +81,11 @@ impl Files {
     }
 
     fn read_file(&mut self, flow: FlowId, entry: &Arc<Entry>, range: ByteRange, out: &mut Vec<u8>) -> bool {
-        self.uses += 1;
-        if !self.open.get(&flow).is_some_and(|open| Arc::ptr_eq(&open.entry, entry)) {
-            let Some(open) = Open::new(entry) else {
-                self.withdrawn.insert(flow);
-                return false;
-            };
-            self.close_the_idlest();
-            self.open.insert(flow, open);
-        }
-        let Some(open) = self.open.get_mut(&flow) else { return false };
-        open.used = self.uses;
-        let done = open.read(range, out);
+        let done = self.readers.read(flow, entry, range, out);
         if !done {
-            self.open.remove(&flow);
             self.withdrawn.insert(flow);
         }
         done
-    }
-
-    fn close_the_idlest(&mut self) {
-        if self.open.len() < MAX_OPEN {
-            return;
-        }
-        let idlest = self.open.iter().min_by_key(|(_, open)| open.used).map(|(flow, _)| *flow);
-        idlest.map(|flow| self.open.remove(&flow));
     }
 }
 
@@ -181,57 +142,11 @@ impl Source for Files {
     }
 }
 
-impl Open {
-    fn new(entry: &Arc<Entry>) -> Option<Self> {
-        let file = entry.place.root.open_below(&entry.place.path).ok()?;
-        let is_same = Stamp::of(&file).is_ok_and(|stamp| stamp == entry.stamp);
-        is_same.then(|| Self { entry: entry.clone(), file, ahead: Vec::new(), start: 0, used: 0 })
-    }
-
-    fn is_unchanged(&self) -> bool {
-        Stamp::of(&self.file).is_ok_and(|stamp| stamp == self.entry.stamp)
-    }
-
-    fn read(&mut self, range: ByteRange, out: &mut Vec<u8>) -> bool {
-        if self.copy_ahead(range, out) {
-            return true;
-        }
-        let end = self.start + self.ahead.len() as u64;
-        let goes_on = range.start >= self.start && range.start <= end + READ_AHEAD as u64;
-        if goes_on || self.ahead.is_empty() {
-            return self.fill(range) && self.copy_ahead(range, out);
-        }
-        // A repair far back: reading ahead there would throw away the bytes that the flow reads next.
-        let from = out.len();
-        out.resize(from + range.len() as usize, 0);
-        let done = self.file.read_exact_at(&mut out[from..], range.start).is_ok() && self.is_unchanged();
-        if !done {
-            out.truncate(from);
-        }
-        done
-    }
-
-    fn copy_ahead(&self, range: ByteRange, out: &mut Vec<u8>) -> bool {
-        let Some(from) = range.start.checked_sub(self.start) else { return false };
-        let Some(bytes) = self.ahead.get(from as usize..(from + range.len()) as usize) else { return false };
-        out.extend_from_slice(bytes);
-        true
-    }
-
-    fn fill(&mut self, range: ByteRange) -> bool {
-        let left = self.entry.stamp.length.saturating_sub(range.start);
-        let len = (READ_AHEAD as u64).max(range.len()).min(left) as usize;
-        self.ahead.resize(len, 0);
-        self.start = range.start;
-        // Checked after the read: a change before or during it shows in the stamp.
-        self.file.read_exact_at(&mut self.ahead, range.start).is_ok() && self.is_unchanged()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::content::{Manifest, manifest_flow};
+    use std::fs::File;
     use std::path::Path;
     use std::time::Duration;
 
@@ -283,6 +198,28 @@ mod tests {
         assert!(all == bytes);
         let back = ByteRange::new(10, 1360);
         assert_eq!(read(&mut files, flow, back).unwrap(), bytes[10..1360]);
+    }
+
+    /// With room for 256 flows, each packet of 300 read 256 KiB from the disk.
+    #[test]
+    fn many_files_that_are_read_by_turns_are_all_read_ahead() {
+        let directory = tempfile::tempdir().unwrap();
+        let flows: Vec<FlowId> = (0..400u32)
+            .map(|n| {
+                let bytes = n.to_be_bytes().repeat(25_000);
+                std::fs::write(directory.path().join(n.to_string()), &bytes).unwrap();
+                FlowId::of_content(blake3::hash(&bytes).as_bytes())
+            })
+            .collect();
+        let mut files = serve(directory.path());
+        files.refresh();
+        for turn in 0..20 {
+            let range = ByteRange::at(turn * 1350, 1350);
+            for &flow in &flows {
+                assert!(turn % 12 == 0 || files.readers.has(flow, range), "packet {turn}");
+                assert!(read(&mut files, flow, range).is_some());
+            }
+        }
     }
 
     #[test]

@@ -28,12 +28,13 @@ mod syn;
 mod tunnel;
 mod users;
 
+pub use crate::sys::descriptor::all as all_descriptors;
 pub use broker::watch;
 pub use config::{GatewayConfig, GatewayConfigError, KEYS, Source};
 pub use handover::{CAN, TRY, TakeOver, try_take_over};
 pub(crate) use pool::Questions;
 pub use rights::become_user;
-pub use room::{all_descriptors, shortage};
+pub use room::shortage;
 pub use users::FlowEnd;
 
 use crate::clock;

@@ -1,7 +1,7 @@
 //! Descriptors: each connection takes one, and two on the plain path.
 
 use super::{GatewayConfig, sockets};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -79,13 +79,6 @@ pub(super) async fn patiently<T>(mut connect: impl AsyncFnMut() -> io::Result<T>
         tokio::time::sleep(AGAIN).await;
     }
     connect().await
-}
-
-/// Has this process open as many descriptors as it may without privileges: the soft limit is often 1024, for programs
-/// that use `select`. Returns their number.
-pub fn all_descriptors() -> u64 {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
-    if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft }
 }
 
 /// The shortage for people, if a process that may open `descriptors` cannot have all connections of `config`.

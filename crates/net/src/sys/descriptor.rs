@@ -1,6 +1,7 @@
-//! Descriptors that outlive a change of the program in a process.
+//! Descriptors: their number, and those that outlive a change of the program in a process.
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -27,4 +28,11 @@ pub(crate) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     keep(fd.as_fd(), false)?;
     Ok(fd)
+}
+
+/// Has this process open as many descriptors as it may without privileges: the soft limit is often 1024, for programs
+/// that use `select`. Returns their number.
+pub fn all() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
+    if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft }
 }

@@ -19,6 +19,9 @@ const NEAR: Hop =
 const SHARED: Hop =
     Hop { rate: Rate::from_mbps(100), delay: Duration::from_millis(5), loss: 0.0, queue: 1000 };
 
+/// A satellite high above.
+const FAR: Hop = Hop { rate: Rate::from_mbps(20), delay: Duration::from_millis(250), loss: 0.0, queue: 1000 };
+
 /// Programs that fetch small files side by side.
 const GETS: usize = 8;
 /// Files that each of them fetches at once.
@@ -30,6 +33,7 @@ fn main() {
         ("hundreds_of_small_files_arrive_and_none_fails", || small_files(400)),
         ("every_program_of_a_crowd_gets_its_file", || crowd(60, 1, 200_000)),
         ("one_program_fetches_a_crowd_of_files_side_by_side", || crowd(1, 60, 200_000)),
+        ("the_files_of_one_program_share_their_round_trips_to_a_satellite", distant),
         ("long_thousands_of_small_files_arrive_and_none_fails", || small_files(2_000)),
         ("long_every_one_of_three_hundred_programs_gets_its_file", || crowd(300, 1, 1_000_000)),
         ("long_one_program_fetches_three_hundred_files_side_by_side", || crowd(1, 300, 1_000_000)),
@@ -112,6 +116,23 @@ fn small_files(count: usize) {
     );
     assert_eq!(whole(&all, SMALL), count, "{complaints}");
     assert_eq!(sum(&all, "timeouts"), 0, "{complaints}");
+}
+
+/// Each file takes two round trips of half a second, one for its length and hash and one for its bytes.
+fn distant() {
+    let mut site = Site::new(&[FAR]);
+    site.levels = Some("warn");
+    let names = offer(&site, 32, 20_000);
+    let _server = site.serve();
+    let start = Instant::now();
+    let (all, complaints) = results(fetch(&site, 0, &names, 16));
+    let took = start.elapsed().as_secs_f64();
+    println!(
+        "     {} files of 20 kB in {took:.2} s, 16 at once; one after the other they take 32 s",
+        all.len()
+    );
+    assert_eq!(whole(&all, 20_000), names.len(), "{complaints}");
+    assert!(took < 8.0, "{took} s");
 }
 
 /// Programs that fetch as many files each at the same time, through two relays.

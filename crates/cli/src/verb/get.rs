@@ -262,39 +262,20 @@ async fn get(args: &Args, mut items: Vec<Item>) -> anyhow::Result<ExitCode> {
     let display = Display::new(args.json || args.quiet, items.len());
     let mut failures: Vec<(usize, u8)> = Vec::new();
     for (n, source) in sources.iter().enumerate() {
-        let is_last = n + 1 == sources.len();
-        let mut left = Vec::new();
+        let batch = Batch { args, display: &display, is_last: n + 1 == sources.len() };
         let asked = std::mem::take(&mut items);
-        let work = async |client: &Client| {
-            let fetching = asked.iter().map(|item| fetch_one(args, client, item, &display));
-            let mut ended = futures_util::stream::iter(fetching).buffer_unordered(args.at_once.get());
-            while let Some(result) = ended.next().await {
-                let Some((item, result, cost)) = result else { continue };
-                match result {
-                    Ok(outcome) => display.aside(|| report(args, &outcome))?,
-                    Err(error) if goes_on(&error) && !is_last => {
-                        display.aside(|| tell_next(&error));
-                        left.push(item.clone());
-                        continue;
-                    }
-                    Err(error) => {
-                        display.aside(|| complain(args, &item.job.name, &error, cost));
-                        failures.push((item.number, error.exit_code()));
-                    }
-                }
-                display.ended();
-            }
-            anyhow::Ok(())
-        };
-        match fetch::with(source, work).await {
-            Ok(done) => done?,
+        let work = async |client: &Client| batch.fetch(client, &asked, &mut failures).await;
+        items = match fetch::with(source, work).await {
+            Ok(left) => left?,
             Err(error) => {
                 eprintln!("starhop: {error}");
                 asked.iter().for_each(|item| tell_failure(args, &item.job.name, &error, Cost::default()));
                 return Ok(ExitCode::from(error.exit_code()));
             }
+        };
+        if failures.iter().any(|(_, code)| *code == INTERRUPTED) {
+            break;
         }
-        items = left;
     }
     display.amount.bar().finish_and_clear();
     let interrupted = failures.iter().find(|(_, code)| *code == INTERRUPTED);
@@ -302,30 +283,72 @@ async fn get(args: &Args, mut items: Vec<Item>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(first))
 }
 
-/// Fetches one file; nothing once a signal has ended the work.
-async fn fetch_one<'a>(
-    args: &Args,
-    client: &Client,
-    item: &'a Item,
-    display: &Display,
-) -> Option<(&'a Item, Result<Outcome, FetchError>, Cost)> {
-    if client.is_interrupted() {
-        return None;
-    }
-    let mut cost = Cost::default();
-    let mut told_at = Instant::now();
-    let fetching = client.fetch(&item.job, |progress| {
-        cost = progress.cost;
-        display.show(item.number, progress);
-        if args.tell_every.is_some_and(|every| told_at.elapsed() >= every) {
-            told_at = Instant::now();
-            let (name, bytes, total) = (item.job.name.to_string(), progress.bytes, progress.total);
-            let told = json!({"event": "progress", "name": name, "bytes": bytes, "total": total});
-            say(&told.to_string());
+/// Files that are asked of one source, some of them at once.
+struct Batch<'a> {
+    args: &'a Args,
+    display: &'a Display,
+    /// No other source is left.
+    is_last: bool,
+}
+
+/// A file after it was its turn: what became of it, or nothing where it was not asked for.
+type Turn<'a> = (&'a Item, Option<(Result<Outcome, FetchError>, Cost)>);
+
+impl Batch<'_> {
+    /// Fetches files, and returns those to ask the next source for.
+    async fn fetch(
+        &self,
+        client: &Client,
+        items: &[Item],
+        failures: &mut Vec<(usize, u8)>,
+    ) -> anyhow::Result<Vec<Item>> {
+        let is_silent = Cell::new(false);
+        let fetching = items.iter().map(|item| self.fetch_one(client, item, &is_silent));
+        let mut turns = futures_util::stream::iter(fetching).buffer_unordered(self.args.at_once.get());
+        let mut left = Vec::new();
+        while let Some((item, ended)) = turns.next().await {
+            match ended {
+                None => {
+                    left.extend(is_silent.get().then(|| item.clone()));
+                    continue;
+                }
+                Some((Ok(outcome), _)) => self.display.aside(|| report(self.args, &outcome))?,
+                Some((Err(error), _)) if goes_on(&error) && !self.is_last => {
+                    is_silent.set(is_silent.get() | matches!(error, FetchError::Silent { .. }));
+                    self.display.aside(|| tell_next(&error));
+                    left.push(item.clone());
+                    continue;
+                }
+                Some((Err(error), cost)) => {
+                    self.display.aside(|| complain(self.args, &item.job.name, &error, cost));
+                    failures.push((item.number, error.exit_code()));
+                }
+            }
+            self.display.ended();
         }
-    });
-    let result = fetching.await;
-    Some((item, result, cost))
+        Ok(left)
+    }
+
+    /// Fetches one file. It is not asked for once a signal has ended the work, or where the source did not answer for another and
+    /// the next one may.
+    async fn fetch_one<'i>(&self, client: &Client, item: &'i Item, is_silent: &Cell<bool>) -> Turn<'i> {
+        if client.is_interrupted() || is_silent.get() {
+            return (item, None);
+        }
+        let (mut cost, mut told_at) = (Cost::default(), Instant::now());
+        let fetching = client.fetch(&item.job, |progress| {
+            cost = progress.cost;
+            self.display.show(item.number, progress);
+            if self.args.tell_every.is_some_and(|every| told_at.elapsed() >= every) {
+                told_at = Instant::now();
+                let (name, bytes, total) = (item.job.name.to_string(), progress.bytes, progress.total);
+                let told = json!({"event": "progress", "name": name, "bytes": bytes, "total": total});
+                say(&told.to_string());
+            }
+        });
+        let result = fetching.await;
+        (item, Some((result, cost)))
+    }
 }
 
 fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {

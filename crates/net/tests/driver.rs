@@ -160,6 +160,63 @@ fn a_neighbour_that_is_away_is_no_failure_and_timers_are_finer_than_a_millisecon
     });
 }
 
+/// Counts the datagrams that it has had when its alarm goes off.
+#[derive(Debug)]
+struct Alarm {
+    at: Instant,
+    received: u64,
+    received_before: Option<u64>,
+}
+
+impl Node for Alarm {
+    type Event = ();
+
+    fn handle_datagram(&mut self, now: Instant, _face: Face, _datagram: &mut [u8]) {
+        self.received += u64::from(now < self.at);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        assert!(now >= self.at);
+        self.received_before = Some(self.received);
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, _out: &mut Vec<u8>) -> Option<Transmit> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.received_before.is_none().then_some(self.at)
+    }
+}
+
+/// A timeout that went off before answers that lay in the socket were taken had them all asked for again.
+#[test]
+fn a_timeout_comes_after_everything_that_arrived_before_it() {
+    const WAITING: u64 = 1000;
+    daemon::runtime().expect("a runtime").block_on(async {
+        let receiver = endpoint();
+        let sender = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        let pause = std::time::Duration::from_millis(30);
+        // The kernel begins to stamp a moment after the first socket asks for it.
+        std::thread::sleep(pause);
+        for _ in 0..WAITING {
+            sender.send_to(&[7; 100], receiver.local()).expect("a datagram");
+        }
+        std::thread::sleep(pause);
+        let alarm = Alarm { at: clock::now(), received: 0, received_before: None };
+        std::thread::sleep(pause);
+        let mut driver = Driver::new(alarm, receiver).expect("a driver");
+        while driver.node().received_before.is_none() {
+            driver.turn().await.expect("the socket works");
+        }
+        assert_eq!(driver.node().received_before, Some(WAITING));
+    });
+}
+
 #[test]
 fn an_address_that_is_taken_is_told_with_the_address_and_what_to_do() {
     daemon::runtime().expect("a runtime").block_on(async {

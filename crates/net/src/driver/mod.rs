@@ -102,6 +102,8 @@ pub struct Driver<N> {
     receiver: Receiver,
     batch: Batch,
     stats: DriverStats,
+    /// When the runtime asked the kernel last whether datagrams are there.
+    informed_at: Instant,
     fired_at: Instant,
     idle_turns: u32,
     turns: u32,
@@ -120,6 +122,7 @@ impl<N: Node> Driver<N> {
             timer: Timer::new()?,
             batch: Batch::default(),
             stats: DriverStats::default(),
+            informed_at: Instant::ZERO,
             fired_at: Instant::ZERO,
             idle_turns: 0,
             turns: 0,
@@ -190,7 +193,7 @@ impl<N: Node> Driver<N> {
 
     /// Handles timeouts, in order with the arrivals: an answer that lies in the socket is not overdue.
     fn fire(&mut self) -> bool {
-        let now = self.receiver.known_until(clock::now());
+        let now = self.receiver.known_until(self.informed_at);
         let due = self.node.poll_timeout().is_some_and(|deadline| deadline <= now);
         if due {
             self.fired_at = now;
@@ -221,7 +224,9 @@ impl<N: Node> Driver<N> {
             ready = self.endpoint.io.readable() => ready,
             ready = self.timer.expired(), if deadline.is_some() => ready,
             ready = self.endpoint.io.writable(), if blocked => ready,
-        }
+        }?;
+        self.informed_at = clock::now();
+        Ok(())
     }
 
     fn wake_up(&self, blocked: bool) -> Option<Instant> {

@@ -41,9 +41,9 @@ impl Receiver {
         }
     }
 
-    /// The time up to which the node knows what came, as seen from `now`: while the socket holds more, the last arrival.
-    pub(super) fn known_until(&self, now: Instant) -> Instant {
-        if self.is_behind { self.not_before } else { now }
+    /// The time up to which the node knows what came, where the runtime heard last of datagrams at `informed_at`.
+    pub(super) fn known_until(&self, informed_at: Instant) -> Instant {
+        if self.is_behind { self.not_before } else { self.not_before.max(informed_at) }
     }
 
     /// Gives every waiting datagram to `handle` with the time of its arrival; false when there was none.

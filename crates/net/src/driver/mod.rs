@@ -196,7 +196,7 @@ impl<N: Node> Driver<N> {
         let now = self.receiver.known_until(self.informed_at);
         let due = self.node.poll_timeout().is_some_and(|deadline| deadline <= now);
         if due {
-            self.fired_at = now;
+            self.fired_at = clock::now();
             self.node.handle_timeout(now);
         }
         due

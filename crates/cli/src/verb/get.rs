@@ -15,7 +15,7 @@ use starhop_net::index::Offer;
 use starhop_net::{daemon, index};
 use starhop_proto::units::Rate;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The files of several names, each once.
 fn items(args: &Args, names: &[String]) -> anyhow::Result<Vec<Item>> {
-    let mut seen = HashSet::new();
+    let mut seen = BTreeSet::new();
     let mut items = Vec::new();
     for name in names.iter().filter(|name| seen.insert(name.as_str())) {
         let parsed = parse(name)?;

@@ -12,7 +12,7 @@ use crate::operate::paths::{self, Paths};
 use crate::security::{Freshness, HopSuite};
 use starhop_proto::consumer::{Consumer, ConsumerEvent, FlowStats, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ pub(super) struct Session {
     keys: Freshness,
     paths: Paths,
     orders: mpsc::UnboundedReceiver<Order>,
-    runs: HashMap<FlowId, Run>,
+    runs: BTreeMap<FlowId, Run>,
     /// Orders of a flow that is being fetched: the same object has two names.
     waiting: Vec<Order>,
     /// Whether a signal has ended all downloads.
@@ -112,7 +112,7 @@ impl Session {
             keys: Freshness::of(&source.security),
             paths: Paths::new(source.config.payload),
             orders,
-            runs: HashMap::new(),
+            runs: BTreeMap::new(),
             waiting: Vec::new(),
             interrupted,
             failure: None,

@@ -27,7 +27,8 @@ impl Transmit {
 /// `poll_timeout`. After any input (and after any other method of a role that takes `now`) the driver takes
 /// transmits and events until there are none, then asks `poll_timeout` when to come back. `now` never goes
 /// back, but for one case: a datagram that waited in a socket's buffer while the node was busy is told with the time
-/// of its arrival, which may lie before that of the last departure. Times of arrival never go back among themselves.
+/// of its arrival, which may lie before that of the last departure. Times of arrival never go back among themselves, and a
+/// timeout comes after the arrivals before it, as far as the driver can see, with a time that may lie behind departures, too.
 /// Calling `handle_timeout` early or twice is harmless. A timeout that is due asks for
 /// `handle_timeout(now)` and then for transmits: paced packets become available by the passing of time.
 pub trait Node {

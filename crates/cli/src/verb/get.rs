@@ -221,7 +221,7 @@ fn offers(args: &Args) -> anyhow::Result<Result<Vec<Offer>, FetchError>> {
     bail!("no source is given")
 }
 
-/// Whether the next source may have what this one did not give.
+/// True if the next source may have what this one did not give.
 fn goes_on(error: &FetchError) -> bool {
     matches!(error, FetchError::NoSuchName { .. } | FetchError::Silent { .. })
 }

@@ -1,5 +1,5 @@
 use super::memory::MemorySink;
-use super::session::{AnySink, Ended, Order, Session, lost_sink};
+use super::session::{AnySink, Ended, News, Order, Session, lost_sink};
 use super::{Cost, Culprit, FetchError, Job, Source};
 use crate::driver::DriverStats;
 use crate::endpoint;
@@ -14,8 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub struct Client {
     pub(super) source: Source,
     orders: mpsc::UnboundedSender<Order>,
-    interrupted: watch::Receiver<bool>,
-    security: Security,
+    news: News,
     local: SocketAddr,
 }
 
@@ -25,14 +24,8 @@ pub struct Client {
 /// No keys, or no socket.
 pub async fn with<T>(source: &Source, work: impl AsyncFnOnce(&Client) -> T) -> Result<T, FetchError> {
     let (orders, taken) = mpsc::unbounded_channel();
-    let (mut session, interrupted) = Session::new(source, taken)?;
-    let client = Client {
-        source: source.clone(),
-        orders,
-        interrupted,
-        security: session.suite().security(),
-        local: session.local(),
-    };
+    let (mut session, news) = Session::new(source, taken)?;
+    let client = Client { source: source.clone(), orders, news, local: session.local() };
     tokio::select! {
         biased;
         done = work(&client) => Ok(done),
@@ -41,21 +34,21 @@ pub async fn with<T>(source: &Source, work: impl AsyncFnOnce(&Client) -> T) -> R
 }
 
 impl Client {
-    /// Whether a signal has ended all downloads: no other begins.
+    /// True once a signal has ended all downloads: no other begins.
     pub fn is_interrupted(&self) -> bool {
-        *self.interrupted.borrow()
+        *self.news.interrupted.borrow()
     }
 
     /// Waits for such a signal.
     pub(super) async fn interrupted(&self) {
-        let mut interrupted = self.interrupted.clone();
+        let mut interrupted = self.news.interrupted.clone();
         if interrupted.wait_for(|is_interrupted| *is_interrupted).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
     pub(super) fn security(&self) -> Security {
-        self.security.clone()
+        self.news.security.borrow().clone()
     }
 
     /// `peer` as the socket knows it; `None` where the socket cannot reach it.
@@ -121,10 +114,7 @@ impl<'a> Download<'a> {
         let (bytes, cost) = *hears.borrow();
         progress(bytes, cost);
         let Ended { length, sink, stats, socket, culprits } = ended?;
-        self.tally.received_bytes += stats.received_bytes;
-        self.tally.duplicate_bytes += stats.duplicate_bytes;
-        self.tally.repairs += stats.repairs;
-        self.tally.timeouts += stats.timeouts;
+        self.tally.add(stats);
         self.socket.add(socket);
         self.culprits.extend(culprits);
         Ok((length, sink))

@@ -9,7 +9,7 @@ use crate::daemon::Signals;
 use crate::driver::{Driver, DriverStats};
 use crate::endpoint::Endpoint;
 use crate::operate::paths::{self, Paths};
-use crate::security::{Freshness, HopSuite};
+use crate::security::{Freshness, HopSuite, Security};
 use starhop_proto::consumer::{Consumer, ConsumerEvent, FlowStats, Request, Sink};
 use starhop_proto::name::{ByteRange, FlowId};
 use std::collections::BTreeMap;
@@ -47,12 +47,20 @@ pub(super) struct Session {
     runs: BTreeMap<FlowId, Run>,
     /// Orders of a flow that is being fetched: the same object has two names.
     waiting: Vec<Order>,
-    /// Whether a signal has ended all downloads.
+    /// True once a signal has ended all downloads.
     interrupted: watch::Sender<bool>,
+    /// Protection of the packets by the present keys.
+    security: watch::Sender<Security>,
     /// The failure of the socket, which ends all downloads, too.
     failure: Option<io::Error>,
     ticked: Instant,
     watched: Instant,
+}
+
+/// The things that a client may know of its session at any time.
+pub(super) struct News {
+    pub(super) interrupted: watch::Receiver<bool>,
+    pub(super) security: watch::Receiver<Security>,
 }
 
 /// A flow to fetch.
@@ -95,15 +103,16 @@ pub(super) enum AnySink {
 }
 
 impl Session {
-    /// A session with `source`, and where to hear of an interruption.
+    /// A session with `source`, and its news.
     pub(super) fn new(
         source: &Source,
         orders: mpsc::UnboundedReceiver<Order>,
-    ) -> Result<(Self, watch::Receiver<bool>), FetchError> {
+    ) -> Result<(Self, News), FetchError> {
         let endpoint = Endpoint::towards(source.address)?;
         let suite = HopSuite::new(&source.security)?;
+        let (security, protection) = watch::channel(suite.security());
         let consumer = Consumer::new(source.config.clone(), suite, clock::seed());
-        let (interrupted, hears) = watch::channel(false);
+        let (interrupted, interruption) = watch::channel(false);
         let session = Self {
             source: source.clone(),
             driver: Driver::new(consumer, endpoint)?,
@@ -115,19 +124,16 @@ impl Session {
             runs: BTreeMap::new(),
             waiting: Vec::new(),
             interrupted,
+            security,
             failure: None,
             ticked: Instant::now(),
             watched: Instant::now(),
         };
-        Ok((session, hears))
+        Ok((session, News { interrupted: interruption, security: protection }))
     }
 
     pub(super) fn local(&self) -> SocketAddr {
         self.driver.endpoint().local()
-    }
-
-    pub(super) fn suite(&self) -> &HopSuite {
-        self.driver.node().suite()
     }
 
     /// Carries packets, and fetches what is ordered.
@@ -242,7 +248,9 @@ impl Session {
     /// Loads changed keys. If they are invalid, the present keys stay until the next change.
     fn reload(&mut self) {
         self.keys = Freshness::of(&self.source.security);
-        let _ = self.driver.node_mut().suite_mut().reload();
+        if let Ok(security) = self.driver.node_mut().suite_mut().reload() {
+            self.security.send_replace(security);
+        }
     }
 
     /// Tells how far each download is, and ends those to which too little comes.

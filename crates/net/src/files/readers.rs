@@ -96,7 +96,7 @@ impl Readers {
         }
     }
 
-    /// Whether the bytes of `range` can be had without a look at the file.
+    /// True if the bytes of `range` can be had without a look at the file.
     #[cfg(test)]
     pub(super) fn has(&self, flow: FlowId, range: ByteRange) -> bool {
         self.open.get(&flow).is_some_and(|reader| reader.copy_ahead(range, &mut Vec::new()))

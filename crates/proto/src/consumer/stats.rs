@@ -21,7 +21,7 @@ pub struct FlowStats {
 
 impl FlowStats {
     /// Adds the counters of another flow.
-    pub(super) fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.received_bytes += other.received_bytes;
         self.duplicate_bytes += other.duplicate_bytes;
         self.interests_sent += other.interests_sent;

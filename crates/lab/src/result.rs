@@ -502,7 +502,7 @@ fn quantiles(histogram: &Histogram) -> Vec<f64> {
     if histogram.total() == 0 {
         return Vec::new();
     }
-    (0..=200).map(|i| rounded(histogram.quantile(f64::from(i) / 200.0) * 1e-6)).collect()
+    histogram.quantiles((0..=200).map(|i| f64::from(i) / 200.0)).map(|value| rounded(value * 1e-6)).collect()
 }
 
 /// To the microsecond, where the value is in milliseconds.

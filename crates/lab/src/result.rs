@@ -482,7 +482,8 @@ fn measured(scenario: &Scenario, record: &FlowRecord, facts: &FlowFacts) -> (u64
 }
 
 fn spread(histogram: &Histogram) -> Spread {
-    let at = |q| rounded(histogram.quantile(q) * 1e-6);
+    let mut quantile = histogram.ascending();
+    let mut at = |q| rounded(quantile(q) * 1e-6);
     Spread {
         mean: rounded(histogram.mean() * 1e-6),
         p5: at(0.05),
@@ -502,7 +503,8 @@ fn quantiles(histogram: &Histogram) -> Vec<f64> {
     if histogram.total() == 0 {
         return Vec::new();
     }
-    histogram.quantiles((0..=200).map(|i| f64::from(i) / 200.0)).map(|value| rounded(value * 1e-6)).collect()
+    let mut quantile = histogram.ascending();
+    (0..=200).map(|i| rounded(quantile(f64::from(i) / 200.0) * 1e-6)).collect()
 }
 
 /// To the microsecond, where the value is in milliseconds.

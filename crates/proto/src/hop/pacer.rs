@@ -12,6 +12,8 @@ pub struct Pacer {
     tolerance: Duration,
     /// Time at which all packets sent so far would have left at exactly `rate`.
     conforms_at: Instant,
+    /// Time at which the last packet left.
+    sent_at: Instant,
     burst: u64,
 }
 
@@ -31,6 +33,7 @@ impl Pacer {
             rate,
             tolerance: Duration::ZERO,
             conforms_at: Instant::ZERO,
+            sent_at: Instant::ZERO,
             burst: (MIN_BURST_PACKETS - 1) * packet,
         };
         pacer.set_rate(Instant::ZERO, rate);
@@ -42,8 +45,11 @@ impl Pacer {
         self.rate
     }
 
-    /// Changes the rate from now on. The debt of packets that have left is counted in bytes, not in time.
+    /// Changes the rate from now on. The debt of packets that have left is counted in bytes, not in time. A grant may have arrived
+    /// before the last of them left, while its node was busy: what left since is no debt to the new rate. A server that counted it
+    /// went from 500 to 2 Mbit/s with 0.4 s of the old rate to pay, and stood for 100 s.
     pub fn set_rate(&mut self, now: Instant, rate: Rate) {
+        let now = now.max(self.sent_at);
         if self.rate == Rate::ZERO {
             self.conforms_at = self.conforms_at.min(now);
         } else if rate != Rate::ZERO && self.conforms_at > now {
@@ -70,13 +76,19 @@ impl Pacer {
 
     /// `bytes` left at `now`.
     pub fn on_sent(&mut self, now: Instant, bytes: u64) {
-        self.conforms_at = self.conforms_at.max(now) + self.rate.time_for(bytes);
+        self.leave(now, now, bytes);
     }
 
     /// As [`Pacer::on_sent`], of bytes that waited only for their time: if `now` is later, the node was woken late,
     /// and the lost time is made good. A node in virtual time is never woken late.
     pub fn on_sent_of_backlog(&mut self, now: Instant, bytes: u64) {
-        self.on_sent(self.conforms_at.max(now.before(MOST_LATE)).min(now), bytes);
+        self.leave(now, now.before(MOST_LATE), bytes);
+    }
+
+    /// `bytes` leave at `now`, and could have left at any time from `since` on.
+    fn leave(&mut self, now: Instant, since: Instant, bytes: u64) {
+        self.sent_at = now;
+        self.conforms_at = self.conforms_at.max(since) + self.rate.time_for(bytes);
     }
 }
 
@@ -175,6 +187,19 @@ mod tests {
         pacer.set_rate(now, Rate::ZERO);
         pacer.set_rate(now + Duration::from_secs(1), Rate::from_mbps(20));
         assert!(pacer.ready_at() <= now + Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_grant_that_arrived_before_the_last_packet_left_asks_no_time_for_it() {
+        let mut pacer = Pacer::new(Rate::from_mbps(500), 1400);
+        let start = Instant::ZERO + Duration::from_secs(1);
+        let sent = sent_within(&mut pacer, start, Duration::from_millis(400), 1400);
+        assert!(sent > 20_000_000, "{sent}");
+        let arrived = start + Duration::from_millis(10);
+        pacer.set_rate(arrived, Rate::from_mbps(2));
+        // Of the old rate a burst may be owed, 16 kB.
+        let stands = pacer.ready_at().since(start + Duration::from_millis(400));
+        assert!(stands < Duration::from_millis(80), "{stands:?}");
     }
 
     #[test]

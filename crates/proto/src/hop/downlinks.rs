@@ -114,6 +114,7 @@ impl Downlinks {
         let link = links.find_or_insert(key, || Box::new(Responder::new(now, peer, config, rng)));
         let no_room = Denied::NoRoom(Ledger::full(Limit::Neighbours));
         let responder = links.get_mut(link).ok_or(no_room)?;
+        let was_stopped = responder.is_stopped();
         responder.on_interest(now, interest, len);
         if is_new {
             self.shared.place(link, peer.face.remote);
@@ -122,14 +123,17 @@ impl Downlinks {
         let responder = self.links.get_mut(link).ok_or(no_room)?;
         let is_settled_now = missing.is_none() && responder.settle();
         let token = wanted_token.filter(|_| responder.take_token_request(now));
+        if was_stopped && !responder.is_stopped() {
+            responder.open(now);
+        }
         if is_settled_now {
             self.strangers.remove(link);
         } else if is_new {
             self.strangers.add(link);
         }
         if let Some(change) = self.faces.hear(now, &peer, link) {
-            change.held.into_iter().for_each(|link| self.hold(link, true));
-            change.resumed.into_iter().for_each(|link| self.hold(link, false));
+            change.held.into_iter().for_each(|link| self.hold(now, link, true));
+            change.resumed.into_iter().for_each(|link| self.hold(now, link, false));
         }
         self.reschedule(link);
         Ok(Asked { link, token, is_settled_now })
@@ -151,9 +155,10 @@ impl Downlinks {
         }
     }
 
-    fn hold(&mut self, link: Slot, is_held: bool) {
+    fn hold(&mut self, now: Instant, link: Slot, is_held: bool) {
         if let Some(responder) = self.links.get_mut(link) {
             responder.hold(is_held);
+            responder.open(now);
         }
         self.reschedule(link);
     }

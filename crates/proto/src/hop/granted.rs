@@ -74,6 +74,12 @@ impl Granted {
         }
     }
 
+    /// Time since which the rate lets the next packet leave, where that is past.
+    #[inline]
+    pub(super) fn ready_since(&self) -> Instant {
+        self.ready_at().max(self.pacer.ready_since())
+    }
+
     /// Whether no packet may leave until the neighbour has measured the hop, or asks again.
     #[inline]
     pub(super) fn is_spent(&self) -> bool {

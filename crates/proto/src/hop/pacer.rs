@@ -14,6 +14,8 @@ pub struct Pacer {
     conforms_at: Instant,
     /// Time at which the last packet left.
     sent_at: Instant,
+    /// Time at which a raised rate made the next packet conform sooner.
+    raised_at: Instant,
     burst: u64,
 }
 
@@ -34,6 +36,7 @@ impl Pacer {
             tolerance: Duration::ZERO,
             conforms_at: Instant::ZERO,
             sent_at: Instant::ZERO,
+            raised_at: Instant::ZERO,
             burst: (MIN_BURST_PACKETS - 1) * packet,
         };
         pacer.set_rate(Instant::ZERO, rate);
@@ -50,6 +53,7 @@ impl Pacer {
     /// went from 500 to 2 Mbit/s with 0.4 s of the old rate to pay, and stood for 100 s.
     pub fn set_rate(&mut self, now: Instant, rate: Rate) {
         let now = now.max(self.sent_at);
+        let ready_before = self.ready_at();
         if self.rate == Rate::ZERO {
             self.conforms_at = self.conforms_at.min(now);
         } else if rate != Rate::ZERO && self.conforms_at > now {
@@ -58,6 +62,9 @@ impl Pacer {
         self.rate = rate;
         // At a few bits per second the burst would take hours: one second bounds the cost of an error.
         self.tolerance = rate.time_for(self.burst).max(BURST_TIME).min(Duration::from_secs(1));
+        if ready_before > now && self.ready_at() < ready_before {
+            self.raised_at = now;
+        }
     }
 
     /// Time at which the next packet may leave.
@@ -67,6 +74,11 @@ impl Pacer {
         } else {
             self.conforms_at.before(self.tolerance)
         }
+    }
+
+    /// Time since which the next packet may leave, where that is past: its rate let it by then, and was granted.
+    pub fn ready_since(&self) -> Instant {
+        self.ready_at().max(self.raised_at)
     }
 
     /// Time at which all that was sent would have left at exactly the rate.
@@ -82,7 +94,12 @@ impl Pacer {
     /// As [`Pacer::on_sent`], of bytes that waited only for their time: if `now` is later, the node was woken late,
     /// and the lost time is made good. A node in virtual time is never woken late.
     pub fn on_sent_of_backlog(&mut self, now: Instant, bytes: u64) {
-        self.leave(now, now.before(MOST_LATE), bytes);
+        self.on_sent_late(now, MOST_LATE, bytes);
+    }
+
+    /// As [`Pacer::on_sent`], of bytes that could have left so much earlier: the lost time is made good.
+    pub fn on_sent_late(&mut self, now: Instant, late: Duration, bytes: u64) {
+        self.leave(now, now.before(late.min(MOST_LATE)), bytes);
     }
 
     /// `bytes` leave at `now`, and could have left at any time from `since` on.
@@ -200,6 +217,18 @@ mod tests {
         // Of the old rate a burst may be owed, 16 kB.
         let stands = pacer.ready_at().since(start + Duration::from_millis(400));
         assert!(stands < Duration::from_millis(80), "{stands:?}");
+    }
+
+    #[test]
+    fn a_raised_rate_lets_nothing_leave_before_it_was_granted() {
+        let now = Instant::ZERO + Duration::from_secs(1);
+        let mut pacer = Pacer::new(Rate::from_bps(1_120_000), 1400);
+        (0..2).for_each(|_| pacer.on_sent(now, 1400));
+        let granted = now + Duration::from_micros(9_900);
+        assert!(pacer.ready_at() > granted);
+        pacer.set_rate(granted, Rate::from_mbps(112));
+        assert!(pacer.ready_at() < granted, "the burst of a high rate reaches back");
+        assert_eq!(pacer.ready_since(), granted);
     }
 
     #[test]

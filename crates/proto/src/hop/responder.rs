@@ -39,6 +39,8 @@ pub struct Responder {
     /// Whether another incarnation speaks at the neighbour's face: then packets for this one have no receiver
     /// there.
     is_held: bool,
+    /// Time at which it could send again, after it had to wait for more than its rate.
+    open_since: Instant,
     last_heard: Instant,
     /// Bytes that a datagram is longer than its payload, roughly: pacing counts the wire.
     overhead: u64,
@@ -80,6 +82,7 @@ impl Responder {
             encoder: Encoder::default(),
             standing: Standing::STRANGER,
             is_held: false,
+            open_since: now,
             last_heard: now,
             overhead,
             carried: Carried::default(),
@@ -185,9 +188,19 @@ impl Responder {
         self.carried.bytes
     }
 
+    /// Whether nothing may leave, whatever the rate, until the neighbour says more.
+    pub fn is_stopped(&self) -> bool {
+        self.granted.is_spent() || self.is_held || !self.affords_chunk()
+    }
+
+    /// Packets may leave from `now` on, after a stop.
+    pub fn open(&mut self, now: Instant) {
+        self.open_since = now;
+    }
+
     /// Time at which [`Responder::poll`] has something, if no input arrives first.
     pub fn next_turn(&self) -> Instant {
-        if self.granted.is_spent() || self.is_held || !self.affords_chunk() {
+        if self.is_stopped() {
             return Instant::NEVER;
         }
         let parity = self.parity_due().unwrap_or(Instant::NEVER);
@@ -205,7 +218,7 @@ impl Responder {
             self.carried.parity += 1;
             return Some(Turn::Parity);
         }
-        let turn = self.scheduler.poll(now)?;
+        let turn = self.scheduler.poll(now, self.granted.ready_since().max(self.open_since))?;
         if let Turn::Send(chunk) = turn {
             self.charge(now, chunk.range.len());
         }

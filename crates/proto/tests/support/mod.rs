@@ -119,7 +119,7 @@ pub(crate) struct Path {
     pub(crate) longest: usize,
     /// Receivers wake up only at multiples of this.
     pub(crate) tick: Duration,
-    /// Nodes take packets from their sockets only at multiples of this, and know when each of them arrived.
+    /// Nodes run only at multiples of this, and know when each packet that they take from their sockets arrived.
     pub(crate) turn: Duration,
     /// Up to this much is added to the delay, by chance; packets stay in order.
     pub(crate) jitter: Duration,
@@ -306,7 +306,8 @@ impl Rig {
             let timer = (0..self.roles.len())
                 .filter_map(|index| {
                     let at = each!(&self.roles[index], node => node.poll_timeout(), else None)?;
-                    Some((at.before(self.clock_offset[index]).max(self.now), index))
+                    let at = at_next(at.before(self.clock_offset[index]), self.path.turn);
+                    Some((at.max(self.now), index))
                 })
                 .min();
             let next = [arrival, timer.map(|(at, _)| at)].into_iter().flatten().min();

@@ -334,9 +334,9 @@ impl Scheduler {
         if self.has_backlog() { Instant::ZERO } else { self.waiting.next() }
     }
 
-    /// The next action at `now`, if there is any.
+    /// The next action at `now`, if there is any. The link would have let a packet leave from `link_ready` on.
     #[inline]
-    pub fn poll(&mut self, now: Instant) -> Option<Turn> {
+    pub fn poll(&mut self, now: Instant, link_ready: Instant) -> Option<Turn> {
         while let Some((at, slot)) = self.waiting.first() {
             if at > now {
                 break;
@@ -346,7 +346,7 @@ impl Scheduler {
                 return Some(mark);
             }
         }
-        self.poll_repair(now).or_else(|| self.poll_fresh(now)).map(Turn::Send)
+        self.poll_repair(now).or_else(|| self.poll_fresh(now, link_ready)).map(Turn::Send)
     }
 
     /// A queue's wait is over: it joins the ring, or owes a mark.
@@ -390,12 +390,12 @@ impl Scheduler {
         }
     }
 
-    fn poll_fresh(&mut self, now: Instant) -> Option<Chunk> {
+    fn poll_fresh(&mut self, now: Instant, link_ready: Instant) -> Option<Chunk> {
         while self.sendable > 0 {
             let (slot, is_alone) = (self.turns.first()?, self.turns.is_alone());
             let queue = self.queues.get_mut(slot);
             match queue.map_or(Visit::Leaves, |queue| queue.visit(now, self.payload, is_alone)) {
-                Visit::Sends => return self.send_fresh(now, slot),
+                Visit::Sends => return self.send_fresh(now, slot, link_ready),
                 Visit::Passes => self.turns.pass(),
                 Visit::Held(ready) => self.leave_held(slot, ready),
                 Visit::Leaves => self.leave(slot),
@@ -418,9 +418,9 @@ impl Scheduler {
     }
 
     /// Takes a packet off the queue whose turn it is.
-    fn send_fresh(&mut self, now: Instant, slot: Slot) -> Option<Chunk> {
+    fn send_fresh(&mut self, now: Instant, slot: Slot, link_ready: Instant) -> Option<Chunk> {
         let queue = self.queues.get_mut(slot)?;
-        let chunk = queue.take_fresh(now, slot, self.payload)?;
+        let chunk = queue.take_fresh(now, slot, self.payload, link_ready)?;
         let held = if queue.has_fresh() { queue.hold(now) } else { None };
         self.bytes -= chunk.range.len();
         self.marks.iter_mut().for_each(|marks| marks.on_sent(chunk.range.len()));
@@ -463,7 +463,7 @@ mod tests {
     const NOW: Instant = Instant::from_nanos(1_000_000_000);
 
     fn chunks(scheduler: &mut Scheduler, now: Instant) -> Vec<Chunk> {
-        core::iter::from_fn(|| match scheduler.poll(now) {
+        core::iter::from_fn(|| match scheduler.poll(now, now) {
             Some(Turn::Send(chunk)) => Some(chunk),
             _ => None,
         })
@@ -589,7 +589,7 @@ mod tests {
         assert_eq!(chunks(&mut scheduler, NOW).len(), 2);
         for _ in 0..2 {
             let at = scheduler.next_turn();
-            assert_eq!(scheduler.poll(at), Some(Turn::Mark { flow: FlowId([1; 16]), offset: 1_500 }));
+            assert_eq!(scheduler.poll(at, at), Some(Turn::Mark { flow: FlowId([1; 16]), offset: 1_500 }));
         }
         assert_eq!(scheduler.next_turn(), Instant::NEVER);
     }
@@ -606,7 +606,7 @@ mod tests {
                 due.pop_front();
                 scheduler.push(now, slot, ByteRange::at(at, 1_000), Reason::New, Waited::default());
             }
-            match scheduler.poll(now) {
+            match scheduler.poll(now, now) {
                 Some(Turn::Send(chunk)) => {
                     packets += 1;
                     now += Duration::from_micros(100);
@@ -637,13 +637,13 @@ mod tests {
         let bulk = |at: u64| ByteRange::at(at, 20_000);
         scheduler.push(NOW, a, bulk(0), Reason::New, Waited::default());
         scheduler.push(NOW, b, bulk(0), Reason::New, Waited::default());
-        (0..6).for_each(|_| _ = scheduler.poll(NOW));
+        (0..6).for_each(|_| _ = scheduler.poll(NOW, NOW));
         scheduler.push(NOW, quiet, ByteRange::new(0, 100), Reason::New, Waited::default());
-        let Some(Turn::Send(first)) = scheduler.poll(NOW) else { panic!("there is much to send") };
+        let Some(Turn::Send(first)) = scheduler.poll(NOW, NOW) else { panic!("there is much to send") };
         assert_eq!(first.queue, quiet);
         // The queue's next packet comes at once: now the queue is in turn.
         scheduler.push(NOW, quiet, ByteRange::new(100, 200), Reason::New, Waited::default());
-        let Some(Turn::Send(second)) = scheduler.poll(NOW) else { panic!("there is much to send") };
+        let Some(Turn::Send(second)) = scheduler.poll(NOW, NOW) else { panic!("there is much to send") };
         assert_ne!(second.queue, quiet);
         let rest = chunks(&mut scheduler, NOW);
         assert!(rest[..3].iter().any(|chunk| chunk.queue == quiet), "within a round");
@@ -659,7 +659,7 @@ mod tests {
             if scheduler.queued_bytes(a) == 0 {
                 scheduler.push(NOW, a, ByteRange::at(1000 * n, 1000), Reason::New, Waited::default());
             }
-            let Some(Turn::Send(chunk)) = scheduler.poll(NOW) else { break };
+            let Some(Turn::Send(chunk)) = scheduler.poll(NOW, NOW) else { break };
             sent[usize::from(chunk.queue == b)] += 1;
         }
         assert!(sent[0] <= sent[1] + 2, "{sent:?}");
@@ -680,7 +680,7 @@ mod tests {
                     Waited::default(),
                 );
             }
-            scheduler.poll(NOW);
+            scheduler.poll(NOW, NOW);
             scheduler.close(queue);
             let sent = chunks(&mut scheduler, NOW);
             assert!(sent.iter().all(|chunk| chunk.queue == a || chunk.queue == b), "{sent:?}");
@@ -694,7 +694,7 @@ mod tests {
         scheduler.push(NOW, a, ByteRange::new(0, 5_000), Reason::New, Waited::default());
         scheduler.push(NOW, a, ByteRange::new(5_000, 9_000), Reason::Lost, Waited::default());
         scheduler.close(a);
-        assert_eq!(scheduler.poll(NOW), None);
+        assert_eq!(scheduler.poll(NOW, NOW), None);
         assert_eq!(scheduler.next_turn(), Instant::NEVER);
     }
 }

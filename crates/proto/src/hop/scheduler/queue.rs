@@ -102,6 +102,8 @@ pub(super) struct Queue {
     place: Place,
     /// Whether the queue's own rate has held it since it was in a list last: then it is not sparse.
     was_held: bool,
+    /// Time from which on it has held new data without a break.
+    waits_since: Instant,
     /// The account of the sent bytes.
     pub(super) tally: Tally,
 }
@@ -126,6 +128,7 @@ impl Queue {
             pause: Pause::default(),
             place: Place::Out,
             was_held: false,
+            waits_since: Instant::ZERO,
             tally: Tally::default(),
         }
     }
@@ -240,6 +243,9 @@ impl Queue {
 
     /// The queue has something to send: finds its way to its turn. `is_new` says that it had nothing before.
     pub(super) fn admit(&mut self, now: Instant, is_new: bool, payload: u64) -> Way {
+        if is_new {
+            self.waits_since = now;
+        }
         if self.place != Place::Out {
             return Way::Stays;
         }
@@ -293,16 +299,27 @@ impl Queue {
     /// Takes a packet of repairs off the queue, which stands at `slot`.
     pub(super) fn take_repair(&mut self, now: Instant, slot: Slot, payload: u64) -> Option<Chunk> {
         let piece = take_front(&mut self.repairs, payload)?;
+        self.pacer.on_sent(now, piece.range.len());
         Some(self.chunk(now, slot, piece, true))
     }
 
-    /// Takes a packet of new data off the queue, which stands at `slot`. A queue that is empty then stays in turn for a round.
+    /// Takes a packet of new data off the queue, which stands at `slot`. A queue that is empty then stays in turn for a round. The link
+    /// would have let the packet leave from `link_ready` on: where the queue's own rate and the packet's arrival would have, too, the node
+    /// was woken late. A relay that ran once a millisecond sent two packets each time, whatever the rate.
     #[inline]
-    pub(super) fn take_fresh(&mut self, now: Instant, slot: Slot, payload: u64) -> Option<Chunk> {
+    pub(super) fn take_fresh(
+        &mut self,
+        now: Instant,
+        slot: Slot,
+        payload: u64,
+        link_ready: Instant,
+    ) -> Option<Chunk> {
         let is_again = self.is_again_next();
         self.behind = if is_again { (self.behind + 1).min(BEHIND) } else { 0 };
         let piece = take_front(if is_again { &mut self.again } else { &mut self.fresh }, payload)?;
         let range = piece.range;
+        let late = now.since(link_ready.max(self.pacer.ready_since()).max(self.waits_since));
+        self.pacer.on_sent_late(now, late, range.len());
         self.deficit = self.deficit.saturating_sub(range.len());
         self.ahead.on_new(now, range.len());
         let skipped = ByteRange::new(self.sent_end.min(range.start), range.start);
@@ -318,7 +335,6 @@ impl Queue {
     fn chunk(&mut self, now: Instant, slot: Slot, piece: Piece, is_repair: bool) -> Chunk {
         let range = piece.range;
         self.queued.remove(range);
-        self.pacer.on_sent(now, range.len());
         self.tally.on_sent(now, range.len(), is_repair);
         self.part.on_sent(now, range.len());
         self.sent_end = self.sent_end.max(range.end);
@@ -381,10 +397,37 @@ mod tests {
         queue.push_fresh(piece(2100, 2200, later(1000)), PAYLOAD, Order::Bytes);
         queue.push_fresh(piece(2200, 2300, later(1000)), PAYLOAD, Order::Bytes);
         let sent: [Option<u64>; 6] = core::array::from_fn(|_| {
-            queue.take_fresh(later(1000), SLOT, PAYLOAD).map(|chunk| chunk.range.len())
+            queue.take_fresh(later(1000), SLOT, PAYLOAD, later(1000)).map(|chunk| chunk.range.len())
         });
         assert_eq!(sent, [Some(1000), Some(1000), Some(100), Some(100), Some(100), None]);
         assert!(queue.queued().is_empty());
+    }
+
+    /// Packets of a queue that may send one a millisecond, whose node runs every three. `link_ready` tells, of a time to run, since when
+    /// the link would have let a packet leave.
+    fn sent_by_a_late_node(link_ready: impl Fn(Instant) -> Instant) -> usize {
+        let mut queue = queue();
+        queue.set_rate(NOW, Rate::from_bps(8_000_000));
+        queue.push_fresh(piece(0, 1_000_000, NOW), PAYLOAD, Order::Bytes);
+        queue.admit(NOW, true, PAYLOAD);
+        let sent = (0..100u64).map(|turn| {
+            let now = later(3_000 * turn);
+            queue.admit(now, false, PAYLOAD);
+            let sends = |queue: &mut Queue| {
+                matches!(queue.visit(now, PAYLOAD, true), Visit::Sends)
+                    && queue.take_fresh(now, SLOT, PAYLOAD, link_ready(now)).is_some()
+            };
+            core::iter::from_fn(|| sends(&mut queue).then_some(())).count()
+        });
+        sent.sum()
+    }
+
+    #[test]
+    fn a_queue_makes_good_what_its_late_node_lost_and_nothing_that_the_link_took() {
+        let packets = sent_by_a_late_node(|_| NOW);
+        assert!((297..=301).contains(&packets), "{packets} in 300 ms");
+        // The link was not free before: at each turn the burst of two packets.
+        assert_eq!(sent_by_a_late_node(|now| now), 200);
     }
 
     #[test]
@@ -396,7 +439,7 @@ mod tests {
         assert!(queue.is_sendable() && queue.admit(NOW, false, PAYLOAD) == Way::Stays);
         let ready = loop {
             match queue.visit(NOW, PAYLOAD, true) {
-                Visit::Sends => queue.take_fresh(NOW, SLOT, PAYLOAD).map(|_| ()).expect("much waits"),
+                Visit::Sends => queue.take_fresh(NOW, SLOT, PAYLOAD, NOW).map(|_| ()).expect("much waits"),
                 Visit::Held(ready) => break ready,
                 visit => panic!("{visit:?}"),
             }
@@ -412,7 +455,7 @@ mod tests {
         queue.push_fresh(piece(0, 400, NOW), PAYLOAD, Order::Bytes);
         queue.admit(NOW, true, PAYLOAD);
         assert_eq!(queue.visit(NOW, PAYLOAD, false), Visit::Sends);
-        queue.take_fresh(NOW, SLOT, PAYLOAD).expect("a packet waits");
+        queue.take_fresh(NOW, SLOT, PAYLOAD, NOW).expect("a packet waits");
         assert_eq!(queue.admit(NOW, true, PAYLOAD), Way::Stays);
         assert_eq!(queue.visit(NOW, PAYLOAD, false), Visit::Leaves);
         assert_eq!(queue.admit(NOW, true, PAYLOAD), Way::Joins(Place::Sparse));
@@ -437,7 +480,8 @@ mod tests {
                 let from = 1000 * kilobyte;
                 queue.push_fresh(piece(from, from + 1000, NOW), PAYLOAD, order);
             }
-            let starts = sent.map(|_| queue.take_fresh(NOW, SLOT, PAYLOAD).map(|chunk| chunk.range.start));
+            let starts =
+                sent.map(|_| queue.take_fresh(NOW, SLOT, PAYLOAD, NOW).map(|chunk| chunk.range.start));
             assert_eq!(starts, sent.map(|kilobyte| Some(1000 * kilobyte)), "{order:?}");
         }
     }
@@ -449,7 +493,7 @@ mod tests {
         queue.push_fresh(piece(90_000, 93_000, NOW), PAYLOAD, Order::Bytes);
         queue.push_fresh(again(40_000, 43_000), PAYLOAD, Order::Bytes);
         queue.push_fresh(again(20_000, 22_000), PAYLOAD, Order::Bytes);
-        let sent = core::iter::from_fn(|| queue.take_fresh(NOW, SLOT, PAYLOAD));
+        let sent = core::iter::from_fn(|| queue.take_fresh(NOW, SLOT, PAYLOAD, NOW));
         let sent: Vec<_> = sent.map(|chunk| (chunk.range.start / 1000, chunk.is_repair)).collect();
         assert_eq!(
             sent.iter().map(|(start, _)| *start).collect::<Vec<_>>(),
@@ -458,7 +502,7 @@ mod tests {
         assert!(sent.iter().all(|(_, is_repair)| !is_repair));
         // Alone, either has every turn.
         queue.push_fresh(again(43_000, 46_000), PAYLOAD, Order::Bytes);
-        assert_eq!((0..4).filter_map(|_| queue.take_fresh(NOW, SLOT, PAYLOAD)).count(), 3);
+        assert_eq!((0..4).filter_map(|_| queue.take_fresh(NOW, SLOT, PAYLOAD, NOW)).count(), 3);
         assert!(!queue.has_fresh() && queue.queued().is_empty());
     }
 
@@ -470,8 +514,11 @@ mod tests {
                 true => queue.push_repair(piece(start, end, NOW)),
                 false => queue.push_fresh(piece(start, end, NOW), PAYLOAD, Order::Bytes),
             };
-            let take = if is_repair { Queue::take_repair } else { Queue::take_fresh };
-            let chunk = take(&mut queue, later(5000), SLOT, PAYLOAD).expect("it waits");
+            let chunk = match is_repair {
+                true => queue.take_repair(later(5000), SLOT, PAYLOAD),
+                false => queue.take_fresh(later(5000), SLOT, PAYLOAD, later(5000)),
+            };
+            let chunk = chunk.expect("it waits");
             assert_eq!((chunk.queue, chunk.owner), (SLOT, Slot(7)));
             assert_eq!(chunk.waited.time, Duration::from_millis(5));
             (chunk.is_repair, chunk.skipped)

@@ -250,21 +250,20 @@ fn hosts_that_run_every_few_milliseconds_lose_little() {
         took.as_secs_f64()
     };
     let idle = run(ms(0));
-    // 1.01, 1.04 and 1.09 times as long; 4.4, 8.7 and 13 times when a flow's own rate let two packets leave in a turn.
-    for (turn, most) in [(1, 1.03), (2, 1.06), (3, 1.12)] {
+    // 1.01 to 1.05 times as long; 4.4, 8.7, 13 and 17 times when a flow's own rate let two packets leave in a turn.
+    for (turn, most) in [(1, 1.02), (2, 1.03), (3, 1.03), (4, 1.07)] {
         let busy = run(ms(turn));
         assert!(busy <= most * idle, "turns of {turn} ms: {busy} s, {idle} s on idle hosts");
     }
 }
 
-/// The same on random paths with loss, up to 32 Mbit/s. At 64 and more, three hops between hosts that run every 2 ms still take up to five
-/// times as long.
+/// The same on random paths with loss, up to 256 Mbit/s. At 512, three hops between hosts that run every 4 ms take up to ten times as long.
 #[test]
 fn hosts_that_run_every_few_milliseconds_cost_their_turns_on_any_path() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let path = Path {
-            rate: Rate::from_bps(1_000_000 << rng.below(6)),
+            rate: Rate::from_bps(1_000_000 << rng.below(9)),
             delay: Duration::from_micros(200 << rng.below(9)),
             turn: Duration::from_micros(250 << rng.below(4)),
             loss: [0.0, 0.0, 0.01][rng.below(3) as usize],
@@ -280,7 +279,7 @@ fn hosts_that_run_every_few_milliseconds_cost_their_turns_on_any_path() {
         // The start takes some round trips of all hops, and the end one or two repairs.
         let least = path.rate.time_for(len) + (path.turn + path.delay).scaled(12 * hops as u64, 1);
         assert!(
-            took <= least.scaled(5, 4),
+            took <= least.scaled(3, 2),
             "seed {seed}, {hops} hops, turns of {:?}: {took:?}, {least:?}",
             path.turn
         );

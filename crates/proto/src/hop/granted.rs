@@ -86,10 +86,10 @@ impl Granted {
         self.cold.is_some_and(|cold| cold.is_spent())
     }
 
-    /// A packet of `bytes` on the wire leaves in its turn.
+    /// A packet of `bytes` on the wire leaves in its turn, and could have left `late` ago.
     #[inline]
-    pub(super) fn on_sent(&mut self, now: Instant, bytes: u64) {
-        self.take(now, bytes);
+    pub(super) fn on_sent(&mut self, now: Instant, late: Duration, bytes: u64) {
+        self.take(now, late, bytes);
         self.requested = (self.requested + bytes / PER_REQUESTED).min(MOST_REQUESTED);
         if let Some(chirp) = self.chirp.as_mut().filter(|chirp| chirp.left > 0) {
             chirp.on_sent(now, self.pacer.rate().time_for(bytes));
@@ -110,17 +110,17 @@ impl Granted {
         let counted = bytes.min(self.requested);
         if counted > 0 {
             self.requested -= counted;
-            self.take(now, counted);
+            self.take(now, Duration::ZERO, counted);
         }
     }
 
-    /// Takes the time of `bytes` on the wire.
+    /// Takes the time of `bytes` on the wire, which could have left `late` ago.
     #[inline]
-    fn take(&mut self, now: Instant, bytes: u64) {
+    fn take(&mut self, now: Instant, late: Duration, bytes: u64) {
         if self.had_backlog {
             self.pacer.on_sent_of_backlog(now, bytes);
         } else {
-            self.pacer.on_sent(now, bytes);
+            self.pacer.on_sent_late(now, late, bytes);
         }
     }
 
@@ -203,8 +203,8 @@ mod tests {
         let ready_after = |requests: usize| {
             let mut granted = granted();
             granted.on_grant(NOW, Rate::from_bps(8_000_000), false);
-            granted.on_sent(NOW, 1000);
-            granted.on_sent(NOW, 1000);
+            granted.on_sent(NOW, Duration::ZERO, 1000);
+            granted.on_sent(NOW, Duration::ZERO, 1000);
             (0..requests).for_each(|_| granted.on_request(NOW, 80));
             granted.ready_at()
         };
@@ -220,12 +220,12 @@ mod tests {
     fn the_first_packets_leave_and_the_others_once_the_hop_is_measured() {
         let mut granted = granted();
         granted.on_grant(NOW, Rate::from_bps(8_000_000), true);
-        granted.on_sent(NOW, 1000);
+        granted.on_sent(NOW, Duration::ZERO, 1000);
         assert!(!granted.is_spent());
-        granted.on_sent(NOW, 1000);
+        granted.on_sent(NOW, Duration::ZERO, 1000);
         assert!(granted.is_spent());
         granted.on_grant(NOW, Rate::from_bps(8_000_000), false);
-        (0..5).for_each(|_| granted.on_sent(NOW, 1000));
+        (0..5).for_each(|_| granted.on_sent(NOW, Duration::ZERO, 1000));
         assert!(!granted.is_spent());
     }
 
@@ -243,11 +243,11 @@ mod tests {
         let ready = [false, true].map(|has_backlog| {
             let mut granted = granted();
             granted.on_grant(NOW, Rate::from_bps(8_000_000), false);
-            (0..9).for_each(|_| granted.on_sent(NOW, 1000));
+            (0..9).for_each(|_| granted.on_sent(NOW, Duration::ZERO, 1000));
             granted.note_backlog(has_backlog);
             // The next packet leaves three packets' time late, and so does the one after it.
             let late = granted.ready_at() + Duration::from_millis(3);
-            (0..2).for_each(|_| granted.on_sent(late, 1000));
+            (0..2).for_each(|_| granted.on_sent(late, Duration::ZERO, 1000));
             granted.ready_at()
         });
         assert!(ready[1] < ready[0], "{ready:?}");
@@ -259,7 +259,7 @@ mod tests {
         let mut times = Vec::new();
         for _ in 0..count {
             now = now.max(granted.ready_at());
-            granted.on_sent(now, 1000);
+            granted.on_sent(now, Duration::ZERO, 1000);
             times.push(now.since(NOW).as_secs_f64() * 1e3);
         }
         times

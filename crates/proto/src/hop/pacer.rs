@@ -28,6 +28,9 @@ const BURST_TIME: Duration = Duration::from_micros(250);
 /// 4 if its clock ticks 250 times a second). The bottleneck then has a queue of this time for a moment.
 const MOST_LATE: Duration = Duration::from_millis(4);
 
+/// Bytes of this time, at most: 4 ms of 256 Mbit/s. A relay at the speed of its processor is late all the time.
+const MOST_LATE_BYTES: u64 = 128 * 1024;
+
 impl Pacer {
     /// A pacer that lets packets of at most `packet` bytes leave at `rate`.
     pub fn new(rate: Rate, packet: u64) -> Self {
@@ -94,12 +97,14 @@ impl Pacer {
     /// As [`Pacer::on_sent`], of bytes that waited only for their time: if `now` is later, the node was woken late,
     /// and the lost time is made good. A node in virtual time is never woken late.
     pub fn on_sent_of_backlog(&mut self, now: Instant, bytes: u64) {
-        self.on_sent_late(now, MOST_LATE, bytes);
+        self.leave(now, now.before(MOST_LATE), bytes);
     }
 
-    /// As [`Pacer::on_sent`], of bytes that could have left so much earlier: the lost time is made good.
+    /// As [`Pacer::on_sent`], of bytes that could have left so much earlier: the lost time is made good, but for what the sockets of busy
+    /// processes have no room for.
     pub fn on_sent_late(&mut self, now: Instant, late: Duration, bytes: u64) {
-        self.leave(now, now.before(late.min(MOST_LATE)), bytes);
+        let most = MOST_LATE.min(self.rate.time_for(MOST_LATE_BYTES));
+        self.leave(now, now.before(late.min(most)), bytes);
     }
 
     /// `bytes` leave at `now`, and could have left at any time from `since` on.

@@ -10,7 +10,7 @@ use crate::name::ByteRange;
 use crate::peer::Peer;
 use crate::rng::Rng;
 use crate::table::Slot;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::{CodePlan, DataHeader, Echo, Interest, Reason, Waited};
 
@@ -214,13 +214,13 @@ impl Responder {
             return None;
         }
         if self.parity_due().is_some_and(|at| at <= now) {
-            self.charge(now, self.encoder.next_len() as u64);
+            self.charge(now, Duration::ZERO, self.encoder.next_len() as u64);
             self.carried.parity += 1;
             return Some(Turn::Parity);
         }
         let turn = self.scheduler.poll(now, self.granted.ready_since().max(self.open_since))?;
         if let Turn::Send(chunk) = turn {
-            self.charge(now, chunk.range.len());
+            self.charge(now, chunk.late, chunk.range.len());
         }
         self.granted.note_backlog(self.scheduler.has_backlog());
         Some(turn)
@@ -231,12 +231,12 @@ impl Responder {
         self.encoder.due(!self.scheduler.has_backlog()).filter(|_| self.is_settled())
     }
 
-    /// A packet of `bytes` and a header leaves.
-    fn charge(&mut self, now: Instant, bytes: u64) {
+    /// A packet of `bytes` and a header leaves, and could have left `late` ago.
+    fn charge(&mut self, now: Instant, late: Duration, bytes: u64) {
         self.spend(bytes + self.overhead - BELOW_US);
         self.carried.packets += 1;
         self.carried.bytes += bytes + self.overhead;
-        self.granted.on_sent(now, bytes + self.overhead);
+        self.granted.on_sent(now, late, bytes + self.overhead);
     }
 
     /// The hop's code.

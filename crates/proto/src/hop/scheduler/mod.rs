@@ -43,6 +43,8 @@ pub struct Chunk {
     pub skipped: ByteRange,
     /// Waiting time since they were asked for, here and at the nodes before.
     pub waited: Waited,
+    /// The node could have sent it so much earlier.
+    pub late: Duration,
 }
 
 /// The action that a scheduler asks for when it is polled.

@@ -327,7 +327,7 @@ impl Queue {
         if !self.has_fresh() {
             self.place = Place::InTurn;
         }
-        Some(Chunk { skipped, ..self.chunk(now, slot, piece, is_repair) })
+        Some(Chunk { skipped, late, ..self.chunk(now, slot, piece, is_repair) })
     }
 
     /// A piece leaves. A repair is charged to the flow, but never held by its rate: bytes that are missing downstream go first.
@@ -346,6 +346,7 @@ impl Queue {
             is_repair,
             skipped: ByteRange::default(),
             waited: piece.waited(now),
+            late: Duration::ZERO,
         }
     }
 }

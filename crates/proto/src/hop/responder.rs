@@ -188,7 +188,7 @@ impl Responder {
         self.carried.bytes
     }
 
-    /// Whether nothing may leave, whatever the rate, until the neighbour says more.
+    /// Nothing may leave, whatever the rate, until the neighbour says more.
     pub fn is_stopped(&self) -> bool {
         self.granted.is_spent() || self.is_held || !self.affords_chunk()
     }

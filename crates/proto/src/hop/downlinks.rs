@@ -157,8 +157,7 @@ impl Downlinks {
 
     fn hold(&mut self, now: Instant, link: Slot, is_held: bool) {
         if let Some(responder) = self.links.get_mut(link) {
-            responder.hold(is_held);
-            responder.open(now);
+            responder.hold(now, is_held);
         }
         self.reschedule(link);
     }

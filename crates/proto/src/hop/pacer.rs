@@ -103,6 +103,9 @@ impl Pacer {
     /// As [`Pacer::on_sent`], of bytes that could have left so much earlier: the lost time is made good, but for what the sockets of busy
     /// processes have no room for.
     pub fn on_sent_late(&mut self, now: Instant, late: Duration, bytes: u64) {
+        if late.is_zero() {
+            return self.on_sent(now, bytes);
+        }
         let most = MOST_LATE.min(self.rate.time_for(MOST_LATE_BYTES));
         self.leave(now, now.before(late.min(most)), bytes);
     }

@@ -143,8 +143,9 @@ impl Responder {
     }
 
     /// Holds or releases the waiting packets: another incarnation speaks at the face, or this one does again.
-    pub fn hold(&mut self, is_held: bool) {
+    pub fn hold(&mut self, now: Instant, is_held: bool) {
         self.is_held = is_held;
+        self.open(now);
     }
 
     /// Whether the waiting packets are held.

@@ -119,8 +119,10 @@ pub(crate) struct Path {
     pub(crate) longest: usize,
     /// Receivers wake up only at multiples of this.
     pub(crate) tick: Duration,
-    /// Nodes run only at multiples of this, and know when each packet that they take from their sockets arrived.
+    /// Nodes take packets from their sockets only at multiples of this, and know when each of them arrived.
     pub(crate) turn: Duration,
+    /// Timers ring only at multiples of this.
+    pub(crate) timers: Duration,
     /// Up to this much is added to the delay, by chance; packets stay in order.
     pub(crate) jitter: Duration,
 }
@@ -138,6 +140,7 @@ impl Default for Path {
             longest: usize::MAX,
             tick: Duration::ZERO,
             turn: Duration::ZERO,
+            timers: Duration::ZERO,
             jitter: Duration::ZERO,
         }
     }
@@ -306,7 +309,7 @@ impl Rig {
             let timer = (0..self.roles.len())
                 .filter_map(|index| {
                     let at = each!(&self.roles[index], node => node.poll_timeout(), else None)?;
-                    let at = at_next(at.before(self.clock_offset[index]), self.path.turn);
+                    let at = at_next(at.before(self.clock_offset[index]), self.path.timers);
                     Some((at.max(self.now), index))
                 })
                 .min();

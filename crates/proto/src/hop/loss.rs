@@ -8,7 +8,7 @@
 //! repairing it, and no Void Packet Header is needed to say so.
 
 pub use super::holes::Between;
-use super::holes::{Hole, Holes, Kind, Place, State, UPSTREAM_DOUBLINGS};
+use super::holes::{FIRST, Hole, Holes, Kind, LAST, Place, State, UPSTREAM_DOUBLINGS};
 use crate::name::{ByteRange, RangeSet};
 use crate::time::{Duration, Instant};
 use alloc::vec::Vec;
@@ -187,6 +187,9 @@ impl LossDetector {
 
     /// Deadline of the next hole.
     pub fn next_timeout(&self, hop_rtt: Duration) -> Option<Instant> {
+        if self.holes.is_empty() {
+            return None;
+        }
         let firsts = Kind::due_in_order().filter_map(|kind| self.holes.of(kind).next());
         self.holes.of(Kind::Suspected).chain(firsts).map(|hole| self.deadline(hole, hop_rtt)).min()
     }
@@ -245,9 +248,11 @@ impl LossDetector {
         hop: &mut impl Hop,
         repairs: &mut Vec<ByteRange>,
     ) {
+        if self.holes.is_empty() {
+            return;
+        }
         let mut condemned = Vec::new();
-        let all = (Instant::ZERO, 0)..(Instant::NEVER, 0);
-        self.holes.change(Kind::Suspected, all, |hole| {
+        self.holes.change(Kind::Suspected, FIRST..LAST, |hole| {
             let State::Suspected { later, until, .. } = &mut hole.state else { return };
             *later += u32::from(seen.range.start >= hole.range.end && !seen.range.is_empty());
             if *later >= seen.reorder && *until <= seen.now {
@@ -257,7 +262,7 @@ impl LossDetector {
         // The neighbour sent this after what it repaired before, and, if it is new, after all that it had heard of.
         let heard = is_in_order.then_some((seen.answers_until, 0));
         let behind = repaired.max(heard).unwrap_or_default();
-        self.holes.change(Kind::Asked, (Instant::ZERO, 0)..behind, |hole| {
+        self.holes.change(Kind::Asked, FIRST..behind, |hole| {
             let (place, start) = (hole.place(), hole.range.start);
             let State::Asked { later, .. } = &mut hole.state else { return };
             let is_behind = repaired.is_some_and(|repaired| repaired > place) || seen.range.start > start;
@@ -267,7 +272,7 @@ impl LossDetector {
             }
         });
         if let Some(repaired) = repaired {
-            self.holes.change(Kind::Asked, repaired..(Instant::NEVER, 0), |hole| {
+            self.holes.change(Kind::Asked, repaired..LAST, |hole| {
                 if let State::Asked { in_line, .. } = &mut hole.state {
                     *in_line = seen.now;
                 }

@@ -1,13 +1,14 @@
 use super::ByteRange;
-use alloc::vec::Vec;
+use smallvec::SmallVec;
 
 /// A set of bytes, as sorted, disjoint, non-adjacent ranges.
 ///
 /// Lookup is O(log n) in the number of ranges; a change also moves the ranges behind it, which are few: a
-/// transfer in good order is one range, and every user of a set bounds how many it keeps.
+/// transfer in good order is one range, and every user of a set bounds how many it keeps. That one range stands in the set
+/// itself: a relay looks at six sets for each packet, and among a thousand flows none of them is in the processor's cache.
 #[derive(Clone, Debug, Default)]
 pub struct RangeSet {
-    ranges: Vec<ByteRange>,
+    ranges: SmallVec<[ByteRange; 1]>,
     bytes: u64,
 }
 
@@ -20,7 +21,7 @@ impl PartialEq for RangeSet {
 impl RangeSet {
     /// The empty set.
     pub const fn new() -> Self {
-        Self { ranges: Vec::new(), bytes: 0 }
+        Self { ranges: SmallVec::new_const(), bytes: 0 }
     }
 
     /// Whether it holds no byte.
@@ -220,6 +221,7 @@ impl Iterator for Gaps<'_> {
 mod tests {
     use super::*;
     use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     #[test]

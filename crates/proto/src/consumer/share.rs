@@ -28,6 +28,13 @@ const SHORT_WAIT_PACKETS: u64 = 4;
 /// The most that is asked for, in multiples of the wanted bytes: a flow that doubles each round trip has half of
 /// its requests measured.
 const MOST: u64 = 3;
+/// Over a path that takes less than this time as much less of the limit may be asked for …
+const LONG: Duration = Duration::from_millis(500);
+/// … and no less than this: a gigabit over an eighth of a second. On a path of two virtual links a flow took the wait in the sockets of
+/// nodes that were all busy for the path, asked for up to 128 MiB to fill it, and filled the sockets: 1.2 Gbit/s in place of 3.2.
+const NEAR: u64 = 16 << 20;
+/// The least time of the path counts for one to two of these spans.
+const SPAN: Duration = Duration::from_secs(15);
 /// The excess over the measured share shrinks by this divisor per round in which everything waited.
 const SHRINK: u64 = 4;
 
@@ -48,6 +55,9 @@ pub(super) struct Share {
     size: u64,
     /// Time of an answer without its waiting: mean and mean deviation.
     path: Option<(Duration, Duration)>,
+    /// The least time of an answer in the running span, and in the one before.
+    least: [Duration; 2],
+    span_began: Instant,
     /// Counts until the path is measured, which takes a request whose first packet was not lost.
     hop_rtt: Duration,
     is_old_path: bool,
@@ -109,6 +119,8 @@ impl Share {
             first: beginning.alone,
             size: beginning.bytes.max(payload).min(limit),
             path: None,
+            least: [Duration::MAX; 2],
+            span_began: Instant::ZERO,
             hop_rtt: Duration::ZERO,
             is_old_path: false,
             rates: [Rate::ZERO; ROUNDS],
@@ -124,6 +136,8 @@ impl Share {
     /// A range asked for once was answered after `rtt`, its wait not counted.
     pub(super) fn on_rtt(&mut self, rtt: Duration) {
         let known = self.path.filter(|_| !core::mem::take(&mut self.is_old_path));
+        self.least =
+            if known.is_some() { [self.least[0].min(rtt), self.least[1]] } else { [rtt, Duration::MAX] };
         self.path = Some(match known {
             None => (rtt, rtt.scaled(1, 8)),
             Some((mean, deviation)) => {
@@ -155,6 +169,9 @@ impl Share {
             self.rates[self.round % ROUNDS] = Rate::of(self.round_bytes, elapsed);
             self.round += 1;
             self.end_round();
+            if now.since(self.span_began) >= SPAN && self.least[0] < Duration::MAX {
+                (self.least, self.span_began) = ([Duration::MAX, self.least[0]], now);
+            }
             self.round_started = Some(now);
             self.round_bytes = 0;
             self.least_waited = Duration::MAX;
@@ -177,7 +194,7 @@ impl Share {
 
     /// The bytes that a hop offers to a flow that begins, at this rate.
     fn offered(&self, rate: Rate) -> u64 {
-        if self.round < ROUNDS { rate.bytes_in(self.path_time()).min(self.limit) } else { 0 }
+        if self.round < ROUNDS { rate.bytes_in(self.path_time()).min(self.limit()) } else { 0 }
     }
 
     fn end_round(&mut self) {
@@ -192,7 +209,7 @@ impl Share {
     /// The bound of growth. If the requests ran out because the path was interrupted, more of them would not have
     /// helped.
     fn most(&self) -> u64 {
-        if self.round == 0 { self.limit } else { (MOST * self.wanted()).min(self.limit) }
+        if self.round == 0 { self.limit() } else { (MOST * self.wanted()).min(self.limit()) }
     }
 
     /// The share of the path's capacity, and a little more.
@@ -203,7 +220,7 @@ impl Share {
         let on_path = carries * hold.0 / hold.1;
         let least = LEAST_PACKETS * self.payload;
         let spare = rate.bytes_in(LEAST_TIME).max(least).min(LEAST_STEPS * self.largest_step);
-        (on_path + spare).min(self.limit)
+        (on_path + spare).min(self.limit())
     }
 
     /// True if so many bytes are a small share, whose Interests are smaller than they could be, of a path that is far.
@@ -225,9 +242,16 @@ impl Share {
         self.path.map_or(self.hop_rtt, |(mean, deviation)| mean + deviation.scaled(2, 1))
     }
 
+    /// The most bytes on the path, by its least time.
+    fn limit(&self) -> u64 {
+        let least = self.least[0].min(self.least[1]).min(LONG);
+        let long = u128::from(self.limit) * u128::from(least.as_nanos()) / u128::from(LONG.as_nanos());
+        self.limit.min(NEAR.max(long as u64))
+    }
+
     /// The bytes that may be asked for and missing.
     pub(super) fn size(&self) -> u64 {
-        self.size.saturating_add(self.ahead).min(self.limit)
+        self.size.min(self.limit()).saturating_add(self.ahead).min(self.limit)
     }
 
     /// The bytes that turned out to fill the path; `None` before a round trip was measured.
@@ -368,6 +392,31 @@ mod tests {
             share.on_bytes(arrived(now, Waited::DRY));
         }
         assert!(share.size() <= MOST * before, "{} after {before}", share.size());
+    }
+
+    #[test]
+    fn a_near_path_is_asked_for_less_than_a_far_one_and_a_path_that_became_longer_for_more_in_time() {
+        let bounds = Bounds { limit: 128 << 20, ahead: 0, payload: PACKET, step: 12 * PACKET };
+        let mut share = Share::new(bounds, Beginning { bytes: FIRST, alone: FIRST });
+        let mut now = Instant::ZERO + ms(600);
+        let mut serve = |share: &mut Share, rtt: u64, seconds: u64| {
+            let end = now + Duration::from_secs(seconds);
+            while now < end {
+                // Each answer takes as long as it does on busy nodes, but for one in a while.
+                share.on_rtt(ms(if now.as_nanos() / 1_000_000 % 5_000 < 20 { rtt } else { rtt + 200 }));
+                let arrived = Arrived { bytes: 4_000_000, ..arrived(now, Waited::DRY) };
+                share.on_bytes(arrived);
+                now += ms(10);
+            }
+            share.size()
+        };
+        assert_eq!(serve(&mut share, 1, 40), 16 << 20);
+        assert_eq!(serve(&mut share, 100, 10), 16 << 20);
+        assert!((24 << 20..28 << 20).contains(&serve(&mut share, 100, 30)), "a fifth of half a second");
+        assert_eq!(serve(&mut share, 600, 40), 128 << 20);
+        share.on_new_path();
+        share.on_rtt(ms(1));
+        assert_eq!(share.size(), 16 << 20);
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod deadlines;
 pub mod fec;
 pub mod gateway;
 pub mod hop;
+mod lowest;
 pub mod name;
 pub mod node;
 pub mod peer;

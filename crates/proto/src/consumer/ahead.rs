@@ -2,7 +2,7 @@ use super::opening::Beginning;
 use super::share::{Arrived, Bounds, Share};
 use super::window::Window;
 use crate::config::Config;
-use crate::time::Duration;
+use crate::time::{Duration, Instant};
 
 /// The bytes that are asked for ahead of arrivals: the flow's share, or the window of the published protocols.
 #[derive(Debug)]
@@ -23,9 +23,9 @@ impl Ahead {
     }
 
     /// A range asked for once was answered after `rtt`.
-    pub(super) fn on_rtt(&mut self, rtt: Duration) {
+    pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration) {
         match self {
-            Self::Share(share) => share.on_rtt(rtt),
+            Self::Share(share) => share.on_rtt(now, rtt),
             Self::Window(window) => window.on_rtt(rtt),
         }
     }

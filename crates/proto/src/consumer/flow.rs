@@ -360,7 +360,7 @@ impl<S: Sink> Flow<S> {
             if offset >= range.start && self.progress.probes == 0 {
                 let took = now.since(asked);
                 let path = if self.mechanisms.share { took.saturating_sub(waited) } else { took };
-                self.ahead.on_rtt(path);
+                self.ahead.on_rtt(now, path);
                 if let Some(congestion) = &mut self.congestion {
                     congestion.on_rtt(now, took);
                 }

@@ -1,4 +1,5 @@
 use super::opening::Beginning;
+use crate::lowest::Lowest;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::Waited;
@@ -31,7 +32,7 @@ const MOST: u64 = 3;
 /// Over a path that takes less than this time as much less of the limit may be asked for …
 const LONG: Duration = Duration::from_millis(500);
 /// … and no less than this: a gigabit over an eighth of a second. On a path of two virtual links a flow took the wait in the sockets of
-/// nodes that were all busy for the path, asked for up to 128 MiB to fill it, and filled the sockets: 1.2 Gbit/s in place of 3.2.
+/// nodes that were all busy for the path, asked for up to 128 MiB to fill it, and filled the sockets: 1.1 Gbit/s in place of 3.4.
 const NEAR: u64 = 16 << 20;
 /// The least time of the path counts for one to two of these spans.
 const SPAN: Duration = Duration::from_secs(15);
@@ -55,9 +56,8 @@ pub(super) struct Share {
     size: u64,
     /// Time of an answer without its waiting: mean and mean deviation.
     path: Option<(Duration, Duration)>,
-    /// The least time of an answer in the running span, and in the one before.
-    least: [Duration; 2],
-    span_began: Instant,
+    /// The least time of an answer, seconds.
+    least: Lowest,
     /// Counts until the path is measured, which takes a request whose first packet was not lost.
     hop_rtt: Duration,
     is_old_path: bool,
@@ -119,8 +119,7 @@ impl Share {
             first: beginning.alone,
             size: beginning.bytes.max(payload).min(limit),
             path: None,
-            least: [Duration::MAX; 2],
-            span_began: Instant::ZERO,
+            least: Lowest::new(SPAN),
             hop_rtt: Duration::ZERO,
             is_old_path: false,
             rates: [Rate::ZERO; ROUNDS],
@@ -134,10 +133,12 @@ impl Share {
     }
 
     /// A range asked for once was answered after `rtt`, its wait not counted.
-    pub(super) fn on_rtt(&mut self, rtt: Duration) {
+    pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration) {
         let known = self.path.filter(|_| !core::mem::take(&mut self.is_old_path));
-        self.least =
-            if known.is_some() { [self.least[0].min(rtt), self.least[1]] } else { [rtt, Duration::MAX] };
+        match known {
+            Some(_) => self.least.on_value(now, rtt.as_secs_f64()),
+            None => self.least.reset(rtt.as_secs_f64()),
+        }
         self.path = Some(match known {
             None => (rtt, rtt.scaled(1, 8)),
             Some((mean, deviation)) => {
@@ -169,9 +170,6 @@ impl Share {
             self.rates[self.round % ROUNDS] = Rate::of(self.round_bytes, elapsed);
             self.round += 1;
             self.end_round();
-            if now.since(self.span_began) >= SPAN && self.least[0] < Duration::MAX {
-                (self.least, self.span_began) = ([Duration::MAX, self.least[0]], now);
-            }
             self.round_started = Some(now);
             self.round_bytes = 0;
             self.least_waited = Duration::MAX;
@@ -194,7 +192,7 @@ impl Share {
 
     /// The bytes that a hop offers to a flow that begins, at this rate.
     fn offered(&self, rate: Rate) -> u64 {
-        if self.round < ROUNDS { rate.bytes_in(self.path_time()).min(self.limit()) } else { 0 }
+        if self.round < ROUNDS { rate.bytes_in(self.path_time()).min(self.most_on_path()) } else { 0 }
     }
 
     fn end_round(&mut self) {
@@ -209,7 +207,7 @@ impl Share {
     /// The bound of growth. If the requests ran out because the path was interrupted, more of them would not have
     /// helped.
     fn most(&self) -> u64 {
-        if self.round == 0 { self.limit() } else { (MOST * self.wanted()).min(self.limit()) }
+        if self.round == 0 { self.most_on_path() } else { (MOST * self.wanted()).min(self.most_on_path()) }
     }
 
     /// The share of the path's capacity, and a little more.
@@ -220,7 +218,7 @@ impl Share {
         let on_path = carries * hold.0 / hold.1;
         let least = LEAST_PACKETS * self.payload;
         let spare = rate.bytes_in(LEAST_TIME).max(least).min(LEAST_STEPS * self.largest_step);
-        (on_path + spare).min(self.limit())
+        (on_path + spare).min(self.most_on_path())
     }
 
     /// True if so many bytes are a small share, whose Interests are smaller than they could be, of a path that is far.
@@ -243,15 +241,15 @@ impl Share {
     }
 
     /// The most bytes on the path, by its least time.
-    fn limit(&self) -> u64 {
-        let least = self.least[0].min(self.least[1]).min(LONG);
+    fn most_on_path(&self) -> u64 {
+        let least = Duration::from_secs_f64(self.least.value()).min(LONG);
         let long = u128::from(self.limit) * u128::from(least.as_nanos()) / u128::from(LONG.as_nanos());
         self.limit.min(NEAR.max(long as u64))
     }
 
     /// The bytes that may be asked for and missing.
     pub(super) fn size(&self) -> u64 {
-        self.size.min(self.limit()).saturating_add(self.ahead).min(self.limit)
+        self.size.min(self.most_on_path()).saturating_add(self.ahead).min(self.limit)
     }
 
     /// The bytes that turned out to fill the path; `None` before a round trip was measured.
@@ -315,7 +313,7 @@ mod tests {
             wait = rate.time_for(share.size().saturating_sub(carried));
             // While the requests run out, exactly the requested bytes arrive.
             *now += if is_dry { rtt.scaled(PACKET, share.size()) } else { rate.time_for(PACKET) };
-            share.on_rtt(rtt);
+            share.on_rtt(*now, rtt);
             share.on_bytes(arrived(*now, Waited { time: wait, is_dry }));
         }
         wait
@@ -403,7 +401,7 @@ mod tests {
             let end = now + Duration::from_secs(seconds);
             while now < end {
                 // Each answer takes as long as it does on busy nodes, but for one in a while.
-                share.on_rtt(ms(if now.as_nanos() / 1_000_000 % 5_000 < 20 { rtt } else { rtt + 200 }));
+                share.on_rtt(now, ms(if now.as_nanos() / 1_000_000 % 5_000 < 20 { rtt } else { rtt + 200 }));
                 let arrived = Arrived { bytes: 4_000_000, ..arrived(now, Waited::DRY) };
                 share.on_bytes(arrived);
                 now += ms(10);
@@ -415,14 +413,14 @@ mod tests {
         assert!((24 << 20..28 << 20).contains(&serve(&mut share, 100, 30)), "a fifth of half a second");
         assert_eq!(serve(&mut share, 600, 40), 128 << 20);
         share.on_new_path();
-        share.on_rtt(ms(1));
+        share.on_rtt(now, ms(1));
         assert_eq!(share.size(), 16 << 20);
     }
 
     #[test]
     fn a_flow_asks_at_once_for_what_a_link_has_shown_room_for() {
         let (mut share, now) = (share(FIRST), Instant::ZERO + ms(600));
-        share.on_rtt(ms(600));
+        share.on_rtt(now, ms(600));
         // More of it is on the way.
         let waited = Waited { is_dry: false, ..Waited::DRY };
         let shown = Some(Rate::from_mbps(20));
@@ -433,7 +431,7 @@ mod tests {
     #[test]
     fn a_dry_flow_that_begins_asks_for_what_its_hop_offers_at_most_once_per_round_trip() {
         let (mut share, mut now) = (share(FIRST), Instant::ZERO + ms(600));
-        share.on_rtt(ms(600));
+        share.on_rtt(now, ms(600));
         let offer = |mbps| Some(Offer { rate: Rate::from_mbps(mbps), hop_rtt: ms(10) });
         let dry = |now, mbps| Arrived { offer: offer(mbps), ..arrived(now, Waited::DRY) };
         share.on_bytes(dry(now, 20));
@@ -448,7 +446,7 @@ mod tests {
         let mut experienced = self::share(FIRST);
         for _ in 0..=ROUNDS {
             now += ms(1_000);
-            experienced.on_rtt(ms(600));
+            experienced.on_rtt(now, ms(600));
             experienced.on_bytes(arrived(now, Waited { time: ms(0), is_dry: false }));
         }
         experienced.on_bytes(dry(now, 200));

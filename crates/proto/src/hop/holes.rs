@@ -123,8 +123,9 @@ pub(super) struct Holes {
     by_place: BTreeSet<(u32, Place)>,
 }
 
-/// Before all places, and behind all of them.
+/// Before all places.
 pub(super) const FIRST: Place = (Instant::ZERO, 0);
+/// Behind all places.
 pub(super) const LAST: Place = (Instant::NEVER, u64::MAX);
 
 impl Holes {

@@ -2,7 +2,7 @@
 
 use super::interval::{LEAST_GAIN, MIN_PACKETS};
 use super::longer::{Lasting, Longer, Sight};
-use super::lowest::Lowest;
+use crate::lowest::Lowest;
 use crate::time::{Duration, Instant};
 
 /// Half of the span over which the base is remembered.

@@ -14,7 +14,6 @@ mod interval;
 mod leaps;
 mod leotp;
 mod longer;
-mod lowest;
 mod overflow;
 mod policer;
 mod pulses;

@@ -1,9 +1,9 @@
 //! Others that fill the queue of a shared link, such as TCP: whether they are there, and how to share with them.
 
 use super::cubic::Cubic;
-use super::lowest::Lowest;
 use super::{Delivery, RateController};
 use crate::hop::rtt::HopRtt;
+use crate::lowest::Lowest;
 use crate::time::{Duration, Instant};
 
 /// From this many targets on, a queue stands.

@@ -4,7 +4,7 @@ use crate::time::{Duration, Instant};
 
 /// The lowest value of the last half and of the one before: it is forgotten after one to two halves.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lowest {
+pub(crate) struct Lowest {
     half: Duration,
     now: f64,
     before: f64,
@@ -12,11 +12,11 @@ pub(super) struct Lowest {
 }
 
 impl Lowest {
-    pub(super) const fn new(half: Duration) -> Self {
+    pub(crate) const fn new(half: Duration) -> Self {
         Self { half, now: f64::INFINITY, before: f64::INFINITY, half_began: Instant::ZERO }
     }
 
-    pub(super) fn on_value(&mut self, now: Instant, value: f64) {
+    pub(crate) fn on_value(&mut self, now: Instant, value: f64) {
         if now.since(self.half_began) > self.half {
             self.half_began = now;
             self.before = core::mem::replace(&mut self.now, f64::INFINITY);
@@ -25,12 +25,12 @@ impl Lowest {
     }
 
     /// Infinite before the first value.
-    pub(super) fn value(&self) -> f64 {
+    pub(crate) fn value(&self) -> f64 {
         self.now.min(self.before)
     }
 
     /// Nothing is known but `value`.
-    pub(super) fn reset(&mut self, value: f64) {
+    pub(crate) fn reset(&mut self, value: f64) {
         (self.now, self.before) = (value, f64::INFINITY);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) const fn mul_div(a: u64, b: u64, c: u64) -> u64 {
 }
 
 /// A data rate in bits per second. [`Rate::UNLIMITED`] stands for "no bound".
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Rate(u64);
 
 impl Rate {

@@ -8,6 +8,8 @@ mod flow;
 mod live;
 mod neighbours;
 mod opening;
+mod path_time;
+mod rounds;
 mod rto;
 mod share;
 mod silence;

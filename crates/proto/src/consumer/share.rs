@@ -1,12 +1,10 @@
 use super::opening::Beginning;
-use crate::lowest::Lowest;
+use super::path_time::PathTime;
+use super::rounds::{Round, Rounds};
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 use crate::wire::Waited;
 
-/// Rounds over which the highest rate counts.
-const ROUNDS: usize = 8;
-const MIN_ROUND: Duration = Duration::from_millis(10);
 /// Factor of the requested bytes over the capacity of the path: a quarter more.
 const HOLD: (u64, u64) = (5, 4);
 /// Requests come in steps of at most this share of the requested bytes, so that a request that is due does not
@@ -34,8 +32,6 @@ const LONG: Duration = Duration::from_millis(500);
 /// … and no less than this: a gigabit over an eighth of a second. On a path of two virtual links a flow took the wait in the sockets of
 /// nodes that were all busy for the path, asked for up to 128 MiB to fill it, and filled the sockets: 1.1 Gbit/s in place of 3.4.
 const NEAR: u64 = 16 << 20;
-/// The least time of the path counts for one to two of these spans.
-const SPAN: Duration = Duration::from_secs(15);
 /// The excess over the measured share shrinks by this divisor per round in which everything waited.
 const SHRINK: u64 = 4;
 
@@ -54,20 +50,8 @@ pub(super) struct Share {
     /// The first requests of a flow that is alone.
     first: u64,
     size: u64,
-    /// Time of an answer without its waiting: mean and mean deviation.
-    path: Option<(Duration, Duration)>,
-    /// The least time of an answer, seconds.
-    least: Lowest,
-    /// Counts until the path is measured, which takes a request whose first packet was not lost.
-    hop_rtt: Duration,
-    is_old_path: bool,
-    rates: [Rate; ROUNDS],
-    round: usize,
-    round_started: Option<Instant>,
-    round_bytes: u64,
-    /// The shortest wait of the round.
-    least_waited: Duration,
-    is_dry: bool,
+    path: PathTime,
+    rounds: Rounds,
     /// Requests that were made since the last growth are answered later than this.
     grown_until: Instant,
 }
@@ -118,62 +102,33 @@ impl Share {
             largest_step: step,
             first: beginning.alone,
             size: beginning.bytes.max(payload).min(limit),
-            path: None,
-            least: Lowest::new(SPAN),
-            hop_rtt: Duration::ZERO,
-            is_old_path: false,
-            rates: [Rate::ZERO; ROUNDS],
-            round: 0,
-            round_started: None,
-            round_bytes: 0,
-            least_waited: Duration::MAX,
-            is_dry: false,
+            path: PathTime::default(),
+            rounds: Rounds::default(),
             grown_until: Instant::ZERO,
         }
     }
 
     /// A range asked for once was answered after `rtt`, its wait not counted.
     pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration) {
-        let known = self.path.filter(|_| !core::mem::take(&mut self.is_old_path));
-        match known {
-            Some(_) => self.least.on_value(now, rtt.as_secs_f64()),
-            None => self.least.reset(rtt.as_secs_f64()),
-        }
-        self.path = Some(match known {
-            None => (rtt, rtt.scaled(1, 8)),
-            Some((mean, deviation)) => {
-                let error = rtt.saturating_sub(mean).max(mean.saturating_sub(rtt));
-                (mean.scaled(7, 8) + rtt.scaled(1, 8), deviation.scaled(3, 4) + error.scaled(1, 4))
-            }
-        });
+        self.path.on_rtt(now, rtt);
     }
 
     /// New bytes arrived.
     pub(super) fn on_bytes(&mut self, arrived: Arrived) {
         let Arrived { now, bytes, waited, offer, shown } = arrived;
-        self.least_waited = waited.map_or(self.least_waited, |waited| self.least_waited.min(waited.time));
+        if let Some(waited) = waited {
+            self.rounds.on_waited(waited);
+        }
         if let Some(offer) = offer.filter(|_| waited.is_some_and(|waited| waited.is_dry)) {
-            self.is_dry = true;
-            self.hop_rtt = offer.hop_rtt;
+            self.rounds.on_dry();
+            self.path.on_hop_rtt(offer.hop_rtt);
             self.grow(now, offer.rate);
         }
         if let Some(rate) = shown {
             self.size = self.size.max(self.offered(rate));
         }
-        let Some(started) = self.round_started else {
-            self.round_started = Some(now);
-            return;
-        };
-        self.round_bytes += bytes;
-        let elapsed = now.since(started);
-        if elapsed >= self.path_time().max(MIN_ROUND) {
-            self.rates[self.round % ROUNDS] = Rate::of(self.round_bytes, elapsed);
-            self.round += 1;
-            self.end_round();
-            self.round_started = Some(now);
-            self.round_bytes = 0;
-            self.least_waited = Duration::MAX;
-            self.is_dry = false;
+        if let Some(round) = self.rounds.on_bytes(now, bytes, self.path.usual()) {
+            self.end_round(round);
         }
     }
 
@@ -185,21 +140,21 @@ impl Share {
         }
         // The first requests of a flow find an empty queue. They were enough if they were the usual ones.
         let is_first = self.grown_until == Instant::ZERO;
-        self.grown_until = now + self.path_time();
+        self.grown_until = now + self.path.usual();
         let most = if is_first { self.first } else { self.most() };
         self.size = self.size.max((2 * self.size).min(most)).max(self.offered(offer));
     }
 
     /// The bytes that a hop offers to a flow that begins, at this rate.
     fn offered(&self, rate: Rate) -> u64 {
-        if self.round < ROUNDS { rate.bytes_in(self.path_time()).min(self.most_on_path()) } else { 0 }
+        if self.rounds.are_complete() { 0 } else { rate.bytes_in(self.path.usual()).min(self.most_on_path()) }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, round: Round) {
         let wanted = self.wanted();
         if self.size < wanted {
             self.size = wanted;
-        } else if !self.is_dry && self.least_waited > self.short_wait() {
+        } else if !round.is_dry && round.least_waited > self.short_wait() {
             self.size -= (self.size - wanted) / SHRINK;
         }
     }
@@ -207,13 +162,17 @@ impl Share {
     /// The bound of growth. If the requests ran out because the path was interrupted, more of them would not have
     /// helped.
     fn most(&self) -> u64 {
-        if self.round == 0 { self.most_on_path() } else { (MOST * self.wanted()).min(self.most_on_path()) }
+        if self.rounds.ended() == 0 {
+            self.most_on_path()
+        } else {
+            (MOST * self.wanted()).min(self.most_on_path())
+        }
     }
 
     /// The share of the path's capacity, and a little more.
     fn wanted(&self) -> u64 {
-        let rate = self.rate();
-        let carries = rate.bytes_in(self.path_time());
+        let rate = self.rounds.rate();
+        let carries = rate.bytes_in(self.path.usual());
         let hold = if self.is_small_and_far(carries) { HOLD_FAR } else { HOLD };
         let on_path = carries * hold.0 / hold.1;
         let least = LEAST_PACKETS * self.payload;
@@ -223,26 +182,17 @@ impl Share {
 
     /// True if so many bytes are a small share, whose Interests are smaller than they could be, of a path that is far.
     fn is_small_and_far(&self, bytes: u64) -> bool {
-        self.path_time() >= FAR && bytes < STEPS * self.largest_step
+        self.path.usual() >= FAR && bytes < STEPS * self.largest_step
     }
 
     fn short_wait(&self) -> Duration {
-        let turns = self.rate().time_for(SHORT_WAIT_PACKETS * self.payload);
-        SHORT_WAIT.max(self.path_time().scaled(1, 4)).max(turns)
-    }
-
-    fn rate(&self) -> Rate {
-        self.rates.iter().copied().max().unwrap_or(Rate::ZERO)
-    }
-
-    /// The usual time of an answer without its waiting.
-    fn path_time(&self) -> Duration {
-        self.path.map_or(self.hop_rtt, |(mean, deviation)| mean + deviation.scaled(2, 1))
+        let turns = self.rounds.rate().time_for(SHORT_WAIT_PACKETS * self.payload);
+        SHORT_WAIT.max(self.path.usual().scaled(1, 4)).max(turns)
     }
 
     /// The most bytes on the path, by its least time.
     fn most_on_path(&self) -> u64 {
-        let least = Duration::from_secs_f64(self.least.value()).min(LONG);
+        let least = self.path.least().min(LONG);
         let long = u128::from(self.limit) * u128::from(least.as_nanos()) / u128::from(LONG.as_nanos());
         self.limit.min(NEAR.max(long as u64))
     }
@@ -254,7 +204,7 @@ impl Share {
 
     /// The bytes that turned out to fill the path; `None` before a round trip was measured.
     pub(super) fn learnt(&self) -> Option<u64> {
-        (self.round > 0).then_some(self.size)
+        (self.rounds.ended() > 0).then_some(self.size)
     }
 
     /// The bytes that the next Interest asks for.
@@ -269,10 +219,9 @@ impl Share {
         self.size = (self.size / 2).max(LEAST_PACKETS * self.payload).min(self.size);
     }
 
-    /// The path has changed: its round trip has to be measured anew. Until then the old one is a better guess than
-    /// none.
+    /// The path has changed.
     pub(super) fn on_new_path(&mut self) {
-        self.is_old_path = true;
+        self.path.on_new_path();
     }
 }
 
@@ -444,7 +393,7 @@ mod tests {
         assert_eq!(share.size(), 16 << 20);
 
         let mut experienced = self::share(FIRST);
-        for _ in 0..=ROUNDS {
+        for _ in 0..=8 {
             now += ms(1_000);
             experienced.on_rtt(now, ms(600));
             experienced.on_bytes(arrived(now, Waited { time: ms(0), is_dry: false }));

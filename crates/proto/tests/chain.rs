@@ -276,14 +276,31 @@ fn hosts_that_run_every_few_milliseconds_lose_little() {
     }
 }
 
-/// The same on random paths with loss, up to 256 Mbit/s. At 512, three hops between hosts that run every 4 ms take up to ten times as long.
+/// Bursts of late hosts wait in front of a fast near link for their own packets. They were taken for a queue, and where they were shorter
+/// than an interval nothing was measured at all: 68 of 512 Mbit/s were granted for ever.
+#[test]
+fn the_bursts_of_late_hosts_are_no_queue() {
+    for (delay, hops, most) in [(200, 1, 1.2), (10_000, 1, 1.2), (2_000, 2, 2.3), (200, 3, 2.7)] {
+        let run = |turn| {
+            let (rate, delay) = (Rate::from_mbps(512), Duration::from_micros(delay));
+            let path = Path { delay, rate, turn, timers: turn, queue: ms(100), ..Path::default() };
+            time_of_transfer(hops, 100 * MB, path).as_secs_f64()
+        };
+        let (idle, late) = (run(ms(0)), run(ms(4)));
+        println!("{delay} us, {hops} hops: {:.2}", late / idle);
+        assert!(late <= most * idle, "{delay} us, {hops} hops: {late} s, {idle} s on idle hosts");
+    }
+}
+
+/// Random paths with loss, up to 512 Mbit/s. A node makes up for 128 KiB each time that it runs: at 512 Mbit/s half of what it loses in
+/// 4 ms.
 #[test]
 fn hosts_that_run_every_few_milliseconds_cost_their_turns_on_any_path() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let (rate, delay) =
-            (Rate::from_bps(1_000_000 << rng.below(9)), Duration::from_micros(200 << rng.below(9)));
-        let turn = Duration::from_micros(250 << rng.below(4));
+            (Rate::from_bps(1_000_000 << rng.below(10)), Duration::from_micros(200 << rng.below(9)));
+        let turn = Duration::from_micros(250 << rng.below(5));
         let path = Path {
             rate,
             delay,
@@ -294,14 +311,16 @@ fn hosts_that_run_every_few_milliseconds_cost_their_turns_on_any_path() {
             ..Path::default()
         };
         let hops = 1 + rng.below(3) as usize;
-        let len = (10 * MB).min(path.rate.bytes_in(Duration::from_secs(5)));
+        let len = (20 * MB).min(path.rate.bytes_in(Duration::from_secs(5)));
         let took = time_of_transfer(hops, len, path);
         // The start takes some round trips of all hops, and the end one or two repairs.
-        let least = path.rate.time_for(len) + (path.turn + path.delay).scaled(12 * hops as u64, 1);
+        let carried = path.rate.time_for(len).max(path.turn.scaled(len, 128 << 10));
+        let least = carried + (path.turn + path.delay).scaled(12 * hops as u64, 1);
+        // Of 800 seeds the worst took 2.06 times as long, with turns of 4 ms; 1.52 with shorter ones.
+        let most = if turn < ms(4) { (3, 2) } else { (2, 1) };
         assert!(
-            took <= least.scaled(3, 2),
-            "seed {seed}, {hops} hops, turns of {:?}: {took:?}, {least:?}",
-            path.turn
+            took <= least.scaled(most.0, most.1),
+            "seed {seed}, {hops} hops, turns of {turn:?}: {took:?}, {least:?}"
         );
     }
 }

@@ -26,7 +26,7 @@ const BURST_TIME: Duration = Duration::from_micros(250);
 
 /// The longest delay of a wake-up that is made good: a turn of another process on a busy core (Linux gives 3 ms, or
 /// 4 if its clock ticks 250 times a second). The bottleneck then has a queue of this time for a moment.
-const MOST_LATE: Duration = Duration::from_millis(4);
+pub(super) const MOST_LATE: Duration = Duration::from_millis(4);
 
 /// Bytes of this time, at most: 4 ms of 256 Mbit/s. A relay at the speed of its processor is late all the time.
 const MOST_LATE_BYTES: u64 = 128 * 1024;

@@ -21,9 +21,11 @@ pub(super) struct Interval {
     received_bytes: u64,
     /// Packets whose sender was held by the grant.
     held: u32,
-    /// The smallest hopRTT of a packet.
+    /// The smallest hopRTT of a packet that tells of a queue.
     pub(super) least: Duration,
-    /// Sum of the hopRTTs, for their mean.
+    /// Sum of the hopRTTs of those, for their mean, and their number.
+    telling: (Duration, u32),
+    /// Sum of the hopRTTs of all.
     hop_rtts: Duration,
 }
 
@@ -37,18 +39,22 @@ impl Interval {
             received_bytes: 0,
             held: 0,
             least: Duration::MAX,
+            telling: (Duration::ZERO, 0),
             hop_rtts: Duration::ZERO,
         }
     }
 
-    fn add(&mut self, delivery: &Delivery, pause: Duration) {
+    fn add(&mut self, delivery: &Delivery, delay: Option<Duration>, pause: Duration) {
         self.silent_at = delivery.now + pause;
         self.packets += 1;
         self.sent_bytes += delivery.bytes * u64::from(delivery.sent);
         self.received_bytes += delivery.bytes;
         self.held += u32::from(delivery.backlog);
-        self.least = self.least.min(delivery.hop_rtt);
         self.hop_rtts += delivery.hop_rtt;
+        if let Some(delay) = delay {
+            self.least = self.least.min(delay);
+            self.telling = (self.telling.0 + delay, self.telling.1 + 1);
+        }
     }
 
     /// Its length until now.
@@ -56,8 +62,13 @@ impl Interval {
         now.since(self.from)
     }
 
-    /// The mean hopRTT, seconds.
+    /// The mean hopRTT of the packets that tell of a queue, seconds. Every interval that is over has some.
     pub(super) fn mean(&self) -> f64 {
+        self.telling.0.as_secs_f64() / f64::from(self.telling.1)
+    }
+
+    /// The mean hopRTT of all packets, seconds.
+    pub(super) fn mean_of_all(&self) -> f64 {
         self.hop_rtts.as_secs_f64() / f64::from(self.packets)
     }
 
@@ -73,13 +84,13 @@ impl Interval {
     }
 
     /// Whether there are enough packets to be judged.
-    fn is_telling(&self) -> bool {
+    fn has_enough(&self) -> bool {
         self.packets >= MIN_PACKETS
     }
 
     fn per_second(&self, now: Instant, bytes: u64) -> Option<f64> {
         let span = self.span(now);
-        (self.is_telling() && !span.is_zero()).then(|| bytes as f64 * 8.0 / span.as_secs_f64())
+        (self.has_enough() && !span.is_zero()).then(|| bytes as f64 * 8.0 / span.as_secs_f64())
     }
 
     /// The rate of what left the sender, bit/s; `None` if there is too little to tell.
@@ -94,7 +105,7 @@ impl Interval {
 
     /// Whether the interval can be judged, and is as long as `length`.
     pub(super) fn is_over(&self, now: Instant, length: Duration) -> bool {
-        self.is_telling() && self.span(now) >= length
+        self.has_enough() && self.telling.1 > 0 && self.span(now) >= length
     }
 }
 
@@ -104,12 +115,17 @@ impl Interval {
 pub(super) struct Intervals(Option<Interval>);
 
 impl Intervals {
-    /// A packet arrived; a silence of `pause` after it would be one. Returns the interval with it; `None` if it begins one.
+    /// A packet arrived, with `delay` if that tells of a queue; a silence of `pause` after it would be one. Returns the interval with it; `None` if it begins one.
     #[inline]
-    pub(super) fn add(&mut self, delivery: &Delivery, pause: Duration) -> Option<Interval> {
+    pub(super) fn add(
+        &mut self,
+        delivery: &Delivery,
+        delay: Option<Duration>,
+        pause: Duration,
+    ) -> Option<Interval> {
         match &mut self.0 {
             Some(interval) if delivery.now < interval.silent_at => {
-                interval.add(delivery, pause);
+                interval.add(delivery, delay, pause);
                 Some(*interval)
             }
             _ => {
@@ -149,15 +165,19 @@ mod tests {
         }
     }
 
+    fn add(intervals: &mut Intervals, packet: Delivery) -> Option<Interval> {
+        intervals.add(&packet, Some(packet.hop_rtt), PAUSE)
+    }
+
     #[test]
     fn the_rate_counts_from_the_packet_that_began_the_interval() {
         let mut intervals = Intervals::default();
-        assert!(intervals.add(&packet(0, 1, false), PAUSE).is_none());
+        assert!(add(&mut intervals, packet(0, 1, false)).is_none());
         for millis in [1, 2, 3] {
-            let interval = intervals.add(&packet(millis, 1, true), PAUSE).expect("it goes on");
+            let interval = add(&mut intervals, packet(millis, 1, true)).expect("it goes on");
             assert_eq!(interval.sent_rate(at(millis)), None, "too few packets");
         }
-        let interval = intervals.add(&packet(4, 2, false), PAUSE).expect("it goes on");
+        let interval = add(&mut intervals, packet(4, 2, false)).expect("it goes on");
         assert_eq!(interval.received_rate(at(4)), Some(8e6));
         assert_eq!(interval.sent_rate(at(4)), Some(10e6), "one was lost");
         assert_eq!((interval.held(), interval.mean()), (0.75, 0.0425));
@@ -167,13 +187,27 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_goes_on_until_a_delay_tells_of_a_queue() {
+        let mut intervals = Intervals::default();
+        intervals.begin(at(0));
+        for millis in 1..=9 {
+            let interval = intervals.add(&packet(millis, 1, true), None, PAUSE).expect("it goes on");
+            assert!(!interval.is_over(at(millis), Duration::from_millis(5)));
+        }
+        let interval = add(&mut intervals, packet(10, 1, true)).expect("it goes on");
+        assert!(interval.is_over(at(10), Duration::from_millis(5)));
+        assert_eq!((interval.mean(), interval.mean_of_all()), (0.05, 0.0455));
+        assert_eq!(interval.received_rate(at(10)), Some(8e6), "of all packets");
+    }
+
+    #[test]
     fn a_packet_after_a_pause_begins_an_interval_and_counts_in_none() {
         let mut intervals = Intervals::default();
         intervals.begin(at(0));
-        assert!(intervals.add(&packet(300, 1, true), PAUSE).is_some(), "no packet came before it");
-        assert!(intervals.add(&packet(349, 1, true), PAUSE).is_some());
-        assert!(intervals.add(&packet(399, 1, true), PAUSE).is_none());
-        let interval = intervals.add(&packet(400, 1, false), PAUSE).expect("it goes on");
+        assert!(add(&mut intervals, packet(300, 1, true)).is_some(), "no packet came before it");
+        assert!(add(&mut intervals, packet(349, 1, true)).is_some());
+        assert!(add(&mut intervals, packet(399, 1, true)).is_none());
+        let interval = add(&mut intervals, packet(400, 1, false)).expect("it goes on");
         assert_eq!((interval.span(at(400)), interval.held()), (Duration::from_millis(1), 0.0));
     }
 }

@@ -4,6 +4,7 @@ mod base;
 mod blocks;
 mod capacity;
 mod chirps;
+mod clumps;
 mod contest;
 mod cubic;
 mod fixed;

@@ -72,7 +72,7 @@ mod tests {
             let now = start + Duration::from_millis(millis);
             let delivery =
                 Delivery { now, bytes: 1_250, passed: 2, lost: 1, runs: 1, sent: 2, hop_rtt, backlog: true };
-            interval = intervals.add(&delivery, BASE);
+            interval = intervals.add(&delivery, Some(hop_rtt), BASE);
         }
         let hop = Hop { rtt: &HopRtt::new(BASE), rate: 20e6, packet_bits: 10e3, usual_loss: 0.1 };
         overflow.carried(start + Duration::from_millis(10), &interval.expect("an interval"), hop) / 1e6

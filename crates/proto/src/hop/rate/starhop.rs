@@ -2,6 +2,7 @@ use super::base::{Base, Delays, Seen, Verdict};
 use super::blocks::{ALARM, Block, Blocks};
 use super::capacity::Capacity;
 use super::chirps::Chirps;
+use super::clumps::Clumps;
 use super::contest::{Contest, Tells};
 use super::grants::Grants;
 use super::growth::{Growth, HEADROOM, Spare};
@@ -13,6 +14,7 @@ use super::pulses::{self, Pulses, Step};
 use super::rivals::{Alone, Sight};
 use super::train::Train;
 use super::{Delivery, RateController};
+use crate::hop::pacer::MOST_LATE;
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
@@ -54,6 +56,9 @@ const HELD_IN_NOISE: f64 = 0.9;
 
 /// The share of the rate at which a standing queue is drained, so that the base delay shows.
 const DRAIN: f64 = 0.9;
+
+/// A sender and a node before it that both run late are silent for two turns of other processes: that is no pause.
+const TURNS: Duration = MOST_LATE.scaled(2, 1);
 
 /// A grant shows in what comes after so many hopRTTs: numerator and denominator.
 pub(super) const SETTLES: (u64, u64) = (5, 4);
@@ -106,6 +111,7 @@ pub struct Starhop {
     blocks: Blocks,
     policer: Policer,
     train: Train,
+    clumps: Clumps,
     chirps: Chirps,
     leaps: Leaps,
     pulses: Pulses,
@@ -138,6 +144,7 @@ impl Starhop {
             blocks: Blocks::new(),
             policer: Policer::default(),
             train: Train::new(initial.time_for(packet)),
+            clumps: Clumps::default(),
             chirps: Chirps::new(chirps),
             leaps: Leaps::default(),
             pulses: Pulses::default(),
@@ -152,6 +159,17 @@ impl Starhop {
     fn usual_target(&self, carried: f64) -> f64 {
         let by_rate = TARGET_QUEUE * libm::sqrt(TARGET_AT_BPS / carried);
         by_rate.max(MIN_TARGET).max(MIN_TARGET_PACKETS * self.packet_bits / carried)
+    }
+
+    /// A silence of this length is no gap between two packets.
+    fn pause(&self, rtt: &HopRtt) -> Duration {
+        // The first packets come as two for a stranger's request, and the others a round trip later.
+        let more = if self.growth.has_begun() {
+            rtt.smoothed().scaled(2, 1).max(TURNS)
+        } else {
+            rtt.min().scaled(1, 2)
+        };
+        Duration::from_secs_f64(8.0 * self.packet_bits / self.rate) + more
     }
 
     /// A packet came while the grant doubles.
@@ -489,7 +507,7 @@ impl Starhop {
         self.contest.on_block(block.loss);
         self.link = block.came.unwrap_or_default().max(self.link * (1.0 - FADES));
         self.watch_policer(delivery, block, rtt);
-        let (delay, floor) = (interval.mean(), rtt.floor().as_secs_f64());
+        let (delay, floor) = (interval.mean_of_all(), rtt.floor().as_secs_f64());
         let has_queue = self.shows_queue(delay, floor);
         // Above the least of the last minute the path may have become longer, or a queue may pass for that.
         let may_have_queue = self.shows_queue(delay, floor.min(self.contest.least()));
@@ -556,18 +574,15 @@ impl RateController for Starhop {
             self.rate = self.initial.min(link).max(MIN_RATE);
             self.link = self.rate;
         }
-        let packet_time = Duration::from_secs_f64(self.packet_bits / self.rate);
-        // The first packets come as two for a stranger's request, and the others a round trip later.
-        let pause =
-            if self.growth.has_begun() { rtt.smoothed().scaled(2, 1) } else { rtt.min().scaled(1, 2) };
-        let interval = self.intervals.add(&delivery, packet_time.scaled(8, 1) + pause)?;
+        let delay = self.clumps.on_delivery(&delivery, self.rate());
+        let interval = self.intervals.add(&delivery, delay, self.pause(rtt))?;
         if self.growth.is_looking() {
             self.chirps.on_packet(&delivery, rtt);
         }
         if let Some(rate) = self.leaps.rate(now).filter(|&rate| rate < self.rate) {
             self.grant(now, rate);
         }
-        if self.growth.is_startup() && !self.leaps.on_packet(&delivery) {
+        if delay.is_some() && self.growth.is_startup() && !self.leaps.on_packet(&delivery) {
             self.watch_startup(&delivery, rtt, interval.sent_rate(now));
         }
         let length = interval_of(rtt);
@@ -578,7 +593,9 @@ impl RateController for Starhop {
             rivalry.on_delivery(delivery, rtt);
             self.rate = rivalry.rate().max(MIN_RATE);
         } else {
-            self.base.on_packet(now, delivery.hop_rtt);
+            if let Some(delay) = delay {
+                self.base.on_packet(now, delay);
+            }
             match self.contest.on_delivery(&delivery, self.packet_bytes(), rtt) {
                 Some(Tells::Rate(rate)) => self.settle(now, rate, rtt.smoothed()),
                 Some(Tells::Alone(alone)) => return Some(self.be_alone(now, alone, rtt)),

@@ -3,7 +3,7 @@ use super::ahead::Ahead;
 use super::marks::Pause;
 use super::shares::Part;
 use super::turns::Place;
-use crate::hop::pacer::Pacer;
+use crate::hop::pacer::{MOST_LATE, Pacer};
 use crate::hop::transfer::Tally;
 use crate::name::{ByteRange, FlowId, RangeSet};
 use crate::table::Slot;
@@ -327,7 +327,11 @@ impl Queue {
         if !self.has_fresh() {
             self.place = Place::InTurn;
         }
-        Some(Chunk { skipped, late, ..self.chunk(now, slot, piece, is_repair) })
+        let chunk = self.chunk(now, slot, piece, is_repair);
+        // The turn of another process on this node's core is a part of the path, which more requests bridge, and no wait for this one.
+        let time = chunk.waited.time.saturating_sub(late.min(MOST_LATE));
+        let waited = Waited { time, ..chunk.waited };
+        Some(Chunk { skipped, late, waited, ..chunk })
     }
 
     /// A piece leaves. A repair is charged to the flow, but never held by its rate: bytes that are missing downstream go first.

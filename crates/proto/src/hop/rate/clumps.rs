@@ -8,6 +8,8 @@ const TOGETHER: Duration = Duration::from_micros(2);
 /// some packets, or those of 250 µs.
 const LATE: Duration = Duration::from_millis(1);
 const LATE_PACKETS: u32 = 8;
+/// Where the delays of two such packets in a row differ by more than this, on average, they vary by themselves: one packet tells too little.
+const VARIES: Duration = Duration::from_micros(300);
 /// It is late again within this time.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -19,6 +21,9 @@ pub(super) struct Clumps {
     bytes: u64,
     packets: u32,
     late_until: Instant,
+    /// The delay of the first packet, and by how much it differed from the one before it, on average.
+    first: Option<Duration>,
+    varies: Duration,
 }
 
 impl Clumps {
@@ -27,13 +32,18 @@ impl Clumps {
         let left = delivery.now.before(delivery.hop_rtt);
         if left > self.left + TOGETHER || left + TOGETHER < self.left {
             (self.left, self.bytes, self.packets) = (left, 0, 0);
+            let delay = delivery.hop_rtt;
+            let before = self.first.replace(delay).unwrap_or(delay);
+            let step = delay.saturating_sub(before).max(before.saturating_sub(delay));
+            self.varies = self.varies.scaled(7, 8) + step.scaled(1, 8);
         }
         self.bytes += delivery.bytes;
         self.packets += 1;
         if self.packets > LATE_PACKETS && rate.time_for(self.bytes) > LATE {
             self.late_until = delivery.now + AGAIN;
         }
-        (self.packets == 1 || delivery.now > self.late_until).then_some(delivery.hop_rtt)
+        (self.packets == 1 || delivery.now > self.late_until || self.varies > VARIES)
+            .then_some(delivery.hop_rtt)
     }
 }
 
@@ -46,11 +56,16 @@ mod tests {
 
     /// Sends clumps of `packets` every `pause` over a link of a gigabit: of each clump after the first, how many delays tell of a queue.
     fn telling(packets: u32, pause: Duration) -> [usize; 3] {
+        telling_with_jitter(packets, pause, Duration::ZERO)
+    }
+
+    /// The same, where every second clump takes `jitter` longer.
+    fn telling_with_jitter(packets: u32, pause: Duration, jitter: Duration) -> [usize; 3] {
         let mut clumps = Clumps::default();
         let mut tell = |number: u64| {
             let left = Instant::ZERO + Duration::from_secs(1) + pause.scaled(number, 1);
-            let delays = (1..=packets)
-                .map(|place| Duration::from_millis(1) + Duration::from_micros(10).scaled(place.into(), 1));
+            let base = Duration::from_millis(1) + jitter.scaled(number % 2, 1);
+            let delays = (1..=packets).map(|place| base + Duration::from_micros(10).scaled(place.into(), 1));
             let delivery = |hop_rtt| Delivery {
                 now: left + hop_rtt,
                 bytes: BYTES,
@@ -72,6 +87,13 @@ mod tests {
         // Forty packets are 4 ms of the rate.
         assert_eq!(telling(40, Duration::from_millis(4)), [1, 1, 1]);
         assert_eq!(telling(40, Duration::from_secs(1)), [10, 10, 10], "it ran late once in a while");
+    }
+
+    #[test]
+    fn where_delays_vary_by_themselves_all_of_them_count() {
+        let of_late = |jitter| telling_with_jitter(40, Duration::from_millis(4), jitter);
+        assert_eq!(of_late(Duration::from_micros(100)), [1, 1, 1]);
+        assert_eq!(of_late(Duration::from_millis(3))[1..], [40, 40]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::time::{Duration, Instant};
 /// The least time of a path counts for one to two of these spans.
 const SPAN: Duration = Duration::from_secs(15);
 
-/// How long an answer takes, its waiting for its turn not counted.
+/// The time that an answer takes, its waiting for its turn not counted.
 #[derive(Debug)]
 pub(super) struct PathTime {
     /// Mean and mean deviation.

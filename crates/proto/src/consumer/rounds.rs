@@ -6,7 +6,7 @@ use crate::wire::Waited;
 const ROUNDS: usize = 8;
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// What a flow gets, in rounds that take as long as its path.
+/// The rates at which a flow gets its bytes, in rounds that take as long as its path.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     rates: [Rate; ROUNDS],
@@ -16,7 +16,7 @@ pub(super) struct Rounds {
     current: Round,
 }
 
-/// How the bytes of one round came.
+/// The bytes of one round, as they came.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     /// The shortest time that any of them waited for its turn.

@@ -108,7 +108,7 @@ mod tests {
         let mut rounds = Rounds::default();
         rounds.on_bytes(at(0), 0, PATH);
         rounds.on_bytes(at(100), 9_000, PATH);
-        (2..=8).for_each(|round| drop(rounds.on_bytes(at(100 * round), 1_000, PATH)));
+        assert!((2..=8).all(|round| rounds.on_bytes(at(100 * round), 1_000, PATH).is_some()));
         assert_eq!((rounds.rate(), rounds.are_complete()), (Rate::of(9_000, PATH), true));
         rounds.on_bytes(at(900), 1_000, PATH);
         assert_eq!(rounds.rate(), Rate::of(1_000, PATH));

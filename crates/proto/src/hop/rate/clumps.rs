@@ -1,4 +1,5 @@
 use super::Delivery;
+use crate::hop::pacer::MOST_LATE;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 
@@ -10,6 +11,8 @@ const LATE: Duration = Duration::from_millis(1);
 const LATE_PACKETS: u32 = 8;
 /// Where the delays of two such packets in a row differ by more than this, on average, they vary by themselves: one packet tells too little.
 const VARIES: Duration = Duration::from_micros(300);
+/// It and a node before it are silent for two turns of other processes.
+const SILENCE: Duration = MOST_LATE.scaled(2, 1);
 /// It is late again within this time.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -44,6 +47,11 @@ impl Clumps {
         }
         (self.packets == 1 || delivery.now > self.late_until || self.varies > VARIES)
             .then_some(delivery.hop_rtt)
+    }
+
+    /// A silence of this length after a packet may be one between two clumps.
+    pub(super) fn silence(&self, now: Instant) -> Duration {
+        if now > self.late_until { Duration::ZERO } else { SILENCE }
     }
 }
 

@@ -16,7 +16,6 @@ use super::pulses::{self, Pulses, Step};
 use super::rivals::{Alone, Sight};
 use super::train::Train;
 use super::{Delivery, RateController};
-use crate::hop::pacer::MOST_LATE;
 use crate::hop::rtt::HopRtt;
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
@@ -54,9 +53,6 @@ const HELD_IN_NOISE: f64 = 0.9;
 
 /// The share of the rate at which a standing queue is drained, so that the base delay shows.
 const DRAIN: f64 = 0.9;
-
-/// A sender and a node before it that both run late are silent for two turns of other processes: that is no pause.
-const TURNS: Duration = MOST_LATE.scaled(2, 1);
 
 /// A grant shows in what comes after so many hopRTTs: numerator and denominator.
 pub(super) const SETTLES: (u64, u64) = (5, 4);
@@ -156,14 +152,11 @@ impl Starhop {
     }
 
     /// A silence of this length is no gap between two packets.
-    fn pause(&self, rtt: &HopRtt) -> Duration {
+    fn pause(&self, now: Instant, rtt: &HopRtt) -> Duration {
         // The first packets come as two for a stranger's request, and the others a round trip later.
-        let more = if self.growth.has_begun() {
-            rtt.smoothed().scaled(2, 1).max(TURNS)
-        } else {
-            rtt.min().scaled(1, 2)
-        };
-        Duration::from_secs_f64(8.0 * self.packet_bits / self.rate) + more
+        let path = if self.growth.has_begun() { rtt.smoothed().scaled(2, 1) } else { rtt.min().scaled(1, 2) };
+        Duration::from_secs_f64(self.packet_bits / self.rate).scaled(8, 1)
+            + path.max(self.clumps.silence(now))
     }
 
     /// A packet came while the grant doubles.
@@ -507,7 +500,7 @@ impl RateController for Starhop {
             self.link = self.rate;
         }
         let delay = self.clumps.on_delivery(&delivery, self.rate());
-        let interval = self.intervals.add(&delivery, delay, self.pause(rtt))?;
+        let interval = self.intervals.add(&delivery, delay, self.pause(now, rtt))?;
         if self.growth.is_looking() {
             self.chirps.on_packet(&delivery, rtt);
         }

@@ -5,21 +5,23 @@ use crate::units::Rate;
 
 /// Packets that left within this time left together: echoes are told in microseconds.
 const TOGETHER: Duration = Duration::from_micros(2);
-/// A sender that sends more than this time of its rate, and so many packets, in one moment ran late. One whose clock rings in time sends
-/// some packets, or those of 250 µs.
+/// A sender that sends more than this time of its rate, and more packets than this, in one moment ran late. One that runs in time sends two
+/// packets, or those of 250 µs.
 const LATE: Duration = Duration::from_millis(1);
 const LATE_PACKETS: u32 = 8;
-/// Where the delays of two such packets in a row differ by more than this, on average, they vary by themselves: one packet tells too little.
+/// Where the first packets of two clumps in a row differ in delay by more than this, on average, delays vary by themselves: one packet of a
+/// clump tells too little.
 const VARIES: Duration = Duration::from_micros(300);
-/// It and a node before it are silent for two turns of other processes.
+/// Such a sender and a node before it may be silent for a turn of another process each.
 const SILENCE: Duration = MOST_LATE.scaled(2, 1);
-/// It is late again within this time.
+/// A sender that ran late counts as late for this time.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Packets that a late sender sent in one moment. Each of them waits in front of the link for those before it: only the first of a clump
 /// tells of a queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clumps {
+    /// Time at which the packets of the present clump left, by this node's clock.
     left: Instant,
     bytes: u64,
     packets: u32,

@@ -115,7 +115,8 @@ impl Interval {
 pub(super) struct Intervals(Option<Interval>);
 
 impl Intervals {
-    /// A packet arrived, with `delay` if that tells of a queue; a silence of `pause` after it would be one. Returns the interval with it; `None` if it begins one.
+    /// A packet arrived, with `delay` if that tells of a queue; a silence of `pause` after it would be one. Returns the interval with it;
+    /// `None` if it begins one.
     #[inline]
     pub(super) fn add(
         &mut self,

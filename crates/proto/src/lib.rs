@@ -25,6 +25,7 @@ pub mod producer;
 pub mod relay;
 pub mod rng;
 pub mod security;
+mod smoothed;
 pub mod split;
 pub mod table;
 pub mod time;

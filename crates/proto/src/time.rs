@@ -108,6 +108,11 @@ impl Duration {
         Self(self.0.saturating_sub(other.0))
     }
 
+    /// The span between the two.
+    pub const fn abs_diff(self, other: Self) -> Self {
+        Self(self.0.abs_diff(other.0))
+    }
+
     /// `self * numerator / denominator`, without overflow in between.
     pub const fn scaled(self, numerator: u64, denominator: u64) -> Self {
         Self(((self.0 as u128 * numerator as u128) / denominator as u128) as u64)

@@ -1,4 +1,5 @@
 use crate::lowest::Lowest;
+use crate::smoothed::Smoothed;
 use crate::time::{Duration, Instant};
 
 /// The least time of a path counts for one to two of these spans.
@@ -7,8 +8,7 @@ const SPAN: Duration = Duration::from_secs(15);
 /// The time that an answer takes, its waiting for its turn not counted.
 #[derive(Debug)]
 pub(super) struct PathTime {
-    /// Mean and mean deviation.
-    usual: Option<(Duration, Duration)>,
+    usual: Option<Smoothed>,
     /// Seconds.
     least: Lowest,
     /// No answer takes less. Counts until the path is measured, which takes a request whose first packet was not lost.
@@ -25,18 +25,16 @@ impl Default for PathTime {
 impl PathTime {
     /// A range asked for once was answered after `rtt`, its wait not counted.
     pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration) {
-        let known = self.usual.filter(|_| !core::mem::take(&mut self.is_old));
-        match known {
-            Some(_) => self.least.on_value(now, rtt.as_secs_f64()),
-            None => self.least.reset(rtt.as_secs_f64()),
-        }
-        self.usual = Some(match known {
-            None => (rtt, rtt.scaled(1, 8)),
-            Some((mean, deviation)) => {
-                let error = rtt.saturating_sub(mean).max(mean.saturating_sub(rtt));
-                (mean.scaled(7, 8) + rtt.scaled(1, 8), deviation.scaled(3, 4) + error.scaled(1, 4))
+        match self.usual.as_mut().filter(|_| !core::mem::take(&mut self.is_old)) {
+            Some(usual) => {
+                usual.on_sample(rtt);
+                self.least.on_value(now, rtt.as_secs_f64());
             }
-        });
+            None => {
+                self.usual = Some(Smoothed::first(rtt, rtt.scaled(1, 8)));
+                self.least.reset(rtt.as_secs_f64());
+            }
+        }
     }
 
     /// The first hop of the path takes so long.
@@ -51,7 +49,7 @@ impl PathTime {
 
     /// Most answers take no longer.
     pub(super) fn usual(&self) -> Duration {
-        self.usual.map_or(self.hop_rtt, |(mean, deviation)| mean + deviation.scaled(2, 1))
+        self.usual.map_or(self.hop_rtt, |usual| usual.mean + usual.deviation.scaled(2, 1))
     }
 
     /// The least of the last 15 to 30 s; without end before the first answer.

@@ -1,3 +1,4 @@
+use crate::smoothed::Smoothed;
 use crate::time::Duration;
 
 const MAX_BACK_OFF: u32 = 10;
@@ -8,7 +9,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// resort end to end.
 #[derive(Debug)]
 pub(super) struct Rto {
-    smoothed: Option<(Duration, Duration)>,
+    smoothed: Option<Smoothed>,
     /// Number of times that timeouts were lengthened since the last sample.
     backed_off: u32,
     /// Extra waiting time for answers that wait for their turn; the samples do not contain it.
@@ -36,13 +37,10 @@ impl Rto {
     /// A sample of a range that was asked for once (Karn's rule). RFC 6298 section 2.3.
     pub(super) fn on_sample(&mut self, sample: Duration) {
         self.backed_off = 0;
-        self.smoothed = Some(match self.smoothed {
-            None => (sample, sample.scaled(1, 2)),
-            Some((mean, deviation)) => {
-                let error = sample.saturating_sub(mean).max(mean.saturating_sub(sample));
-                (mean.scaled(7, 8) + sample.scaled(1, 8), deviation.scaled(3, 4) + error.scaled(1, 4))
-            }
-        });
+        match &mut self.smoothed {
+            None => self.smoothed = Some(Smoothed::first(sample, sample.scaled(1, 2))),
+            Some(smoothed) => smoothed.on_sample(sample),
+        }
     }
 
     /// Answers wait for their turn; the samples do not count that.
@@ -69,7 +67,7 @@ impl Rto {
         let base = match self.smoothed {
             // Answers of a crowd come from the first hop's time on, and tell those behind them of their wait.
             None => self.initial.max(self.hop_rtt.scaled(2, 1)),
-            Some((mean, deviation)) => mean + deviation.scaled(4, 1),
+            Some(Smoothed { mean, deviation }) => mean + deviation.scaled(4, 1),
         };
         let base = (0..self.backed_off).fold(base, |timeout, _| timeout.scaled(11, 10));
         let base = base.max(self.min).min(LONGEST) + self.patience;

@@ -1,5 +1,6 @@
 //! The time to wait for an acknowledgement if nothing else shows a loss.
 
+use crate::smoothed::Smoothed;
 use crate::time::{Duration, Instant};
 
 /// Before the first sample (RFC 6298, rule 2.1).
@@ -10,42 +11,34 @@ const INITIAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct RepairTimer {
     granularity: Duration,
-    srtt: Duration,
-    variation: Duration,
+    smoothed: Option<Smoothed>,
     least: Duration,
-    is_measured: bool,
 }
 
 impl RepairTimer {
     /// A timer that is looked at every `granularity`.
     pub fn new(granularity: Duration) -> Self {
-        let (srtt, variation, least) = (Duration::ZERO, Duration::ZERO, Duration::MAX);
-        Self { granularity, srtt, variation, least, is_measured: false }
+        Self { granularity, smoothed: None, least: Duration::MAX }
     }
 
     /// A segment that left once was acknowledged after `rtt` (RFC 6298, rules 2.2 and 2.3).
     pub fn on_sample(&mut self, rtt: Duration) {
         self.least = self.least.min(rtt);
-        if !self.is_measured {
-            (self.srtt, self.variation, self.is_measured) = (rtt, rtt.scaled(1, 2), true);
-            return;
+        match &mut self.smoothed {
+            None => self.smoothed = Some(Smoothed::first(rtt, rtt.scaled(1, 2))),
+            Some(smoothed) => smoothed.on_sample(rtt),
         }
-        let error = rtt.saturating_sub(self.srtt).max(self.srtt.saturating_sub(rtt));
-        self.variation = self.variation.scaled(3, 4) + error.scaled(1, 4);
-        self.srtt = self.srtt.scaled(7, 8) + rtt.scaled(1, 8);
     }
 
     /// The least round trip, once there is one.
     pub fn least_rtt(&self) -> Option<Duration> {
-        self.is_measured.then_some(self.least)
+        self.smoothed.map(|_| self.least)
     }
 
     /// A segment that is not acknowledged after this long is lost.
     pub fn patience(&self) -> Duration {
-        if !self.is_measured {
-            return INITIAL;
-        }
-        self.srtt + self.variation.scaled(4, 1).max(self.granularity)
+        self.smoothed
+            .map_or(INITIAL, |smoothed| smoothed.mean + smoothed.deviation.scaled(4, 1).max(self.granularity))
     }
 
     /// The first tick at or after `at`.

@@ -39,8 +39,7 @@ impl Clumps {
             (self.left, self.bytes, self.packets) = (left, 0, 0);
             let delay = delivery.hop_rtt;
             let before = self.first.replace(delay).unwrap_or(delay);
-            let step = delay.saturating_sub(before).max(before.saturating_sub(delay));
-            self.varies = self.varies.scaled(7, 8) + step.scaled(1, 8);
+            self.varies = self.varies.scaled(7, 8) + delay.abs_diff(before).scaled(1, 8);
         }
         self.bytes += delivery.bytes;
         self.packets += 1;

@@ -327,11 +327,9 @@ impl Queue {
         if !self.has_fresh() {
             self.place = Place::InTurn;
         }
-        let chunk = self.chunk(now, slot, piece, is_repair);
         // The turn of another process on this node's core is a part of the path, which more requests bridge, and no wait for this one.
-        let time = chunk.waited.time.saturating_sub(late.min(MOST_LATE));
-        let waited = Waited { time, ..chunk.waited };
-        Some(Chunk { skipped, late, waited, ..chunk })
+        let waited = piece.waited(now.before(late.min(MOST_LATE)));
+        Some(Chunk { skipped, late, waited, ..self.chunk(now, slot, piece, is_repair) })
     }
 
     /// A piece leaves. A repair is charged to the flow, but never held by its rate: bytes that are missing downstream go first.
